@@ -1,0 +1,70 @@
+"""RLDS datasets into a Reverb replay server: checked, exactly once, as fast as the server takes it.
+
+>>> import rlds2reverb
+>>> client = rlds2reverb.connect("localhost:8000")  # doctest: +SKIP
+>>> report = client.push("tfds:my_dataset", table="replay")  # doctest: +SKIP
+
+Names are imported when they are first used, so that this import costs nothing and needs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlds2reverb.client import Client, Target, connect
+    from rlds2reverb.episodes import Episode
+    from rlds2reverb.errors import Rlds2ReverbError
+    from rlds2reverb.report import Progress, PushReport
+    from rlds2reverb.sources import open_source
+    from rlds2reverb.tf_agents import (
+        convert_rlds_to_trajectories,
+        create_trajectory_data_spec,
+        push_rlds_to_reverb,
+    )
+    from rlds2reverb.validation import Problem, find_problems
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Client": "client",
+    "Episode": "episodes",
+    "Problem": "validation",
+    "Progress": "report",
+    "PushReport": "report",
+    "Rlds2ReverbError": "errors",
+    "Target": "client",
+    "connect": "client",
+    "convert_rlds_to_trajectories": "tf_agents",
+    "create_trajectory_data_spec": "tf_agents",
+    "find_problems": "validation",
+    "open_source": "sources",
+    "push_rlds_to_reverb": "tf_agents",
+}
+
+__all__ = [
+    "Client",
+    "Episode",
+    "Problem",
+    "Progress",
+    "PushReport",
+    "Rlds2ReverbError",
+    "Target",
+    "connect",
+    "convert_rlds_to_trajectories",
+    "create_trajectory_data_spec",
+    "find_problems",
+    "open_source",
+    "push_rlds_to_reverb",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,120 @@
+"""How an episode is brought to the seven RLDS fields, and its two known trouble spots mended on request.
+
+RLDS requires only is_first and is_last. What is absent is filled by these rules, and every filled column is reported:
+
+| absent | filled with |
+| --- | --- |
+| is_terminal | False: the episode counts as truncated |
+| reward | 0.0, float32 |
+| discount | 1.0, float32; 0.0 on a terminal last step and on the step before it |
+
+Trouble spots (probed, tf-agents 0.19): TF-Agents sets the discount to 0 on the boundary row only, while a learner reads
+the discount of the row before it; and a reward recorded on the last step (as Open X-Embodiment does) sits on
+the boundary row, which learners mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlds2reverb.episodes import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec, Nest
+
+AS_RECORDED = "as_recorded"
+TERMINAL_DISCOUNTS = (AS_RECORDED, "transition")
+LAST_REWARDS = (AS_RECORDED, "shift")
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """What to do with the two trouble spots.
+
+    Attributes:
+      terminal_discount: "as_recorded", or "transition": the step before a terminal last step gets discount 0.
+      last_reward: "as_recorded", or "shift": every reward moves one step back (r_t := r_{t+1}), for data that
+        records a reward with the observation it led to; the last step gets 0.
+
+    Raises:
+      ConfigError: another value.
+    """
+
+    terminal_discount: str = AS_RECORDED
+    last_reward: str = AS_RECORDED
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("terminal_discount", self.terminal_discount, TERMINAL_DISCOUNTS),
+            ("last_reward", self.last_reward, LAST_REWARDS),
+        ):
+            if value not in known:
+                raise ConfigError(f'{name} "{value}": expected one of {", ".join(known)}')
+
+    def apply(self, episode: Episode) -> Episode:
+        """The episode with both options applied; needs at least one step and all seven fields."""
+        if self.terminal_discount == "transition" and ends_terminal(episode):
+            episode = episode.with_columns(discount=zero_transition_discount(episode.steps[DISCOUNT]))
+        if self.last_reward == "shift":
+            episode = episode.with_columns(reward=shifted_reward(episode.steps[REWARD]))
+        return episode
+
+
+_FILLED_DTYPES = {REWARD: np.dtype(np.float32), DISCOUNT: np.dtype(np.float32), IS_TERMINAL: np.dtype(bool)}
+
+
+def absent_fields(names: Mapping[str, object]) -> tuple[str, ...]:
+    """Which of is_terminal, reward, discount are not among a step's fields (top level or nested)."""
+    present = {name.split("/")[0] for name in names}
+    return tuple(name for name in (IS_TERMINAL, REWARD, DISCOUNT) if name not in present)
+
+
+def filled_spec(step_spec: Nest) -> Nest:
+    """The step spec with the absent fields added."""
+    absent = {name: ArraySpec((), _FILLED_DTYPES[name]) for name in absent_fields(step_spec)}
+    return {**step_spec, **absent}
+
+
+def fill_absent(episode: Episode) -> Episode:
+    """The episode with the absent fields filled by the rules above; itself when none is absent."""
+    absent = absent_fields(episode.steps)
+    if not absent:
+        return episode
+    rows = len(episode)
+    if IS_TERMINAL in absent:
+        episode = episode.with_columns(is_terminal=np.zeros(rows, bool))
+    if REWARD in absent:
+        episode = episode.with_columns(reward=np.zeros(rows, np.float32))
+    if DISCOUNT in absent:
+        episode = episode.with_columns(discount=_default_discount(episode, rows))
+    return episode
+
+
+def ends_terminal(episode: Episode) -> bool:
+    """Whether the last step is a terminal one."""
+    terminal, last = episode.steps[IS_TERMINAL], episode.steps[IS_LAST]
+    return bool(len(terminal) and terminal[-1] and last[-1])
+
+
+def zero_transition_discount(discount: Array) -> Array:
+    """[T] -> [T] with zero at T-2, the transition into the last step."""
+    discount = discount.copy()
+    discount[-2:-1] = 0
+    return discount
+
+
+def shifted_reward(reward: Array) -> Array:
+    """[T, ...] -> [T, ...], each reward one step back, zero at the end."""
+    shifted = np.zeros_like(reward)
+    shifted[:-1] = reward[1:]
+    return shifted
+
+
+def _default_discount(episode: Episode, rows: int) -> Array:
+    discount = np.ones(rows, np.float32)
+    terminal = episode.steps[IS_TERMINAL]
+    if rows and len(terminal) == rows and terminal[-1]:
+        discount[-2:] = 0
+    return discount

@@ -1,0 +1,91 @@
+"""Which episodes of which push are confirmed: one SQLite file, so that a killed push can go on where it was.
+
+An episode is written down only when the server has confirmed all its items. A row also holds which server process
+confirmed it: after a restart of the server the row is no longer proof, and the episode is sent again, which item keys
+make harmless.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from rlds2reverb.errors import LedgerError
+
+_APPLICATION_ID = 0x524C3252  # "RL2R"
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS confirmed (
+    push TEXT NOT NULL, episode TEXT NOT NULL, server TEXT NOT NULL, items INTEGER NOT NULL,
+    PRIMARY KEY (push, episode)
+) WITHOUT ROWID
+"""
+
+
+class Ledger:
+    """The confirmed episodes of one push. Use as a context manager.
+
+    Args:
+      path: the file; created when absent. Several pushes may share it.
+      push: what identifies the push (tables, view and options); not the server's address, which may change.
+      server: what identifies the server process.
+
+    Raises:
+      LedgerError: the file is no ledger, or of another version, or cannot be written.
+    """
+
+    def __init__(self, path: str | Path, push: str, server: str) -> None:
+        self._path = Path(path)
+        self._push = push
+        self._server = server
+        try:
+            self._database = sqlite3.connect(self._path, timeout=30.0)
+            self._prepare()
+            rows = self._database.execute("SELECT episode, server FROM confirmed WHERE push = ?", (push,)).fetchall()
+        except sqlite3.Error as error:
+            raise LedgerError(f"ledger {self._path}: cannot be used ({error}); name another file") from error
+        self._confirmed = {episode for episode, recorded in rows if recorded == server}
+        self.outdated = len(rows) - len(self._confirmed)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def __contains__(self, episode: str) -> bool:
+        return episode in self._confirmed
+
+    def __len__(self) -> int:
+        """Episodes of this push that this server process has confirmed."""
+        return len(self._confirmed)
+
+    def record(self, finished: Iterable[tuple[str, int]]) -> None:
+        """Writes down confirmed episodes (id, items) in one transaction.
+
+        Raises:
+          LedgerError: the file cannot be written.
+        """
+        rows = [(self._push, episode, self._server, items) for episode, items in finished]
+        if not rows:
+            return
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            raise LedgerError(f"ledger {self._path}: cannot be written ({error})") from error
+        self._confirmed.update(episode for _, episode, _, _ in rows)
+
+    def _prepare(self) -> None:
+        application = self._database.execute("PRAGMA application_id").fetchone()[0]
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and (application, version) != (_APPLICATION_ID, _VERSION):
+            self._database.close()
+            raise LedgerError(f"ledger {self._path}: another program's file, or version {version}, not {_VERSION}")
+        self._database.execute("PRAGMA journal_mode = WAL")
+        with self._database:
+            self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            self._database.execute(f"PRAGMA user_version = {_VERSION}")
+            self._database.execute(_SCHEMA)

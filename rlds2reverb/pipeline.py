@@ -1,0 +1,324 @@
+"""The pusher: joins source, validation, view, encoding and sender. See docs/architecture.md, the road A to G."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
+from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode
+from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, SpecMismatch
+from rlds2reverb.ledger import Ledger
+from rlds2reverb.report import Progress, PushReport
+from rlds2reverb.sources.base import Source
+from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
+from rlds2reverb.validation import Policy, Problem, Verdict
+from rlds2reverb.views.base import Cut, View
+from rlds2reverb.views.sequence import two_step
+from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.keys import seed
+from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
+from rlds2reverb.wire.sender import Sender
+from rlds2reverb.wire.session import SessionWindow
+from rlds2reverb.wire.transport import Deadlines, ReverbChannel
+
+_RECORD_SECONDS = 0.25
+"""How often the ledger is written and progress is told."""
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """Everything about a push but the source and the server.
+
+    Attributes:
+      tables: one or more tables; the rows are stored once and shared by the items of all.
+      view: how episodes are cut into items.
+      on_invalid, quarantine, allow, strict: see `validation.Policy`.
+      conventions: terminal_discount and last_reward.
+      ledger: SQLite file of confirmed episodes, or None.
+      resume: skip the episodes that the ledger has; False sends them again (and their keys keep it harmless).
+      again: new item keys, so that the same data is stored once more.
+      allow_eviction: go on when the push is larger than a table's max_size.
+      rows_per_chunk: chunk length in rows, or None to choose it from the bytes of a row.
+      limits, window, deadlines: see `wire.requests`, `wire.session`, `wire.transport`.
+
+    Raises:
+      ConfigError: no table, a chunk length below 1, or `again` together with a ledger that should be resumed.
+    """
+
+    tables: tuple[str, ...]
+    view: View = field(default_factory=two_step)
+    on_invalid: str = "raise"
+    quarantine: str | Path | None = None
+    allow: Sequence[str] = ()
+    strict: bool = False
+    conventions: Conventions = Conventions()
+    ledger: str | Path | None = None
+    resume: bool = True
+    again: bool = False
+    allow_eviction: bool = False
+    rows_per_chunk: int | None = None
+    limits: RequestLimits = RequestLimits()
+    window: SessionWindow = SessionWindow()
+    deadlines: Deadlines = Deadlines()
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise ConfigError("push: at least one table is needed")
+        if self.rows_per_chunk is not None and self.rows_per_chunk < 1:
+            raise ConfigError(f"chunk length {self.rows_per_chunk}: expected at least 1 row")
+        if self.again and self.ledger is not None:
+            raise ConfigError("again=True stores everything once more; it does not go with a ledger, which skips")
+
+    @property
+    def identity(self) -> str:
+        """What two pushes must share for their items to be the same, without table and episode."""
+        return f"{self.view.label}|{self.conventions.terminal_discount}|{self.conventions.last_reward}"
+
+
+def check_tables(info: ServerInfo, tables: Sequence[str], signature: Nest) -> None:
+    """Compares every table's signature with that of the items, leaf by leaf; before the first byte is sent.
+
+    Raises:
+      ConfigError: the server has no such table.
+      SpecMismatch: the signatures differ.
+    """
+    for name in tables:
+        if name not in info.tables:
+            raise ConfigError(f'the server has no table "{name}"; it has {", ".join(sorted(info.tables)) or "none"}')
+        found = info.tables[name].signature
+        if found is not None and (lines := differences(signature, found)):
+            raise SpecMismatch(f'table "{name}"', lines)
+
+
+class Pusher:
+    """One push of one source to the tables of one server.
+
+    Args:
+      channel: an open channel.
+      source: the episodes.
+      options: how.
+      on_progress: called a few times a second, from the caller's thread.
+
+    Raises (construction, before anything is sent):
+      SourceError: the source has no spec, or lacks is_first or is_last.
+      ViewError: the view cannot cut such steps.
+      ConfigError, SpecMismatch, CapacityError: the tables do not fit.
+      ServerUnreachable: no server answers.
+    """
+
+    def __init__(
+        self,
+        channel: ReverbChannel,
+        source: Source,
+        options: PushOptions,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        self._channel, self._source, self._options, self._on_progress = channel, source, options, on_progress
+        spec = source.spec()
+        self._filled = _fields_to_fill(source, spec)
+        self._columns: dict[str, ArraySpec] = flatten(filled_spec(spec))
+        signature = options.view.signature(filled_spec(spec))
+        self._order = list(flatten(signature))
+        self._info = channel.server_info()
+        check_tables(self._info, options.tables, signature)
+        self._check_known_size()
+        self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
+        self._encoder = EpisodeEncoder(options.tables, self._push_seed(), options.rows_per_chunk)
+        self._builder = RequestBuilder(options.limits)
+        self._counts = _Counts()
+
+    def run(self) -> PushReport:
+        """Reads, checks, cuts, sends, and waits until every item is confirmed.
+
+        Raises:
+          InvalidEpisode: a bad episode and on_invalid="raise"; the episodes before it are stored, nothing of it is.
+          CapacityError: the next episode would evict items and that is not allowed; the ones before it are stored.
+          SourceError, TransportError: reading or sending failed; what was confirmed stays, and is in the ledger.
+        """
+        with ExitStack() as stack:
+            ledger = self._open_ledger(stack)
+            sender = stack.enter_context(
+                Sender(
+                    self._channel,
+                    self._options.tables,
+                    self._info,
+                    self._options.window,
+                    self._options.deadlines,
+                    lambda reason: self._tell(sender, reason),
+                )
+            )
+            try:
+                self._send_all(sender, ledger)
+            except (InvalidEpisode, CapacityError, SourceError):
+                self._finish(sender, ledger)
+                raise
+            self._finish(sender, ledger)
+            return self._report(sender)
+
+    def _send_all(self, sender: Sender, ledger: Ledger | None) -> None:
+        noted_at = time.monotonic()
+        for episode in self._source:
+            if ledger is not None and self._options.resume and episode.id in ledger:
+                self._counts.resumed(episode)
+            else:
+                self._send(sender, episode)
+            if time.monotonic() - noted_at > _RECORD_SECONDS:
+                noted_at = time.monotonic()
+                self._note(sender, ledger)
+
+    def _send(self, sender: Sender, episode: Episode) -> None:
+        self._counts.read(episode)
+        verdict, cut = self._judge_and_cut(episode)
+        if verdict.episode is None or cut is None:
+            self._counts.steps_rejected += len(episode)
+            return
+        self._check_size_so_far(len(cut.anchors))
+        encoded = self._encoder.encode(episode.id, cut)
+        for request in self._builder.add(encoded):
+            sender.send(request)
+        self._counts.pushed(episode, len(cut.anchors))
+
+    def _judge_and_cut(self, episode: Episode) -> tuple[Verdict, Cut | None]:
+        """The verdict, and the cut of a good episode."""
+        options = self._options
+        filled = fill_absent(episode) if IS_FIRST in episode.steps and IS_LAST in episode.steps else episode
+        verdict = self._policy.judge(filled, self._columns)
+        if verdict.episode is None:
+            return verdict, None
+        if lost := _reward_lost_by_shift(verdict.episode, options.conventions):
+            return self._policy.reject(episode, [lost]), None
+        cut = options.view.cut(options.conventions.apply(verdict.episode)).in_order(self._order)
+        if len(cut.anchors):
+            return verdict, cut
+        detail = f"{options.view.label} makes no item of {len(episode)} steps"
+        return self._policy.reject(episode, [Problem("no_items", "", detail)]), None
+
+    def _finish(self, sender: Sender, ledger: Ledger | None) -> None:
+        for request in self._builder.flush():
+            sender.send(request)
+        sender.drain()
+        self._note(sender, ledger)
+
+    def _note(self, sender: Sender, ledger: Ledger | None) -> None:
+        finished = sender.take_finished()
+        if ledger is not None:
+            ledger.record(finished)
+        self._tell(sender, "")
+
+    def _tell(self, sender: Sender, waiting: str) -> None:
+        counts = self._counts
+        self._on_progress(
+            Progress(
+                counts.episodes_read + counts.episodes_resumed,
+                counts.steps_read + counts.steps_resumed,
+                self._source.episode_count,
+                sender.stored_items,
+                sender.sent_bytes,
+                time.monotonic() - counts.began,
+                waiting,
+            )
+        )
+
+    def _report(self, sender: Sender) -> PushReport:
+        counts = self._counts
+        return PushReport(
+            source=self._source.name,
+            tables=self._options.tables,
+            view=self._options.view.label,
+            episodes_read=counts.episodes_read,
+            steps_read=counts.steps_read,
+            episodes_pushed=counts.episodes_pushed,
+            steps_pushed=counts.steps_pushed,
+            items_confirmed=sender.stored_items,
+            rejected=dict(self._policy.rejected),
+            steps_rejected=counts.steps_rejected,
+            advice=dict(self._policy.advice),
+            repaired=dict(self._policy.repaired),
+            filled=self._filled,
+            episodes_resumed=counts.episodes_resumed,
+            bytes=sender.sent_bytes,
+            seconds=time.monotonic() - counts.began,
+            reconnects=sender.reconnects,
+        )
+
+    def _push_seed(self) -> int:
+        return secrets.randbits(64) if self._options.again else seed(self._options.identity)
+
+    def _open_ledger(self, stack: ExitStack) -> Ledger | None:
+        if self._options.ledger is None:
+            return None
+        push = "|".join((self._options.identity, *self._options.tables))
+        return stack.enter_context(Ledger(self._options.ledger, push, f"{self._info.state_id:032x}"))
+
+    def _check_known_size(self) -> None:
+        """Where the source knows its episodes, a table too small for even one item each is refused at once."""
+        episodes = self._source.episode_count
+        if episodes is not None:
+            self._check_size(episodes, "at least")
+
+    def _check_size_so_far(self, next_items: int) -> None:
+        self._check_size(self._counts.anchors + next_items, "more than")
+
+    def _check_size(self, items: int, how: str) -> None:
+        if self._options.allow_eviction:
+            return
+        for name in self._options.tables:
+            max_size = self._info.tables[name].max_size
+            if items > max_size:
+                raise CapacityError(
+                    f'table "{name}": max_size {max_size} is smaller than the push ({how} {items - (how != "at least")} '
+                    "items), so the oldest would be evicted; make the table larger, push less "
+                    "(a split such as train[:10%]), or allow it with allow_eviction=True (--allow-eviction)"
+                )
+
+
+@dataclass
+class _Counts:
+    """What the pusher has seen; the only mutable account of a push beside the policy's and the sender's."""
+
+    began: float = field(default_factory=time.monotonic)
+    episodes_read: int = 0
+    steps_read: int = 0
+    episodes_pushed: int = 0
+    steps_pushed: int = 0
+    steps_rejected: int = 0
+    episodes_resumed: int = 0
+    steps_resumed: int = 0
+    anchors: int = 0
+
+    def read(self, episode: Episode) -> None:
+        self.episodes_read += 1
+        self.steps_read += len(episode)
+
+    def pushed(self, episode: Episode, anchors: int) -> None:
+        self.episodes_pushed += 1
+        self.steps_pushed += len(episode)
+        self.anchors += anchors
+
+    def resumed(self, episode: Episode) -> None:
+        self.episodes_resumed += 1
+        self.steps_resumed += len(episode)
+
+
+def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
+    missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
+    if missing:
+        raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
+    return absent_fields(spec)
+
+
+def _reward_lost_by_shift(episode: Episode, conventions: Conventions) -> Problem | None:
+    first = episode.steps[REWARD][0]
+    if conventions.last_reward != "shift" or not first.any():
+        return None
+    return Problem(
+        "first_reward_lost",
+        REWARD,
+        f"step 0 has reward {first}; the data seems to record rewards with the action that earned them, so it needs no shift",
+    )

@@ -1,0 +1,81 @@
+"""What a push did, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PushReport:
+    """The account of one push. `episodes_read == episodes_pushed + sum(rejected.values())` always holds.
+
+    Attributes:
+      source, tables, view: what went where, cut how.
+      episodes_read, steps_read: taken from the source, without those resumed.
+      episodes_pushed, steps_pushed: of these, stored.
+      items_confirmed: items that the server confirmed, over all tables.
+      rejected: code -> episodes rejected; each counts once, under its first problem.
+      steps_rejected: steps of the rejected episodes.
+      advice: code -> episodes stored although a learner may misread them.
+      repaired: code -> episodes mended before they were stored.
+      filled: step fields that the dataset lacks and that were filled (`conventions`).
+      episodes_resumed: skipped because the ledger has them as confirmed.
+      bytes: sent to the server.
+      seconds: wall time.
+      reconnects: times the stream broke and was taken up again.
+    """
+
+    source: str
+    tables: tuple[str, ...]
+    view: str
+    episodes_read: int = 0
+    steps_read: int = 0
+    episodes_pushed: int = 0
+    steps_pushed: int = 0
+    items_confirmed: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    steps_rejected: int = 0
+    advice: Mapping[str, int] = field(default_factory=dict)
+    repaired: Mapping[str, int] = field(default_factory=dict)
+    filled: tuple[str, ...] = ()
+    episodes_resumed: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    reconnects: int = 0
+
+    @property
+    def episodes_rejected(self) -> int:
+        """All rejected episodes."""
+        return sum(self.rejected.values())
+
+    @property
+    def items_per_second(self) -> float:
+        """Confirmed items over wall time."""
+        return self.items_confirmed / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "items_per_second": round(self.items_per_second, 1)}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a push is.
+
+    Attributes:
+      episodes, steps: read so far, and resumed ones.
+      episode_count: in the source, or None when unknown.
+      items_confirmed, bytes: so far.
+      seconds: since the push began.
+      waiting: why nothing moves, "" when something does.
+    """
+
+    episodes: int
+    steps: int
+    episode_count: int | None
+    items_confirmed: int
+    bytes: int
+    seconds: float
+    waiting: str = ""

@@ -1,0 +1,147 @@
+"""Shapes and dtypes of nested data, without TensorFlow.
+
+A *nest* is a dict, a list, a tuple or a namedtuple of nests, with `ArraySpec` leaves. Leaves are ordered
+as TensorFlow and Reverb order them: dict keys sorted, namedtuple fields in their order. A leaf is
+named by its '/'-joined path.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.errors import SourceError
+
+Nest = Any
+"""A dict, list, tuple or namedtuple of nests, or a leaf."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What one leaf holds.
+
+    Attributes:
+      shape: sizes, None where the size is free.
+      dtype: a numpy dtype; object stands for text (`bytes`).
+      name: TensorFlow's name of the spec, "" for none; not compared.
+      minimum, maximum: bounds where the spec is a bounded one; not compared.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+    name: str = field(default="", compare=False)
+    minimum: Any = field(default=None, compare=False)
+    maximum: Any = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{dtype_name(self.dtype)}[{dims}]"
+
+    def with_leading(self, size: int | None) -> ArraySpec:
+        """The spec of a window of `size` such leaves (None: any number)."""
+        return replace(self, shape=(size, *self.shape))
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The dtype's name as people and configs write it: object is "string"."""
+    return "string" if dtype == object else dtype.name
+
+
+def flatten(nest: Nest, path: str = "") -> dict[str, Any]:
+    """Leaf path -> leaf, in the order of TensorFlow's nest.
+
+    Raises:
+      SourceError: two leaves have the same path (a dict key holds a '/').
+    """
+    leaves: dict[str, Any] = {}
+    for leaf_path, leaf in _walk(nest, path):
+        if leaf_path in leaves:
+            raise SourceError(
+                f'two columns are both named "{leaf_path}": a key holds a "/"; rename it in the dataset'
+            )
+        leaves[leaf_path] = leaf
+    return leaves
+
+
+def map_leaves(function: Callable[[Any], Any], nest: Nest) -> Nest:
+    """The same nest with `function` applied to every leaf."""
+    return map_with_path(lambda _, leaf: function(leaf), nest)
+
+
+def map_with_path(function: Callable[[str, Any], Any], nest: Nest, path: str = "") -> Nest:
+    """The same nest with `function(path, leaf)` in place of every leaf."""
+    if not _is_container(nest):
+        return function(path, nest)
+    mapped = [map_with_path(function, child, _join(path, key)) for key, child in _children(nest)]
+    if isinstance(nest, Mapping):
+        return dict(zip((key for key, _ in _children(nest)), mapped))
+    if hasattr(nest, "_fields"):
+        return type(nest)(*mapped)
+    return type(nest)(mapped)
+
+
+@lru_cache(maxsize=256)
+def named_tuple_type(name: str, fields: tuple[str, ...]) -> type[Any]:
+    """One namedtuple class a name and field list, so that equal nests compare equal; its values pickle."""
+    plain: Any = namedtuple(name, fields)  # type: ignore[misc]
+    members = {"__slots__": (), "__reduce__": lambda self: (_named_tuple, (name, fields, tuple(self)))}
+    return type(name, (plain,), members)
+
+
+def _named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Nest:
+    return named_tuple_type(name, fields)(*values)
+
+
+def differences(expected: Nest, found: Nest) -> list[str]:
+    """What keeps items of spec `expected` out of a table with signature `found`: one line a leaf.
+
+    Sizes that the table leaves free (None) fit any size. Container kinds are not compared, the
+    order and the names of the leaves are: that is what the wire carries.
+    """
+    wanted, present = flatten(expected), flatten(found)
+    lines = [
+        f"{path}: items have {wanted[path]}, table has {present[path]}"
+        for path in wanted
+        if path in present and not _fits(wanted[path], present[path])
+    ]
+    lines += [f"{path}: items have {wanted[path]}, table has no such column" for path in wanted if path not in present]
+    lines += [f"{path}: table has {present[path]}, items have no such column" for path in present if path not in wanted]
+    if not lines and list(wanted) != list(present):
+        lines.append(f"column order: items have {list(wanted)}, table has {list(present)}")
+    return lines
+
+
+def _fits(wanted: ArraySpec, present: ArraySpec) -> bool:
+    if wanted.dtype != present.dtype or len(wanted.shape) != len(present.shape):
+        return False
+    return all(b is None or a == b for a, b in zip(wanted.shape, present.shape))
+
+
+def _is_container(nest: Nest) -> bool:
+    return isinstance(nest, (Mapping, list, tuple))
+
+
+def _children(nest: Nest) -> Iterator[tuple[str, Nest]]:
+    if isinstance(nest, Mapping):
+        yield from ((key, nest[key]) for key in sorted(nest))
+    elif hasattr(nest, "_fields"):
+        yield from zip(nest._fields, nest)
+    else:
+        yield from ((str(index), child) for index, child in enumerate(nest))
+
+
+def _walk(nest: Nest, path: str) -> Iterator[tuple[str, Any]]:
+    if not _is_container(nest):
+        yield path, nest
+        return
+    for key, child in _children(nest):
+        yield from _walk(child, _join(path, key))
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}/{key}" if path else str(key)

@@ -1,0 +1,175 @@
+"""Episode -> every problem in it. Vectorised over steps; never changes anything, never stops at the first.
+
+The dataset's spec, where given, says which columns, shapes and dtypes all episodes must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from rlds2reverb.conventions import ends_terminal
+from rlds2reverb.episodes import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.specs import ArraySpec, dtype_name
+from rlds2reverb.validation.problems import Problem
+
+Columns = Mapping[str, ArraySpec]
+
+
+def find_problems(episode: Episode, columns: Columns | None = None) -> list[Problem]:
+    """All problems of an episode, in the order of the checks; [] for a good one.
+
+    Args:
+      episode: with the seven RLDS fields (`conventions.fill_absent`).
+      columns: path -> spec that every episode must have (`specs.flatten(source.spec())`), or None to judge the
+        episode by itself.
+    """
+    problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
+    if any(problem.code in _UNREADABLE for problem in problems):
+        return problems
+    return problems + [problem for check in _CONTENT for problem in check(episode)]
+
+
+_UNREADABLE = frozenset({"no_steps", "unequal_lengths", "missing_column", "flag_dtype"})
+"""Codes after which the checks of content would not make sense."""
+
+
+def _check_length(episode: Episode, _: Columns) -> Iterator[Problem]:
+    lengths = {path: len(column) for path, column in episode.steps.items()}
+    if not any(lengths.values()):
+        yield Problem("no_steps", "", "expected at least 2 steps, got 0")
+    elif len(set(lengths.values())) > 1:
+        usual = len(episode.steps[IS_FIRST]) if IS_FIRST in episode.steps else max(lengths.values())
+        for path, rows in lengths.items():
+            if rows != usual:
+                yield Problem("unequal_lengths", path, f"expected {usual} rows as in the others, got {rows}")
+    elif len(episode) == 1:
+        yield Problem("single_step", "", "expected at least 2 steps, got 1")
+
+
+def _check_columns(episode: Episode, columns: Columns) -> Iterator[Problem]:
+    for path in columns or (IS_FIRST, IS_LAST):
+        if path not in episode.steps:
+            yield Problem("missing_column", path, f"expected it in every episode; found {sorted(episode.steps)}")
+    for path in episode.steps if columns else ():
+        if path not in columns:
+            yield Problem("extra_column", path, f"the dataset's spec has {sorted(columns)}")
+
+
+def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
+    for path, spec in columns.items():
+        column = episode.steps.get(path)
+        if column is None:
+            continue
+        dtype = np.dtype(object) if column.dtype.kind in "SU" else column.dtype
+        if dtype.newbyteorder("=") != spec.dtype.newbyteorder("=") and path not in FLAGS:
+            yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(dtype)}")
+        if not _shape_fits(column.shape[1:], spec.shape):
+            yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(column.shape[1:])}")
+
+
+def _shape_fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(found) == len(wanted) and all(w is None or f == w for f, w in zip(found, wanted))
+
+
+def _check_flag_dtypes(episode: Episode, _: Columns) -> Iterator[Problem]:
+    for path in FLAGS:
+        flag = episode.steps.get(path)
+        if flag is not None and (flag.dtype != bool or flag.ndim != 1):
+            yield Problem("flag_dtype", path, f"expected bool[T], got {dtype_name(flag.dtype)}{list(flag.shape)}")
+
+
+def _check_first(episode: Episode) -> Iterator[Problem]:
+    first = episode.steps[IS_FIRST]
+    if not first[0]:
+        yield Problem("first_missing", IS_FIRST, "expected True at step 0, got False")
+    yield from _stray("first_inside", IS_FIRST, first[1:], 1, "only step 0 may be first")
+
+
+def _check_last(episode: Episode) -> Iterator[Problem]:
+    last = episode.steps[IS_LAST]
+    if not last[-1]:
+        yield Problem("last_missing", IS_LAST, f"expected True at step {len(last) - 1}, got False")
+    yield from _stray("last_inside", IS_LAST, last[:-1], 0, f"only step {len(last) - 1} may be last")
+
+
+def _check_terminal(episode: Episode) -> Iterator[Problem]:
+    terminal = episode.steps.get(IS_TERMINAL)
+    if terminal is not None:
+        yield from _stray(
+            "terminal_inside", IS_TERMINAL, terminal[:-1], 0, f"only step {len(terminal) - 1} may be terminal"
+        )
+
+
+def _check_numbers(episode: Episode) -> Iterator[Problem]:
+    """NaN and infinite values; not in the reward and discount of the last step, which carry no meaning."""
+    for path, column in episode.steps.items():
+        if column.dtype.kind not in "fc" and column.dtype.name != "bfloat16":
+            continue
+        meaningful = column[:-1] if path in (REWARD, DISCOUNT) and len(column) > 1 else column
+        if np.isfinite(meaningful).all():
+            continue
+        yield from _stray("nan", path, np.isnan(meaningful), 0, "expected numbers")
+        yield from _stray("infinite", path, np.isinf(meaningful), 0, "expected finite numbers")
+
+
+def _check_discount(episode: Episode) -> Iterator[Problem]:
+    discount = episode.steps.get(DISCOUNT)
+    if discount is not None and discount.dtype.kind in "fiu" and len(discount) > 1:
+        outside = (discount[:-1] < 0) | (discount[:-1] > 1)
+        yield from _stray("discount_range", DISCOUNT, outside, 0, "expected values in [0, 1]", discount)
+
+
+def _check_last_reward(episode: Episode) -> Iterator[Problem]:
+    reward = episode.steps.get(REWARD)
+    if reward is not None and reward.dtype.kind in "fiu" and len(reward) > 1 and np.any(reward[-1] != 0):
+        yield Problem(
+            "last_reward",
+            REWARD,
+            f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look; "
+            'last_reward="shift" moves rewards one step back',
+        )
+
+
+def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
+    discount = episode.steps.get(DISCOUNT)
+    if discount is None or len(discount) < 2 or IS_TERMINAL not in episode.steps or not ends_terminal(episode):
+        return
+    if np.any(discount[-2] != 0):
+        yield Problem(
+            "terminal_discount",
+            DISCOUNT,
+            f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
+            'terminal_discount="transition" mends it',
+        )
+
+
+def _stray(
+    code: str, path: str, wrong: Array, offset: int, expected: str, values: Array | None = None
+) -> Iterator[Problem]:
+    """One problem for all steps where `wrong` ([T'] or [T', ...]) is set; names the first and counts them."""
+    if wrong.ndim > 1:
+        wrong = wrong.reshape(len(wrong), -1).any(axis=1)
+    steps = np.nonzero(wrong)[0]
+    if len(steps):
+        first = int(steps[0]) + offset
+        value = "" if values is None else f" ({values[first]})"
+        yield Problem(code, path, f"{expected}; {len(steps)} steps differ, the first is step {first}{value}")
+
+
+_STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
+    _check_length,
+    _check_columns,
+    _check_specs,
+    _check_flag_dtypes,
+)
+_CONTENT: tuple[Callable[[Episode], Iterator[Problem]], ...] = (
+    _check_first,
+    _check_last,
+    _check_terminal,
+    _check_numbers,
+    _check_discount,
+    _check_last_reward,
+    _check_terminal_discount,
+)

@@ -1,0 +1,121 @@
+"""What to do with a bad episode: raise, skip, quarantine or repair. Counts everything."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError, InvalidEpisode
+from rlds2reverb.validation.checks import Columns, find_problems
+from rlds2reverb.validation.problems import CODES, Problem
+from rlds2reverb.validation.repair import repair
+
+RAISE, SKIP, QUARANTINE, REPAIR = "raise", "skip", "quarantine", "repair"
+ACTIONS = (RAISE, SKIP, QUARANTINE, REPAIR)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of one episode.
+
+    Attributes:
+      episode: the episode to go on with (repaired, perhaps), or None when it is rejected.
+      rejected: the problems it was rejected for.
+      advice: problems that did not reject it.
+      repaired: problems that were mended.
+    """
+
+    episode: Episode | None
+    rejected: tuple[Problem, ...] = ()
+    advice: tuple[Problem, ...] = ()
+    repaired: tuple[Problem, ...] = ()
+
+
+class Policy:
+    """Judges episodes.
+
+    Args:
+      action: "raise" (default), "skip", "quarantine" (skip, with a JSON line a problem in `quarantine`), or "repair"
+        (mend what has one right answer; raise for the rest).
+      quarantine: the report's path; needed for, and only for, "quarantine". Lines are appended:
+        {"episode", "code", "path", "detail"}.
+      allow: codes to tolerate.
+      strict: reject advice as well.
+
+    Raises:
+      ConfigError: an unknown action or code, or a report path that does not go with the action.
+    """
+
+    def __init__(
+        self,
+        action: str = RAISE,
+        quarantine: str | Path | None = None,
+        allow: Sequence[str] = (),
+        strict: bool = False,
+    ) -> None:
+        if action not in ACTIONS:
+            raise ConfigError(f'on_invalid "{action}": expected one of {", ".join(ACTIONS)}')
+        if (action == QUARANTINE) != (quarantine is not None):
+            raise ConfigError('on_invalid="quarantine" and a quarantine file go together: give both or neither')
+        unknown = sorted(set(allow) - set(CODES))
+        if unknown:
+            raise ConfigError(f"allow: unknown code {', '.join(unknown)}; known: {', '.join(CODES)}")
+        self._action = action
+        self._report = None if quarantine is None else Path(quarantine)
+        self._allow = frozenset(allow)
+        self._strict = strict
+        self.rejected: Counter[str] = Counter()
+        self.advice: Counter[str] = Counter()
+        self.repaired: Counter[str] = Counter()
+
+    def judge(self, episode: Episode, columns: Columns | None = None) -> Verdict:
+        """Finds the episode's problems and decides.
+
+        Raises:
+          InvalidEpisode: it is bad and the action is "raise", or "repair" could not mend it.
+        """
+        problems = find_problems(episode, columns)
+        if not problems:
+            return Verdict(episode)
+        mended: tuple[Problem, ...] = ()
+        if self._action == REPAIR:
+            episode = repair(episode, problems)
+            left = find_problems(episode, columns)
+            mended = tuple(problem for problem in problems if problem not in left)
+            problems = left
+        return self._decide(episode, problems, mended)
+
+    def reject(self, episode: Episode, problems: Sequence[Problem]) -> Verdict:
+        """Rejects an episode for problems found elsewhere (a view that makes no item of it).
+
+        Raises:
+          InvalidEpisode: the action is "raise" or "repair".
+        """
+        codes = list(dict.fromkeys(problem.code for problem in problems))
+        if self._action in (RAISE, REPAIR):
+            raise InvalidEpisode(episode.id, problems)
+        if self._report is not None:
+            self._write_report(episode, problems)
+        self.rejected.update(codes[:1])
+        return Verdict(None, tuple(problems))
+
+    def _decide(self, episode: Episode, problems: list[Problem], mended: tuple[Problem, ...]) -> Verdict:
+        counted = [problem for problem in problems if problem.code not in self._allow]
+        bad = [problem for problem in counted if self._strict or not problem.is_advice]
+        advice = tuple(problem for problem in counted if problem not in bad)
+        if bad:
+            return self.reject(episode, bad)
+        self.advice.update({problem.code for problem in advice})
+        self.repaired.update({problem.code for problem in mended})
+        return Verdict(episode, (), advice, mended)
+
+    def _write_report(self, episode: Episode, problems: Sequence[Problem]) -> None:
+        assert self._report is not None  # the constructor saw to it
+        with self._report.open("a", encoding="utf-8") as report:
+            for problem in problems:
+                line = {"episode": episode.id, "code": problem.code, "path": problem.path, "detail": problem.detail}
+                report.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,0 +1,73 @@
+"""What can be wrong with an episode: one code each, said once here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of problem.
+
+    Attributes:
+      meaning: what is wrong, for people.
+      is_advice: the data can be stored as it is, but a learner may misread it; only `strict` rejects it.
+      is_repairable: there is one right answer, which on_invalid="repair" puts in.
+    """
+
+    meaning: str
+    is_advice: bool = False
+    is_repairable: bool = False
+
+
+CODES: dict[str, Code] = {
+    "no_steps": Code("the episode has no steps"),
+    "single_step": Code("the episode has one step, so no transition"),
+    "missing_column": Code("a column that RLDS requires, or that other episodes have, is absent"),
+    "extra_column": Code("a column that the dataset's spec does not have"),
+    "unequal_lengths": Code("columns have different numbers of rows"),
+    "shape": Code("a column's shape is not the dataset's"),
+    "dtype": Code("a column's dtype is not the dataset's"),
+    "flag_dtype": Code("a flag is not boolean", is_repairable=True),
+    "first_missing": Code("the first step is not marked is_first", is_repairable=True),
+    "first_inside": Code("a later step is marked is_first"),
+    "last_missing": Code("the last step is not marked is_last", is_repairable=True),
+    "last_inside": Code("a step before the last is marked is_last"),
+    "terminal_inside": Code("a step before the last is marked is_terminal"),
+    "nan": Code("a value is NaN"),
+    "infinite": Code("a value is infinite"),
+    "discount_range": Code("a discount lies outside [0, 1]"),
+    "first_reward_lost": Code('last_reward="shift" would drop a first reward that is not 0'),
+    "no_items": Code("the view makes no item of the episode"),
+    "terminal_discount": Code(
+        "the transition into a terminal step has a discount other than 0, so learners bootstrap through it",
+        is_advice=True,
+        is_repairable=True,
+    ),
+    "last_reward": Code("the last step has a reward, which learners do not see", is_advice=True),
+}
+"""Code -> what it means. Documented in docs/validation.md."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with one episode.
+
+    Attributes:
+      code: a key of `CODES`.
+      path: the column, or "" for the episode.
+      detail: where in the column, what was expected, what came.
+    """
+
+    code: str
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        where = f'column "{self.path}": ' if self.path else ""
+        return f"{self.code}: {where}{self.detail}"
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether the episode can be stored all the same."""
+        return CODES[self.code].is_advice

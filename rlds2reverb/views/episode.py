@@ -1,0 +1,70 @@
+"""One item an episode, boundary row included: what TF-Agents' `ReverbAddEpisodeObserver` stores.
+
+| episode | items |
+| --- | --- |
+| a b c d | abcd |
+| a | a |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import Nest
+from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
+
+
+@dataclass(frozen=True)
+class WholeEpisode:
+    """Items of whole episodes.
+
+    Attributes:
+      max_length: most rows of an episode, or None for any number.
+      skip_longer: a longer episode gives no item; otherwise it is an error.
+      priority: of every item.
+
+    Raises:
+      ViewError: max_length below 1.
+    """
+
+    max_length: int | None = None
+    skip_longer: bool = False
+    priority: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise ViewError(f"episode: max_length {self.max_length} must be at least 1")
+
+    @property
+    def label(self) -> str:
+        """Name; the options decide only whether an episode is stored, not what is stored."""
+        return "episode"
+
+    def signature(self, step_spec: Nest) -> Nest:
+        """A Trajectory of specs with a leading axis of any size."""
+        return with_window(trajectory_spec(step_spec), None)
+
+    def cut(self, episode: Episode) -> Cut:
+        """One window over all rows.
+
+        Raises:
+          ViewError: the episode is longer than `max_length` and `skip_longer` is off.
+        """
+        return self.cut_rows(trajectory_rows(episode.steps))
+
+    def cut_rows(self, rows: dict[str, Array]) -> Cut:
+        """One window over ready trajectory rows."""
+        count = len(next(iter(rows.values())))
+        too_long = self.max_length is not None and count > self.max_length
+        if too_long and not self.skip_longer:
+            raise ViewError(
+                f"episode of {count} steps: longer than max_length {self.max_length}; raise it or set skip_longer"
+            )
+        anchors = np.zeros(0 if too_long else 1, np.int64)
+        windows = (Window(0, count),) * len(rows)
+        return Cut(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))

@@ -1,0 +1,101 @@
+"""Windows of consecutive trajectory rows: TF-Agents' 2-step items and every other fixed length.
+
+Source: `ReverbAddTrajectoryObserver`, tf-agents 0.19. For an episode a b c d (d is the last row), P a padding row:
+
+| options | items |
+| --- | --- |
+| length 2 | ab bc cd |
+| length 2, stride 2 | ab cd |
+| length 3, stride 2 | abc |
+| length 3, stride 2, pad_end | abc |
+| length 6 | none |
+| length 6, pad_end | abcdPP |
+| length 3, pad_end, tile_end | abc bcd cdP dPP |
+
+>>> import numpy as np
+>>> from rlds2reverb.views.sequence import window_anchors
+>>> window_anchors(rows=4, length=2, stride=1)
+array([0, 1, 2])
+>>> window_anchors(rows=4, length=3, stride=2)
+array([0])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import Nest
+from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.trajectory import padding_rows, trajectory_rows, trajectory_spec, with_window
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Items of `length` consecutive rows, one every `stride` rows.
+
+    Attributes:
+      length: rows of an item.
+      stride: rows between the starts of two items.
+      pad_end: an episode shorter than `length` is padded to one item; without it, it gives none.
+      tile_end: pad by length - 1 rows, so that items start at every row; needs `pad_end`.
+      priority: of every item.
+
+    Raises:
+      ViewError: length or stride below 1, or `tile_end` without `pad_end`.
+    """
+
+    length: int = 2
+    stride: int = 1
+    pad_end: bool = False
+    tile_end: bool = False
+    priority: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.stride < 1:
+            raise ViewError(f"sequence: length {self.length} and stride {self.stride} must be at least 1")
+        if self.tile_end and not self.pad_end:
+            raise ViewError("sequence: tile_end needs pad_end")
+
+    @property
+    def label(self) -> str:
+        """Name and options."""
+        options = f"length={self.length},stride={self.stride},pad_end={self.pad_end},tile_end={self.tile_end}"
+        return f"sequence:{options}"
+
+    def signature(self, step_spec: Nest) -> Nest:
+        """A Trajectory of specs with a leading axis of `length`."""
+        return with_window(trajectory_spec(step_spec), self.length)
+
+    def cut(self, episode: Episode) -> Cut:
+        """Windows over the episode's rows, its last step followed by a padding first step."""
+        return self.cut_rows(trajectory_rows(episode.steps))
+
+    def cut_rows(self, rows: dict[str, Array]) -> Cut:
+        """Windows over ready trajectory rows that end in a boundary row."""
+        count = len(next(iter(rows.values())))
+        padding = self._padding(count)
+        if padding:
+            filler = padding_rows(rows, padding)
+            rows = {path: np.concatenate((column, filler[path])) for path, column in rows.items()}
+        anchors = window_anchors(count + padding, self.length, self.stride)
+        windows = (Window(0, self.length),) * len(rows)
+        return Cut(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))
+
+    def _padding(self, rows: int) -> int:
+        if self.tile_end:
+            return self.length - 1
+        return max(0, self.length - rows) if self.pad_end else 0
+
+
+def two_step(priority: float = 1.0) -> Sequence:
+    """TF-Agents' default: overlapping pairs of rows (a b, b c, c d)."""
+    return Sequence(length=2, priority=priority)
+
+
+def window_anchors(rows: int, length: int, stride: int) -> Array:
+    """[n] int64 starts of every whole window; n = 1 + (rows - length) // stride, or 0."""
+    return np.arange(0, max(0, rows - length + 1), stride, dtype=np.int64)

@@ -1,0 +1,118 @@
+"""The rows of a TF-Agents trajectory: step_type, observation, action, policy_info, next_step_type, reward, discount.
+
+Source: `tf_agents.replay_buffers.rlds_to_reverb`, tf-agents 0.19 (probed). Row t comes from RLDS step t; its
+next_step_type from step t+1, and the step after an episode's last is a padding step of type FIRST::
+
+    RLDS         first  .     .     last+terminal
+    step_type    FIRST  MID   MID   LAST
+    next         MID    MID   LAST  FIRST
+    discount     d0     d1    d2    0
+
+A single-step episode is (LAST, LAST). The zero discount stands on the boundary row, where TF-Agents puts it;
+`conventions.terminal_discount` puts it on the transition as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import ArraySpec, Nest, map_leaves, named_tuple_type
+
+FIRST, MID, LAST = 0, 1, 2
+"""Values of step_type, int32; as in `dm_env` and TF-Agents."""
+
+POLICY_INFO = "policy_info"
+STEP_TYPE = "step_type"
+NEXT_STEP_TYPE = "next_step_type"
+FIELDS = (STEP_TYPE, OBSERVATION, ACTION, POLICY_INFO, NEXT_STEP_TYPE, REWARD, DISCOUNT)
+"""Fields of `tf_agents.trajectories.Trajectory`, in order."""
+
+_INT32 = np.dtype(np.int32)
+
+
+def trajectory_spec(step_spec: Nest) -> Nest:
+    """Spec of one trajectory row for steps of `step_spec`: a namedtuple Trajectory of nests.
+
+    Raises:
+      ViewError: the steps lack observation, action, reward or discount.
+    """
+    if not isinstance(step_spec, Mapping):
+        raise ViewError(f"step spec: expected a dict of step fields, got {type(step_spec).__name__}")
+    missing = [name for name in (OBSERVATION, ACTION, REWARD, DISCOUNT) if name not in step_spec]
+    if missing:
+        raise ViewError(f"step spec without {', '.join(missing)}: a trajectory needs them; found {sorted(step_spec)}")
+    step_type = ArraySpec((), _INT32, STEP_TYPE)
+    trajectory = named_tuple_type("Trajectory", FIELDS)
+    return trajectory(
+        step_type,
+        step_spec[OBSERVATION],
+        step_spec[ACTION],
+        step_spec.get(POLICY_INFO, ()),
+        step_type,
+        step_spec[REWARD],
+        step_spec[DISCOUNT],
+    )
+
+
+def step_types(is_first: Array, is_last: Array) -> Array:
+    """[T] int32: FIRST where is_first (it wins), LAST where is_last, else MID."""
+    return np.where(is_first, FIRST, np.where(is_last, LAST, MID)).astype(_INT32)
+
+
+def trajectory_rows(steps: Mapping[str, Array], next_is_first: bool = True, next_is_last: bool = False) -> dict[str, Array]:
+    """Columns of [T] steps -> columns of [T] trajectory rows, in the order of `FIELDS`.
+
+    Args:
+      steps: columns by path; the three flags, reward and discount, observation and action (nested or not), and
+        optionally policy_info.
+      next_is_first, next_is_last: flags of the step that follows the last row; by default the padding step.
+
+    Raises:
+      ViewError: a column is missing.
+    """
+    missing = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, DISCOUNT) if name not in steps]
+    if missing:
+        raise ViewError(f"steps without {', '.join(missing)}; found {sorted(steps)}")
+    kinds = step_types(steps[IS_FIRST], steps[IS_LAST])
+    following = np.append(kinds[1:], step_types(np.array(next_is_first), np.array(next_is_last)))
+    alone = (kinds == FIRST) & (following == FIRST)
+    ended = steps[IS_LAST] & steps[IS_TERMINAL]
+    discount = steps[DISCOUNT]
+    computed: dict[str, dict[str, Any]] = {
+        STEP_TYPE: {STEP_TYPE: np.where(alone, LAST, kinds).astype(_INT32)},
+        NEXT_STEP_TYPE: {NEXT_STEP_TYPE: np.where(alone, LAST, following).astype(_INT32)},
+        DISCOUNT: {DISCOUNT: np.where(ended, np.zeros((), discount.dtype), discount)},
+    }
+    rows: dict[str, Array] = {}
+    for name in FIELDS:
+        rows.update(computed.get(name) or columns_under(steps, name))
+    return rows
+
+
+def columns_under(steps: Mapping[str, Array], name: str) -> dict[str, Array]:
+    """The column `name`, or all below it; their order is settled by the table's signature."""
+    return {path: column for path, column in steps.items() if path == name or path.startswith(f"{name}/")}
+
+
+def padding_rows(rows: Mapping[str, Array], count: int) -> dict[str, Array]:
+    """`count` boundary rows (LAST, FIRST, zeros elsewhere; empty text) as TF-Agents pads episodes."""
+    padding = {path: _zeros(column, count) for path, column in rows.items()}
+    padding[STEP_TYPE] = np.full(count, LAST, _INT32)
+    padding[NEXT_STEP_TYPE] = np.full(count, FIRST, _INT32)
+    return padding
+
+
+def _zeros(column: Array, count: int) -> Array:
+    shape = (count, *column.shape[1:])
+    return np.full(shape, b"", object) if column.dtype == object else np.zeros(shape, column.dtype)
+
+
+def with_window(spec: Nest, size: int | None) -> Nest:
+    """A trajectory spec with a leading axis of `size` on every leaf."""
+    return map_leaves(lambda leaf: leaf.with_leading(size), spec)
+

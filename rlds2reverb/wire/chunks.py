@@ -1,0 +1,164 @@
+"""Rows -> chunks: every `rows_per_chunk` rows, all columns together, one ChunkData.
+
+Reverb's own writer makes one chunk a column; one chunk for all columns means fewer objects for the server to
+hold and to look up, and is what makes the items of `wire.items` share one chunk key across columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import cramjam
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import WireError
+from rlds2reverb.wire import dtypes, tensors
+from rlds2reverb.wire.keys import keys
+from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, int_field, varint, varint_columns
+
+CHUNK_BYTES = 4096
+"""Aim for chunks of this size: a sample carries whole chunks, so larger ones slow sampling down."""
+
+MIN_ROWS, MAX_ROWS = 4, 32
+"""Bounds of the chosen chunk length for short windows; see docs/benchmarks.md, "Chunk length"."""
+
+LONG_CHUNK_BYTES = 1 << 18
+"""Aim for windows longer than `MAX_ROWS`: such an item reads its chunks nearly whole."""
+
+COMPRESS_FROM_BYTES = 512
+"""A column's chunk smaller than this is stored as a snappy literal: compressing saves less than it costs."""
+
+COMPRESSIBLE = 0.9
+"""A column is compressed if its first `SAMPLE_BYTES` shrink below this share."""
+
+SAMPLE_BYTES = 1 << 15
+
+
+@dataclass(frozen=True)
+class ChunkLayout:
+    """Where the rows of one episode lie.
+
+    Attributes:
+      rows: rows stored.
+      rows_per_chunk: rows of every chunk but the last, which may have fewer.
+      key_varints: [n_chunks, 10] uint8, the chunk keys as varints.
+    """
+
+    rows: int
+    rows_per_chunk: int
+    key_varints: Array
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return len(self.key_varints)
+
+    @staticmethod
+    def of(rows: int, rows_per_chunk: int, seed: int, first_counter: int = 0) -> ChunkLayout:
+        """A layout whose chunk keys are the hashes of `first_counter`, `first_counter` + 1, ..."""
+        count = -(-rows // rows_per_chunk)
+        chunk_keys = keys(seed, np.arange(first_counter, first_counter + count))
+        return ChunkLayout(rows, rows_per_chunk, varint_columns(chunk_keys, KEY_BYTES))
+
+    def bounds(self, chunk: int) -> tuple[int, int]:
+        """First row and end row of a chunk."""
+        start = chunk * self.rows_per_chunk
+        return start, min(self.rows, start + self.rows_per_chunk)
+
+
+def choose_rows_per_chunk(row_bytes: int, window_rows: int) -> int:
+    """A chunk length from the bytes of a row and the rows of the longest window."""
+    row_bytes = max(1, row_bytes)
+    if window_rows > MAX_ROWS:
+        return max(1, min(window_rows, LONG_CHUNK_BYTES // row_bytes))
+    return max(MIN_ROWS, min(MAX_ROWS, CHUNK_BYTES // row_bytes))
+
+
+def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout, episode_id: int) -> list[bytes]:
+    """Every chunk as a `chunks` field (1) of an InsertStreamRequest.
+
+    Source: schema.proto, ChunkData: chunk_key(1), sequence_range(2), data(5), data_tensors_len(6),
+    data_uncompressed_size(7). `end` of the range is inclusive.
+
+    Raises:
+      WireError: a column's dtype cannot be stored (named by its path).
+    """
+    encoders = [_ColumnEncoder.of(path, column, layout) for path, column in columns.items()]
+    return [_encode_chunk(encoders, layout, chunk, episode_id) for chunk in range(layout.count)]
+
+
+def _encode_chunk(encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, chunk: int, episode_id: int) -> bytes:
+    start, end = layout.bounds(chunk)
+    parts: list[bytes | memoryview] = []
+    for encoder in encoders:
+        encoder.append(parts, start, end)
+    data = b"".join(parts)
+    head = b"\x08" + layout.key_varints[chunk].tobytes() + _sequence_range(episode_id, start, end)
+    size = sum(encoder.raw_bytes(start, end) for encoder in encoders)
+    tail = int_field(6, len(encoders)) + int_field(7, size)
+    return bytes_field(1, b"".join((head, b"\x2a", varint(len(data)), data, tail)))
+
+
+def _sequence_range(episode_id: int, start: int, end: int) -> bytes:
+    return bytes_field(2, int_field(1, episode_id) + int_field(2, start) + int_field(3, end - 1))
+
+
+class _ColumnEncoder:
+    """Turns row ranges of one column into `tensors` fields (1) of ChunkData.Data."""
+
+    def __init__(self, column: Array, compress: bool) -> None:
+        self._column = column
+        self._compress = compress
+        self._row_bytes = 0 if column.dtype == object else column.nbytes // max(1, len(column))
+        self._raw = None if column.dtype == object else memoryview(column.reshape(-1).view(np.uint8))
+        self._heads: dict[int, bytes] = {}
+
+    @staticmethod
+    def of(path: str, column: Array, layout: ChunkLayout) -> _ColumnEncoder:
+        try:
+            dtypes.wire_number(column.dtype)
+        except WireError as error:
+            raise WireError(f'column "{path}": {error}') from error
+        column = dtypes.as_wire_array(column)
+        return _ColumnEncoder(column, _worth_compressing(column, layout.rows_per_chunk))
+
+    def append(self, parts: list[bytes | memoryview], start: int, end: int) -> None:
+        """Adds the field for rows [start, end) to `parts`; literal rows are not copied."""
+        if self._raw is None or self._compress or not self._row_bytes:
+            content = tensors.content_bytes(self._column[start:end])
+            tensor = self._tensor_header(end - start) + bytes_field(4, content)
+            parts.append(bytes_field(1, tensor))
+        else:
+            parts.append(self._literal_head(end - start))
+            parts.append(self._raw[start * self._row_bytes : end * self._row_bytes])
+
+    def raw_bytes(self, start: int, end: int) -> int:
+        """Uncompressed bytes of rows [start, end)."""
+        if self._raw is None:
+            return sum(len(text) for text in self._column[start:end].ravel())
+        return (end - start) * self._row_bytes
+
+    def _tensor_header(self, rows: int) -> bytes:
+        return tensors.tensor_header(self._column.dtype, (rows, *self._column.shape[1:]))
+
+    def _literal_head(self, rows: int) -> bytes:
+        """Everything before the raw rows; depends on their number only."""
+        if rows not in self._heads:
+            size = rows * self._row_bytes
+            prefix = tensors.literal_prefix(size)
+            content = b"\x22" + varint(len(prefix) + size) + prefix
+            tensor = self._tensor_header(rows) + content
+            self._heads[rows] = b"\x0a" + varint(len(tensor) + size) + tensor
+        return self._heads[rows]
+
+
+def _worth_compressing(column: Array, rows_per_chunk: int) -> bool:
+    if column.dtype == object or not len(column):
+        return False
+    chunk_bytes = column.nbytes // len(column) * min(rows_per_chunk, len(column))
+    if chunk_bytes < COMPRESS_FROM_BYTES:
+        return False
+    sample = column.reshape(-1).view(np.uint8)[: min(SAMPLE_BYTES, chunk_bytes)]
+    return len(cramjam.snappy.compress_raw(sample)) < COMPRESSIBLE * len(sample)

@@ -1,0 +1,56 @@
+"""A rate limiter's state in words: who waits, and for what.
+
+Source: reverb/cc/rate_limiter.cc. An insert may go on while the table holds fewer than min_size_to_sample items,
+or while (inserts + 1) * samples_per_insert - samples <= max_diff. A sample may be taken when the table holds
+min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff. The counts that ServerInfo
+tells start with the server process; a restored checkpoint brings older ones along that it does not tell.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rlds2reverb.wire.messages import TableInfo
+
+
+def samples_needed(table: TableInfo) -> int:
+    """Samples that must be taken before the next insert may go on; 0 when it may."""
+    limiter = table.rate_limiter
+    if table.current_size + 1 <= limiter.min_size_to_sample:
+        return 0
+    excess = (limiter.inserts + 1) * limiter.samples_per_insert - limiter.samples - limiter.max_diff
+    return max(0, math.ceil(excess))
+
+
+def inserts_needed(table: TableInfo) -> int:
+    """Inserts that must come before the next sample may be taken; 0 when it may."""
+    limiter = table.rate_limiter
+    missing = max(0, limiter.min_size_to_sample - table.current_size)
+    if limiter.samples_per_insert <= 0:
+        return missing
+    shortfall = (limiter.min_diff + 1 + limiter.samples) / limiter.samples_per_insert - limiter.inserts
+    return max(missing, math.ceil(shortfall) if math.isfinite(shortfall) else 0)
+
+
+def explain_inserts(table: TableInfo) -> str:
+    """One sentence: may inserts go on, and if not, what the limiter needs."""
+    limiter = table.rate_limiter
+    counts = f"{limiter.inserts} inserts and {limiter.samples} samples so far"
+    needed = samples_needed(table)
+    if not needed:
+        return f'table "{table.name}": inserts may go on ({counts})'
+    return (
+        f'table "{table.name}": its rate limiter waits for {needed} more samples before the next insert '
+        f"({counts}, samples_per_insert {limiter.samples_per_insert:g}, max_diff {limiter.max_diff:g})"
+    )
+
+
+def explain_samples(table: TableInfo) -> str:
+    """One sentence: may samples be taken, and if not, what the limiter needs."""
+    needed = inserts_needed(table)
+    if not needed:
+        return f'table "{table.name}": samples may be taken ({table.current_size} items)'
+    return (
+        f'table "{table.name}": blocked: {needed} more inserts before sampling may go on '
+        f"({table.current_size} of at least {table.rate_limiter.min_size_to_sample} items)"
+    )

@@ -1,0 +1,125 @@
+"""What travels, as values: no bytes, no sockets.
+
+The nouns are Reverb's: a *chunk* holds consecutive rows of all columns, an *item* points into chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.specs import Nest
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows [offset, offset + length) of tensor `column` in the chunk `chunk_key`."""
+
+    chunk_key: int
+    offset: int
+    length: int
+    column: int
+
+
+@dataclass(frozen=True)
+class ItemColumn:
+    """One column of an item: its slices joined along the rows; `squeeze` drops that axis."""
+
+    slices: tuple[Slice, ...]
+    squeeze: bool = False
+
+
+@dataclass(frozen=True)
+class Item:
+    """One prioritized item of a table; the columns stand in the order of the table's signature."""
+
+    key: int
+    table: str
+    priority: float
+    columns: tuple[ItemColumn, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Consecutive rows of an episode.
+
+    Attributes:
+      key: 64-bit key.
+      episode_id: 64-bit number of the episode on the wire (not `Episode.id`).
+      start, stop: rows [start, stop) of the episode.
+      tensors: one array [stop - start, ...] a column.
+    """
+
+    key: int
+    episode_id: int
+    start: int
+    stop: int
+    tensors: tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class InsertRequest:
+    """One message of the insert stream."""
+
+    chunks: tuple[Chunk, ...]
+    items: tuple[Item, ...]
+    keep_chunk_keys: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RateLimiter:
+    """A table's rate limiter. Inserts minus samples (in inserts' terms) stay in [min_diff, max_diff].
+
+    Attributes:
+      samples_per_insert, min_diff, max_diff: see `wire.limiter` for the inequality.
+      min_size_to_sample: items needed before the first sample.
+      inserts, samples: completed calls since the server started.
+    """
+
+    samples_per_insert: float
+    min_diff: float
+    max_diff: float
+    min_size_to_sample: int
+    inserts: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """One table as ServerInfo tells it.
+
+    Attributes:
+      name: the table's name.
+      sampler, remover: "uniform", "fifo", "lifo", "prioritized(0.8)", "max_heap" or "min_heap".
+      max_size: items; more inserted removes by the remover.
+      current_size: items held now.
+      max_times_sampled: samples of one item before it is removed; 0 or less for no limit.
+      rate_limiter: its state.
+      signature: nest of `ArraySpec`, or None when the table has no signature.
+      episodes, deleted_episodes, unique_samples: counts since the server started.
+    """
+
+    name: str
+    sampler: str
+    remover: str
+    max_size: int
+    current_size: int
+    max_times_sampled: int
+    rate_limiter: RateLimiter
+    signature: Nest | None
+    episodes: int
+    deleted_episodes: int
+    unique_samples: int
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """All tables, and a number that is drawn anew whenever a server process starts.
+
+    Attributes:
+      state_id: 128-bit `tables_state_id`; another value means another server process (observed in 0.14).
+      tables: by name.
+    """
+
+    state_id: int
+    tables: dict[str, TableInfo]

@@ -1,0 +1,175 @@
+"""The messages of Reverb's protocol, described once and built when imported.
+
+Sources: reverb_service.proto and schema.proto of dm-reverb 0.14; tensor.proto, tensor_shape.proto and
+struct.proto of TensorFlow 2.15. Field numbers are the protocol; the package name here is our own, so nothing
+clashes with TensorFlow's or Reverb's generated classes in the same process. Descriptors built at import
+work on every protobuf from 4.25 on, which generated modules do not.
+
+Only the fields that this package reads or writes are described; protobuf keeps or skips the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE = "rlds2reverb.wire"
+
+# message -> fields: "[repeated] type name = number"; a capitalised type is a message of this table.
+MESSAGES: dict[str, tuple[str, ...]] = {
+    # tensor_shape.proto, tensor.proto
+    "Dim": ("int64 size = 1", "string name = 2"),
+    "TensorShape": ("repeated Dim dim = 2", "bool unknown_rank = 3"),
+    "Tensor": (
+        "int32 dtype = 1",
+        "TensorShape tensor_shape = 2",
+        "bytes tensor_content = 4",
+        "repeated float float_val = 5",
+        "repeated double double_val = 6",
+        "repeated int32 int_val = 7",
+        "repeated bytes string_val = 8",
+        "repeated float scomplex_val = 9",
+        "repeated int64 int64_val = 10",
+        "repeated bool bool_val = 11",
+        "repeated double dcomplex_val = 12",
+        "repeated int32 half_val = 13",
+        "repeated uint32 uint32_val = 16",
+        "repeated uint64 uint64_val = 17",
+    ),
+    # struct.proto
+    "TensorSpec": ("string name = 1", "TensorShape shape = 2", "int32 dtype = 3"),
+    "BoundedTensorSpec": (
+        "string name = 1",
+        "TensorShape shape = 2",
+        "int32 dtype = 3",
+        "Tensor minimum = 4",
+        "Tensor maximum = 5",
+    ),
+    "NoneValue": (),
+    "ListValue": ("repeated StructuredValue values = 1",),
+    "DictEntry": ("string key = 1", "StructuredValue value = 2"),
+    "DictValue": ("repeated DictEntry fields = 1",),  # a map on the wire is a repeated entry
+    "NamedTupleValue": ("string name = 1", "repeated DictEntry values = 2"),
+    "StructuredValue": (
+        "NoneValue none_value = 1",
+        "TensorSpec tensor_spec_value = 33",
+        "BoundedTensorSpec bounded_tensor_spec_value = 35",
+        "ListValue list_value = 51",
+        "ListValue tuple_value = 52",
+        "DictValue dict_value = 53",
+        "NamedTupleValue named_tuple_value = 54",
+    ),
+    # schema.proto
+    "SequenceRange": ("uint64 episode_id = 1", "int32 start = 2", "int32 end = 3", "bool sparse = 4"),
+    "ChunkTensors": ("repeated Tensor tensors = 1",),
+    "ChunkData": (
+        "uint64 chunk_key = 1",
+        "SequenceRange sequence_range = 2",
+        "bool delta_encoded = 4",
+        "ChunkTensors data = 5",
+        "int32 data_tensors_len = 6",
+        "int64 data_uncompressed_size = 7",
+    ),
+    "ChunkSlice": ("uint64 chunk_key = 1", "int32 offset = 2", "int32 length = 3", "int32 index = 4"),
+    "Column": ("repeated ChunkSlice chunk_slices = 1", "bool squeeze = 2"),
+    "FlatTrajectory": ("repeated Column columns = 1",),
+    "PrioritizedItem": (
+        "uint64 key = 1",
+        "string table = 2",
+        "double priority = 5",
+        "int32 times_sampled = 6",
+        "FlatTrajectory flat_trajectory = 8",
+    ),
+    "Prioritized": ("double priority_exponent = 1",),
+    "Heap": ("bool min_heap = 1",),
+    "KeyDistribution": (
+        "bool fifo = 1",
+        "bool uniform = 2",
+        "Prioritized prioritized = 3",
+        "Heap heap = 4",
+        "bool lifo = 6",
+    ),
+    "CallStats": ("int64 completed = 2",),
+    "RateLimiter": (
+        "double samples_per_insert = 1",
+        "double min_diff = 2",
+        "double max_diff = 3",
+        "int64 min_size_to_sample = 4",
+        "CallStats insert_stats = 5",
+        "CallStats sample_stats = 6",
+    ),
+    "Table": (
+        "KeyDistribution sampler_options = 1",
+        "KeyDistribution remover_options = 2",
+        "int64 max_size = 3",
+        "int32 max_times_sampled = 4",
+        "RateLimiter rate_limiter_info = 5",
+        "StructuredValue signature = 6",
+        "int64 current_size = 7",
+        "string name = 8",
+        "int64 num_episodes = 9",
+        "int64 num_deleted_episodes = 10",
+        "int64 num_unique_samples = 11",
+    ),
+    "Uint128": ("uint64 high = 1", "uint64 low = 2"),
+    # reverb_service.proto
+    "ServerInfoRequest": (),
+    "ServerInfoResponse": ("Uint128 tables_state_id = 1", "repeated Table table_info = 2"),
+    "InsertStreamRequest": (
+        "repeated ChunkData chunks = 1",
+        "repeated PrioritizedItem items = 2",
+        "repeated uint64 keep_chunk_keys = 3",
+    ),
+    "InsertStreamResponse": ("repeated uint64 keys = 1",),
+}
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "double": _Field.TYPE_DOUBLE,
+    "float": _Field.TYPE_FLOAT,
+    "int64": _Field.TYPE_INT64,
+    "uint64": _Field.TYPE_UINT64,
+    "int32": _Field.TYPE_INT32,
+    "uint32": _Field.TYPE_UINT32,
+    "bool": _Field.TYPE_BOOL,
+    "string": _Field.TYPE_STRING,
+    "bytes": _Field.TYPE_BYTES,
+}
+
+
+def _add_field(message: descriptor_pb2.DescriptorProto, declaration: str) -> None:
+    words = declaration.replace("=", " ").split()
+    label = _Field.LABEL_OPTIONAL
+    if words[0] == "repeated":
+        label = _Field.LABEL_REPEATED
+        words = words[1:]
+    type_name, name, number = words
+    field = message.field.add(name=name, number=int(number), label=label)
+    if type_name in _SCALARS:
+        field.type = _SCALARS[type_name]
+    else:
+        field.type = _Field.TYPE_MESSAGE
+        field.type_name = f".{PACKAGE}.{type_name}"
+
+
+def _build() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="rlds2reverb/wire.proto", package=PACKAGE, syntax="proto3")
+    for name, declarations in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for declaration in declarations:
+            _add_field(message, declaration)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in MESSAGES
+    }
+
+
+_CLASSES = _build()
+
+
+def message_class(name: str) -> Any:
+    """The protobuf class of a message of `MESSAGES`."""
+    return _CLASSES[name]

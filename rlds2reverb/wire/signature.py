@@ -1,0 +1,115 @@
+"""A table's signature: TensorFlow's StructuredValue -> nest of `ArraySpec`, and back.
+
+Source: struct.proto of TensorFlow 2.15. Namedtuples come back as one cached class a name and field list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import WireError
+from rlds2reverb.specs import ArraySpec, Nest, named_tuple_type
+from rlds2reverb.wire import dtypes
+from rlds2reverb.wire.schema import message_class
+
+_MAX_DEPTH = 64
+"""Nesting that a signature may have; protobuf itself stops at 100 messages."""
+
+
+def decode_signature(proto: Any, depth: int = 0) -> Nest:
+    """A StructuredValue message -> nest of `ArraySpec`.
+
+    Raises:
+      WireError: a kind of value that no signature has, an unknown dtype, or nesting beyond 64 levels.
+    """
+    if depth > _MAX_DEPTH:
+        raise WireError(f"signature nested deeper than {_MAX_DEPTH} levels")
+    present = [field.name for field, _ in proto.ListFields()]
+    if len(present) != 1 or present[0] not in _DECODERS:
+        raise WireError(f"signature value with {present or 'nothing'} in it: expected one of {sorted(_DECODERS)}")
+    return _DECODERS[present[0]](getattr(proto, present[0]), depth + 1)
+
+
+def encode_signature(nest: Nest) -> Any:
+    """A nest of `ArraySpec` -> StructuredValue message.
+
+    Raises:
+      WireError: a leaf has a dtype that Reverb cannot store.
+    """
+    value = message_class("StructuredValue")()
+    if isinstance(nest, ArraySpec):
+        _encode_spec(value.tensor_spec_value, nest)
+    elif isinstance(nest, Mapping):
+        value.dict_value.SetInParent()
+        for key in sorted(nest):
+            value.dict_value.fields.add(key=key, value=encode_signature(nest[key]))
+    elif hasattr(nest, "_fields"):
+        value.named_tuple_value.name = type(nest).__name__
+        for key, child in zip(nest._fields, nest):
+            value.named_tuple_value.values.add(key=key, value=encode_signature(child))
+    else:
+        target = value.tuple_value if isinstance(nest, tuple) else value.list_value
+        target.SetInParent()
+        target.values.extend(encode_signature(child) for child in nest)
+    return value
+
+
+def _encode_spec(target: Any, spec: ArraySpec) -> None:
+    target.name = spec.name
+    target.dtype = dtypes.wire_number(spec.dtype)
+    target.shape.SetInParent()
+    for size in spec.shape:
+        target.shape.dim.add(size=-1 if size is None else size)
+
+
+def _decode_spec(proto: Any, _: int) -> ArraySpec:
+    if proto.shape.unknown_rank:
+        raise WireError(f'signature leaf "{proto.name}": unknown rank; give the table a spec with a shape')
+    shape = tuple(None if dim.size < 0 else dim.size for dim in proto.shape.dim)
+    return ArraySpec(shape, dtypes.numpy_dtype(proto.dtype), proto.name)
+
+
+def _decode_bounded(proto: Any, depth: int) -> ArraySpec:
+    plain = _decode_spec(proto, depth)
+    minimum, maximum = _bound(proto.minimum), _bound(proto.maximum)
+    return ArraySpec(plain.shape, plain.dtype, plain.name, minimum, maximum)
+
+
+_BOUND_FIELDS = ("float_val", "double_val", "int_val", "int64_val", "bool_val", "uint32_val", "uint64_val")
+
+
+def _bound(proto: Any) -> Array:
+    """A bound: raw bytes (not compressed here) or TensorFlow's short form, where one value fills the shape."""
+    dtype = dtypes.numpy_dtype(proto.dtype)
+    if proto.tensor_content and dtype != object:
+        if len(proto.tensor_content) % dtype.itemsize:
+            raise WireError(f"signature bound: {len(proto.tensor_content)} bytes are no whole number of {dtype}")
+        return np.frombuffer(proto.tensor_content, dtype)
+    for name in _BOUND_FIELDS:
+        values = getattr(proto, name)
+        if values:
+            return np.asarray(values, np.float64 if name in _BOUND_FIELDS[:2] else None)
+    return np.empty(0, dtype)
+
+
+def _decode_named_tuple(proto: Any, depth: int) -> Nest:
+    names = tuple(entry.key for entry in proto.values)
+    try:
+        kind = named_tuple_type(proto.name, names)
+    except ValueError as error:
+        raise WireError(f'signature namedtuple "{proto.name}" with fields {names}: {error}') from error
+    return kind(*(decode_signature(entry.value, depth) for entry in proto.values))
+
+
+_DECODERS: dict[str, Any] = {
+    "tensor_spec_value": _decode_spec,
+    "bounded_tensor_spec_value": _decode_bounded,
+    "list_value": lambda proto, depth: [decode_signature(value, depth) for value in proto.values],
+    "tuple_value": lambda proto, depth: tuple(decode_signature(value, depth) for value in proto.values),
+    "dict_value": lambda proto, depth: {e.key: decode_signature(e.value, depth) for e in proto.fields},
+    "named_tuple_value": _decode_named_tuple,
+}

@@ -1,0 +1,136 @@
+"""Arrays <-> TensorProto, as Reverb stores them.
+
+Source: tensor.proto of TensorFlow 2.15 and `CompressTensorAsProto` of Reverb: numbers are the row-major
+bytes in snappy's raw block format; text is TensorFlow's own string content (all lengths as varints, then all
+bytes), not compressed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cramjam
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import WireError
+from rlds2reverb.wire import dtypes
+from rlds2reverb.wire.varint import bytes_field, int_field, varint
+
+MAX_TENSOR_BYTES = 1 << 31
+"""Largest tensor that a decoder takes: protobuf's own limit for one message is 2 GiB."""
+
+
+def shape_bytes(shape: tuple[int, ...]) -> bytes:
+    """A TensorShapeProto."""
+    return b"".join(bytes_field(2, int_field(1, size)) for size in shape)
+
+
+def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """A TensorProto's dtype and shape, to be followed by its content (field 4)."""
+    return int_field(1, dtypes.wire_number(dtype)) + bytes_field(2, shape_bytes(shape))
+
+
+def literal_prefix(size: int) -> bytes:
+    """What precedes `size` bytes (at least 1) to make them a snappy block that stores them as they are.
+
+    Source: snappy's format_description: the size as a varint, then one literal element whose tag holds
+    size-1 up to 59, or says in how many bytes (1 to 4) size-1 follows.
+    """
+    last = size - 1
+    if last < 60:
+        return varint(size) + bytes([last << 2])
+    width = (last.bit_length() + 7) // 8
+    return varint(size) + bytes([(59 + width) << 2]) + last.to_bytes(width, "little")
+
+
+def content_bytes(rows: Array) -> bytes:
+    """A tensor's content: snappy block of the bytes, or TensorFlow's string content. Copies."""
+    if rows.dtype == object:
+        return string_content(rows)
+    return bytes(cramjam.snappy.compress_raw(rows.reshape(-1).view(np.uint8)))
+
+
+def string_content(rows: Array) -> bytes:
+    """TensorFlow's content of a string tensor: every length as a varint, then every text.
+
+    Raises:
+      WireError: an element is neither bytes nor str.
+    """
+    texts = [_as_bytes(text) for text in rows.ravel()]
+    return b"".join(varint(len(text)) for text in texts) + b"".join(texts)
+
+
+def _as_bytes(text: Any) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    if isinstance(text, str):
+        return text.encode()
+    raise WireError(f"text column: expected bytes or str, got {type(text).__name__}")
+
+
+def decode_tensor(proto: Any) -> Array:
+    """A Tensor message of `wire.schema` -> array of its dtype and shape (text: object of bytes).
+
+    Raises:
+      WireError: unknown dtype, a bad shape, or content of another size than the shape says.
+    """
+    dtype = dtypes.numpy_dtype(proto.dtype)
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    if any(size < 0 for size in shape):
+        raise WireError(f"tensor shape {shape}: a stored tensor has no free sizes")
+    if dtype == object:
+        return _decode_strings(proto.tensor_content, shape)
+    expected = math.prod(shape) * dtype.itemsize
+    if expected > MAX_TENSOR_BYTES:
+        raise WireError(f"tensor {dtype}{list(shape)}: {expected} bytes, more than {MAX_TENSOR_BYTES}")
+    raw = decompress(proto.tensor_content, expected)
+    return np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
+
+
+def decompress(block: bytes, expected_bytes: int) -> bytes:
+    """A snappy block -> its bytes.
+
+    Raises:
+      WireError: not a snappy block, or one of another size than `expected_bytes`.
+    """
+    try:
+        if cramjam.snappy.decompress_raw_len(block) != expected_bytes:
+            raise WireError(
+                f"tensor content: snappy block of {cramjam.snappy.decompress_raw_len(block)} bytes, "
+                f"the shape and dtype need {expected_bytes}"
+            )
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise WireError(f"tensor content: not a snappy block ({error})") from error
+
+
+def _decode_strings(content: bytes, shape: tuple[int, ...]) -> Array:
+    count = math.prod(shape)
+    if count > len(content):
+        raise WireError(f"string tensor {list(shape)}: {count} texts cannot be in {len(content)} bytes")
+    lengths, at = [], 0
+    for _ in range(count):
+        length, at = _read_varint(content, at)
+        lengths.append(length)
+    if at + sum(lengths) != len(content):
+        raise WireError(f"string tensor: lengths say {at + sum(lengths)} bytes, content has {len(content)}")
+    out = np.empty(count, object)
+    for index, length in enumerate(lengths):
+        out[index] = content[at : at + length]
+        at += length
+    return out.reshape(shape)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise WireError("string tensor: content ends inside a length")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise WireError("string tensor: a length is longer than ten bytes")

@@ -1,0 +1,152 @@
+"""The only place with a socket: gRPC calls to Reverb, with deadlines, and gRPC's errors translated.
+
+Source of the method names: reverb_service.proto.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
+from rlds2reverb.wire import codec
+from rlds2reverb.wire.messages import ServerInfo
+
+_SERVICE = "/deepmind.reverb.ReverbService/"
+_CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+RETRYABLE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+    }
+)
+"""Status codes after which the same call may succeed: a cut connection, a proxy's or server's restart."""
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long each kind of wait may last, in seconds.
+
+    Attributes:
+      call: one short call (ServerInfo).
+      reconnect: from a broken stream to a server that answers again.
+      notice: without a confirmation, until the wait is explained to the caller.
+      stall: without a confirmation, until the push gives up.
+      backoff_first, backoff_most: first and longest pause between two attempts; doubled in between.
+    """
+
+    call: float = 10.0
+    reconnect: float = 60.0
+    notice: float = 2.0
+    stall: float = 300.0
+    backoff_first: float = 0.1
+    backoff_most: float = 5.0
+
+
+class ReverbChannel:
+    """A channel to one server.
+
+    Args:
+      address: "host:port".
+      credentials: `grpc.ssl_channel_credentials(...)` for TLS; None for plain text.
+      metadata: (name, value) pairs sent with every call, such as an authorization header.
+      call_seconds: deadline of short calls.
+
+    Raises:
+      ConfigError: the address is not "host:port".
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Any = None,
+        metadata: Sequence[tuple[str, str]] = (),
+        call_seconds: float = Deadlines.call,
+    ) -> None:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(f'server address "{address}": expected HOST:PORT, such as localhost:8000')
+        self.address = address
+        self._metadata = tuple(metadata)
+        self._call_seconds = call_seconds
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, _CHANNEL_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, _CHANNEL_OPTIONS)
+
+    def server_info(self) -> ServerInfo:
+        """Asks for all tables.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline.
+          WireError: an answer that is not Reverb's.
+        """
+        call = self._channel.unary_unary(f"{_SERVICE}ServerInfo")
+        try:
+            data = call(
+                codec.encode_server_info_request(),
+                timeout=self._call_seconds,
+                metadata=self._metadata,
+                wait_for_ready=True,
+            )
+        except grpc.RpcError as error:
+            raise self._translate(error, "asking for its tables") from error
+        return codec.decode_server_info(data)
+
+    def insert_stream(self, messages: Iterator[bytes]) -> Any:
+        """Opens an insert stream that sends `messages`; iterate the result for responses (bytes)."""
+        call = self._channel.stream_stream(f"{_SERVICE}InsertStream")
+        return call(messages, metadata=self._metadata)
+
+    def broken_stream(self, error: grpc.RpcError) -> TransportError:
+        """What an error of an insert stream means."""
+        return self._translate(error, "inserting")
+
+    def close(self) -> None:
+        """Closes the channel; calls under way end with an error."""
+        self._channel.close()
+
+    def _translate(self, error: grpc.RpcError, doing: str) -> TransportError:
+        code, details = error.code(), error.details()
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and doing != "inserting":
+            return ServerUnreachable(
+                f"server {self.address}: no answer within {self._call_seconds:g} s ({code.name}: {details}); "
+                "is it running, and is it a Reverb server (TLS or plain as this client expects)?"
+            )
+        return TransportError(
+            f"server {self.address}, {doing}: {code.name}: {details}", retryable=code in RETRYABLE
+        )
+
+
+def retry_until(deadline_seconds: float, deadlines: Deadlines, attempt: Callable[[], ServerInfo]) -> ServerInfo:
+    """Calls `attempt` with growing pauses until it succeeds.
+
+    Raises:
+      TransportError: the last one, when it is not retryable or the deadline has passed.
+    """
+    end = time.monotonic() + deadline_seconds
+    pause = deadlines.backoff_first
+    while True:
+        try:
+            return attempt()
+        except TransportError as error:
+            if not error.retryable or time.monotonic() + pause > end:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, deadlines.backoff_most)

@@ -1,0 +1,143 @@
+"""A Reverb server in a process of its own, for demos, tests and benchmarks.
+
+The child gets its tables (pickled) on standard input, answers with its port on standard output, and ends when its
+standard input is closed: it cannot outlive its parent, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlds2reverb.errors import ServerUnreachable
+from replay_server.tables import TableConfig
+
+START_SECONDS = 120.0
+"""Importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine."""
+
+
+class EmbeddedServer:
+    """A server that lives as long as the `with` block.
+
+    Example::
+
+        with EmbeddedServer([TableConfig("replay", signature)]) as server:
+            client = rlds2reverb.connect(server.address)
+
+    Args:
+      tables: at least one table.
+      port: a port of this host, or None for a free one.
+      checkpoint_dir: a folder of the server's own; None for no checkpoints.
+
+    Attributes (inside the block):
+      port: the port it listens on.
+      address: "localhost:PORT".
+      pid: of the server's process.
+    """
+
+    def __init__(
+        self, tables: Sequence[TableConfig], port: int | None = None, checkpoint_dir: Path | None = None
+    ) -> None:
+        self._request = (tuple(tables), port, None if checkpoint_dir is None else str(checkpoint_dir))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """Where clients connect to."""
+        return f"localhost:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._running().pid
+
+    def __enter__(self) -> EmbeddedServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> EmbeddedServer:
+        """Starts the process and waits for its port.
+
+        Raises:
+          ServerUnreachable: the process ended, or did not answer in time; its error output is in the message.
+        """
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "replay_server.embedded"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        self._send_request(self._process)
+        self.port = self._read_port(self._process)
+        return self
+
+    def stop(self) -> None:
+        """Ends the process; does nothing when it has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.communicate()
+
+    def kill(self) -> None:
+        """Ends the process as a crash would, without cleaning up; `start` starts an empty one."""
+        self.stop()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ServerUnreachable("the embedded server is not running; use it inside its with block")
+        return self._process
+
+    def _send_request(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None  # we asked for a pipe
+        payload = pickle.dumps(self._request)
+        process.stdin.write(len(payload).to_bytes(8, "little") + payload)
+        process.stdin.flush()
+
+    def _read_port(self, process: subprocess.Popen[bytes]) -> int:
+        assert process.stdout is not None  # we asked for a pipe
+        end = time.monotonic() + START_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while selector.select(max(0.0, end - time.monotonic())):
+                line = process.stdout.readline()
+                if line.startswith(b"port "):
+                    return int(line.split()[1])
+                if not line:
+                    break
+        process.kill()
+        _, errors = process.communicate()
+        raise ServerUnreachable(f"the embedded server did not start: {errors.decode(errors='replace')[-2000:]}")
+
+
+def _serve() -> None:
+    """The child: tables from standard input, port to standard output, until standard input closes."""
+    size = int.from_bytes(sys.stdin.buffer.read(8), "little")
+    tables, port, checkpoint_dir = pickle.loads(sys.stdin.buffer.read(size))
+
+    import reverb
+
+    from replay_server.tables import reverb_table
+
+    checkpointer = None
+    if checkpoint_dir is not None:
+        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir)
+    server = reverb.Server([reverb_table(table) for table in tables], port=port, checkpointer=checkpointer)
+    print(f"port {server.port}", flush=True)
+    sys.stdin.buffer.read()
+    os._exit(0)  # Reverb's own shutdown waits for open streams
+
+
+if __name__ == "__main__":
+    _serve()
