@@ -92,8 +92,13 @@ def content_digest(columns: Mapping[str, Array]) -> str:
                 digest.update(len(text).to_bytes(8, "little"))
                 digest.update(text)
         else:
-            digest.update(np.ascontiguousarray(column).reshape(-1).view(np.uint8))
+            digest.update(byte_view(np.ascontiguousarray(column)))
     return digest.hexdigest()
+
+
+def byte_view(column: Array) -> Any:
+    """The bytes of a C-ordered array as a flat uint8 array, without a copy; Any, because it is used as a buffer."""
+    return column.reshape(-1).view(np.uint8)
 
 
 def _read_only(path: str, column: Array) -> Array:

@@ -11,7 +11,14 @@ from pathlib import Path
 
 from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode
-from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, SpecMismatch
+from rlds2reverb.errors import (
+    CapacityError,
+    ConfigError,
+    Rlds2ReverbError,
+    SourceError,
+    SpecMismatch,
+    TransportError,
+)
 from rlds2reverb.ledger import Ledger
 from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources.base import Source
@@ -154,12 +161,21 @@ class Pusher:
                 )
             )
             try:
-                self._send_all(sender, ledger)
-            except (InvalidEpisode, CapacityError, SourceError):
-                self._finish(sender, ledger)
-                raise
-            self._finish(sender, ledger)
-            return self._report(sender)
+                self._send_and_wait(sender, ledger)
+            finally:
+                self._note(sender, ledger)
+        return self._report(sender)
+
+    def _send_and_wait(self, sender: Sender, ledger: Ledger | None) -> None:
+        """Whatever stops the reading, what was sent before it is waited for; unless sending itself failed."""
+        try:
+            self._send_all(sender, ledger)
+        except TransportError:
+            raise
+        except Rlds2ReverbError:
+            self._drain(sender)
+            raise
+        self._drain(sender)
 
     def _send_all(self, sender: Sender, ledger: Ledger | None) -> None:
         noted_at = time.monotonic()
@@ -199,11 +215,10 @@ class Pusher:
         detail = f"{options.view.label} makes no item of {len(episode)} steps"
         return self._policy.reject(episode, [Problem("no_items", "", detail)]), None
 
-    def _finish(self, sender: Sender, ledger: Ledger | None) -> None:
+    def _drain(self, sender: Sender) -> None:
         for request in self._builder.flush():
             sender.send(request)
         sender.drain()
-        self._note(sender, ledger)
 
     def _note(self, sender: Sender, ledger: Ledger | None) -> None:
         finished = sender.take_finished()

@@ -49,7 +49,7 @@ class ArraySpec:
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The dtype's name as people and configs write it: object is "string"."""
-    return "string" if dtype == object else dtype.name
+    return "string" if dtype.kind == "O" else dtype.name
 
 
 def flatten(nest: Nest, path: str = "") -> dict[str, Any]:
@@ -61,9 +61,7 @@ def flatten(nest: Nest, path: str = "") -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     for leaf_path, leaf in _walk(nest, path):
         if leaf_path in leaves:
-            raise SourceError(
-                f'two columns are both named "{leaf_path}": a key holds a "/"; rename it in the dataset'
-            )
+            raise SourceError(f'two columns are both named "{leaf_path}": a key holds a "/"; rename it in the dataset')
         leaves[leaf_path] = leaf
     return leaves
 

@@ -67,9 +67,7 @@ def check(block: Block) -> None:
     """Raises `StreamError` for the first pair of steps that breaks a rule, with TF-Agents' text."""
     first, last = block.steps[IS_FIRST], block.steps[IS_LAST]
     next_first = np.append(first[1:], block.next_is_first)
-    broken = np.stack(
-        (block.steps[IS_TERMINAL] & ~last, ~last & ~first & next_first, last & ~next_first)
-    )  # [3, T]
+    broken = np.stack((block.steps[IS_TERMINAL] & ~last, ~last & ~first & next_first, last & ~next_first))  # [3, T]
     steps = np.nonzero(broken.any(axis=0))[0]
     if len(steps):
         raise StreamError(MESSAGES[int(np.argmax(broken[:, steps[0]]))], int(steps[0]))

@@ -308,9 +308,7 @@ def _view_of(observer: Any) -> Sequence | WholeEpisode | None:
         )
     if type(observer) is reverb_utils.ReverbAddEpisodeObserver:
         observer._get_writer()
-        return WholeEpisode(
-            observer._max_sequence_length, observer._bypass_partial_episodes, float(observer._priority)
-        )
+        return WholeEpisode(observer._max_sequence_length, observer._bypass_partial_episodes, float(observer._priority))
     return None
 
 
@@ -396,7 +394,7 @@ def _with_policy_info(
 
 def _with_following(episodes: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
     """Steps [T, ...] with, for each step, the one after it; a padding step after the last."""
-    previous = None
+    previous: Any = None
     for steps in episodes:
         if not len(steps[IS_FIRST]):
             continue
@@ -416,4 +414,3 @@ def _numpy_padding_step(like: Any) -> Any:
         return np.full((1, *column.shape[1:]), b"" if column.dtype == object else 0, column.dtype)
 
     return {**tf.nest.map_structure(zeros, like), IS_FIRST: np.ones(1, bool)}
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from rlds2reverb.datasets import BUNDLED, bundled_path
 from rlds2reverb.episodes import Episode
@@ -31,7 +31,7 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
     if hasattr(source, "element_spec"):
         return _module("rlds").RldsSource(source)  # type: ignore[no-any-return]
     if hasattr(source, "spec") and hasattr(source, "__iter__"):
-        return source  # type: ignore[no-any-return]
+        return cast(Source, source)
     raise SourceError(
         f"a {type(source).__name__} is no source: expected a name ({'; '.join(SCHEMES.values())}), a list of "
         "Episode, an RLDS tf.data.Dataset, or an object with spec() and __iter__"
@@ -46,7 +46,7 @@ def _open_name(name: str) -> Source:
             path = bundled_path(dataset)
         except ValueError as error:
             raise SourceError(str(error)) from error
-        return _module("tfds").open_tfds(f"{path}@{split}")  # type: ignore[no-any-return]
+        return _module("tfds").open_tfds(f"{path}@{split}", name)  # type: ignore[no-any-return]
     if scheme == "tfds":
         return _module("tfds").open_tfds(rest)  # type: ignore[no-any-return]
     raise SourceError(f'source "{name}": expected {"; or ".join(SCHEMES.values())}')

@@ -90,7 +90,9 @@ class RldsSource:
         fingerprint = self._fingerprint and (
             self._fingerprint if self._id_feature else f"{self._fingerprint}[{index}/{count}]"
         )
-        return RldsSource(self._dataset.shard(count, index), fingerprint, f"{self.name}[{index}/{count}]", self._id_feature)
+        return RldsSource(
+            self._dataset.shard(count, index), fingerprint, f"{self.name}[{index}/{count}]", self._id_feature
+        )
 
     def _batch_steps(self, element: dict[str, Any]) -> dict[str, Any]:
         return element if self._batched else {**element, STEPS: batch_steps(element[STEPS])}

@@ -50,8 +50,12 @@ class TfdsName:
         return self.dataset.startswith(("/", "./", "../", "~"))
 
 
-def open_tfds(text: str) -> RldsSource:
+def open_tfds(text: str, name_for_people: str = "") -> RldsSource:
     """Opens the part of a source name after "tfds:".
+
+    Args:
+      text: "NAME[/CONFIG][:VERSION][@SPLIT]" or "/path[@SPLIT]".
+      name_for_people: what messages and reports call it; by default "tfds:" and the text.
 
     Raises:
       SourceError: no such dataset, version or split here, or it is not in RLDS form.
@@ -61,13 +65,11 @@ def open_tfds(text: str) -> RldsSource:
     read_config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False)
     decoders = {STEPS: tfds.decode.SkipDecoding()} if _columns_are_stored_as_is(builder) else None
     try:
-        dataset = builder.as_dataset(
-            split=name.split, shuffle_files=False, read_config=read_config, decoders=decoders
-        )
+        dataset = builder.as_dataset(split=name.split, shuffle_files=False, read_config=read_config, decoders=decoders)
     except (ValueError, KeyError, AssertionError, tf.errors.OpError) as error:
         splits = ", ".join(sorted(builder.info.splits)) or "none"
         raise SourceError(f'tfds:{text}: split "{name.split}" cannot be read ({error}); there are: {splits}') from error
-    return RldsSource(dataset, _fingerprint(builder), f"tfds:{text}", _ID_FEATURE)
+    return RldsSource(dataset, _fingerprint(builder), name_for_people or f"tfds:{text}", _ID_FEATURE)
 
 
 def _builder(name: TfdsName) -> Any:
@@ -114,4 +116,3 @@ def _features(feature: Any) -> list[Any]:
     if isinstance(feature, tfds.features.FeaturesDict):
         return [feature, *(leaf for child in feature.values() for leaf in _features(child))]
     return [feature]
-

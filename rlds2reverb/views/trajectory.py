@@ -64,7 +64,9 @@ def step_types(is_first: Array, is_last: Array) -> Array:
     return np.where(is_first, FIRST, np.where(is_last, LAST, MID)).astype(_INT32)
 
 
-def trajectory_rows(steps: Mapping[str, Array], next_is_first: bool = True, next_is_last: bool = False) -> dict[str, Array]:
+def trajectory_rows(
+    steps: Mapping[str, Array], next_is_first: bool = True, next_is_last: bool = False
+) -> dict[str, Array]:
     """Columns of [T] steps -> columns of [T] trajectory rows, in the order of `FIELDS`.
 
     Args:
@@ -115,4 +117,3 @@ def _zeros(column: Array, count: int) -> Array:
 def with_window(spec: Nest, size: int | None) -> Nest:
     """A trajectory spec with a leading axis of `size` on every leaf."""
     return map_leaves(lambda leaf: leaf.with_leading(size), spec)
-

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import cramjam
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire import dtypes, tensors
 from rlds2reverb.wire.keys import keys
@@ -112,7 +112,7 @@ class _ColumnEncoder:
         self._column = column
         self._compress = compress
         self._row_bytes = 0 if column.dtype == object else column.nbytes // max(1, len(column))
-        self._raw = None if column.dtype == object else memoryview(column.reshape(-1).view(np.uint8))
+        self._raw = None if column.dtype == object else memoryview(byte_view(column))
         self._heads: dict[int, bytes] = {}
 
     @staticmethod
@@ -160,5 +160,5 @@ def _worth_compressing(column: Array, rows_per_chunk: int) -> bool:
     chunk_bytes = column.nbytes // len(column) * min(rows_per_chunk, len(column))
     if chunk_bytes < COMPRESS_FROM_BYTES:
         return False
-    sample = column.reshape(-1).view(np.uint8)[: min(SAMPLE_BYTES, chunk_bytes)]
+    sample = byte_view(column)[: min(SAMPLE_BYTES, chunk_bytes)]
     return len(cramjam.snappy.compress_raw(sample)) < COMPRESSIBLE * len(sample)

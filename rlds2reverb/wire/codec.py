@@ -107,7 +107,8 @@ def _are_key_varints(rows: Array) -> bool:
 
 def _key_varints_to_uint64(rows: Array) -> Array:
     shifts = np.arange(KEY_BYTES, dtype=np.uint64) * np.uint64(7)
-    return np.bitwise_or.reduce((rows & 0x7F).astype(np.uint64) << shifts, axis=1)
+    keys: Array = np.bitwise_or.reduce((rows & 0x7F).astype(np.uint64) << shifts, axis=1)
+    return keys
 
 
 def decode_insert_request(data: bytes) -> InsertRequest:
@@ -161,7 +162,7 @@ def _column_value(item: Item, column: ItemColumn, chunks: dict[int, Chunk]) -> A
         parts.append(rows[piece.offset : piece.offset + piece.length])
     if not parts:
         raise WireError(f"item {item.key}: a column without slices")
-    joined = np.concatenate(parts)
+    joined: Array = np.concatenate(parts)
     if column.squeeze and len(joined) != 1:
         raise WireError(f"item {item.key}: a squeezed column of {len(joined)} rows, expected 1")
-    return joined[0] if column.squeeze else joined
+    return np.reshape(joined[0], joined.shape[1:]) if column.squeeze else joined

@@ -16,6 +16,8 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.wire.varint import bytes_field
 
+_ZERO = np.zeros(1, np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedEpisode:
@@ -100,9 +102,7 @@ class RequestBuilder:
         """The requests that became full with this episode; consume it wholly before the next call."""
         plan = _Plan(episode)
         while plan.item < len(episode.items):
-            stop = plan.items_that_fit(
-                self._limits.items - self._draft.items, self._limits.bytes - self._draft.bytes
-            )
+            stop = plan.items_that_fit(self._limits.items - self._draft.items, self._limits.bytes - self._draft.bytes)
             if stop == plan.item and self._draft.items:
                 yield from self.flush()
                 continue
@@ -115,9 +115,7 @@ class RequestBuilder:
         draft, self._draft = self._draft, _Draft()
         if draft.items:
             body = b"".join((*draft.parts, draft.keep))
-            yield Request(
-                (*draft.leading, body), draft.prelude, np.concatenate(draft.keys), tuple(draft.finishes)
-            )
+            yield Request((*draft.leading, body), draft.prelude, np.concatenate(draft.keys), tuple(draft.finishes))
 
     def _append(self, plan: _Plan, stop: int) -> None:
         draft, episode = self._draft, plan.episode
@@ -143,8 +141,8 @@ class _Plan:
         self.item = 0
         self._chunk = 0
         sizes = np.fromiter((len(item) for item in episode.items), np.int64, len(episode.items))
-        self._item_bytes = np.concatenate(([0], np.cumsum(sizes)))
-        self._chunk_bytes = np.concatenate(([0], np.cumsum([len(chunk) for chunk in episode.chunks])))
+        self._item_bytes: Array = np.concatenate((_ZERO, np.cumsum(sizes)))
+        self._chunk_bytes: Array = np.concatenate((_ZERO, np.cumsum([len(chunk) for chunk in episode.chunks])))
         # Chunks needed up to and including each item, and by each item or any later one.
         self._needed_end = np.maximum.accumulate(episode.last_chunk) + 1
         self._needed_from = np.minimum.accumulate(episode.first_chunk[::-1])[::-1]

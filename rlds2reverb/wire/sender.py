@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 
-from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError
+from rlds2reverb.errors import ServerRestarted, Stalled, TransportError
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.limiter import explain_inserts, samples_needed
 from rlds2reverb.wire.messages import ServerInfo
@@ -57,7 +58,9 @@ class Sender:
         self._session = Session(window)
         self._changed = threading.Condition()
         self._stream = 0  # number of the stream whose messages are wanted; -1 when closed
-        self._failure: Rlds2ReverbError | None = None
+        self._call: Any = None  # the open stream
+        self._failure: Exception | None = None
+        self._breaks: list[TransportError] = []  # since the last confirmation
         self._progress_at = time.monotonic()
         self._explained_at = 0.0
         self.reconnects = 0
@@ -109,7 +112,10 @@ class Sender:
         """Ends the stream. What is not confirmed by now may or may not be stored."""
         with self._changed:
             self._stream = -1
+            unwanted = None if self._session.idle else self._call
             self._changed.notify_all()
+        if unwanted is not None:
+            unwanted.cancel()  # the confirmations may never come
         self._receiver.join(self._deadlines.call)
 
     # The caller's thread.
@@ -152,8 +158,11 @@ class Sender:
         except TransportError as error:
             return str(error)
         tables = [info.tables[name] for name in self._tables if name in info.tables]
-        blocked = [explain_inserts(table) for table in tables if samples_needed(table)]
-        return "; ".join(blocked) if blocked else "no rate limiter blocks: the server is busy or saves a checkpoint"
+        if blocked := [explain_inserts(table) for table in tables if samples_needed(table)]:
+            return "; ".join(blocked)
+        if self._breaks:
+            return f"the stream broke {len(self._breaks)} times without a confirmation, last: {self._breaks[-1]}"
+        return "no rate limiter blocks: the server is busy or saves a checkpoint"
 
     # gRPC's sending thread.
 
@@ -175,37 +184,46 @@ class Sender:
 
     def _receive(self) -> None:
         try:
-            while self._stream >= 0:
-                error = self._run_stream()
-                with self._changed:
-                    if self._stream < 0:
-                        return
-                    self._stream += 1
-                    self._changed.notify_all()
+            while (error := self._run_stream()) is not None and self._leave_stream():
                 self._reconnect(error)
-        except Rlds2ReverbError as error:
+        except Exception as error:  # not handled here: raised in the caller's thread
             with self._changed:
                 self._failure = error
                 self._stream = -1
                 self._changed.notify_all()
 
-    def _run_stream(self) -> TransportError:
-        """Reads one stream to its end; what ended it."""
-        stream = self._stream
-        call = self._channel.insert_stream(self._messages(stream))
+    def _run_stream(self) -> TransportError | None:
+        """Reads one stream to its end; what ended it, or None when the sender is closed."""
+        with self._changed:
+            if self._stream < 0:
+                return None
+            call = self._call = self._channel.insert_stream(self._messages(self._stream))
         try:
             for response in call:
                 with self._changed:
                     self._session.confirm(codec.decode_confirmed_keys(response))
                     self._progress_at = time.monotonic()
+                    self._breaks.clear()
                     self._changed.notify_all()
         except grpc.RpcError as error:
             return self._channel.broken_stream(error)
+        finally:
+            call.cancel()  # of no effect on a stream that has ended
         return TransportError(f"server {self._channel.address}: it ended the stream", retryable=True)
+
+    def _leave_stream(self) -> bool:
+        """Stops the messages of the stream that ended; whether another one is wanted."""
+        with self._changed:
+            if self._stream < 0:
+                return False
+            self._stream += 1
+            self._changed.notify_all()
+            return True
 
     def _reconnect(self, error: TransportError) -> None:
         if not error.retryable:
             raise error
+        self._pause(error)
         info = retry_until(self._deadlines.reconnect, self._deadlines, self._channel.server_info)
         if info.state_id != self._state_id:
             raise ServerRestarted(
@@ -216,5 +234,14 @@ class Sender:
         self.reconnects += 1
         with self._changed:
             self._session.lost()
-            self._progress_at = time.monotonic()
             self._changed.notify_all()
+
+    def _pause(self, error: TransportError) -> None:
+        """Notes a break; waits longer the more streams have broken without a confirmation."""
+        with self._changed:
+            self._breaks.append(error)
+            if len(self._breaks) == 1:
+                return
+            doublings = min(len(self._breaks) - 2, 30)
+            pause = min(self._deadlines.backoff_first * 2**doublings, self._deadlines.backoff_most)
+            self._changed.wait_for(lambda: self._stream < 0, pause)

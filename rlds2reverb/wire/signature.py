@@ -85,7 +85,7 @@ _BOUND_FIELDS = ("float_val", "double_val", "int_val", "int64_val", "bool_val", 
 def _bound(proto: Any) -> Array:
     """A bound: raw bytes (not compressed here) or TensorFlow's short form, where one value fills the shape."""
     dtype = dtypes.numpy_dtype(proto.dtype)
-    if proto.tensor_content and dtype != object:
+    if proto.tensor_content and proto.dtype != dtypes.STRING:
         if len(proto.tensor_content) % dtype.itemsize:
             raise WireError(f"signature bound: {len(proto.tensor_content)} bytes are no whole number of {dtype}")
         return np.frombuffer(proto.tensor_content, dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import cramjam
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire import dtypes
 from rlds2reverb.wire.varint import bytes_field, int_field, varint
@@ -49,7 +49,7 @@ def content_bytes(rows: Array) -> bytes:
     """A tensor's content: snappy block of the bytes, or TensorFlow's string content. Copies."""
     if rows.dtype == object:
         return string_content(rows)
-    return bytes(cramjam.snappy.compress_raw(rows.reshape(-1).view(np.uint8)))
+    return bytes(cramjam.snappy.compress_raw(byte_view(rows)))
 
 
 def string_content(rows: Array) -> bytes:
@@ -80,7 +80,7 @@ def decode_tensor(proto: Any) -> Array:
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     if any(size < 0 for size in shape):
         raise WireError(f"tensor shape {shape}: a stored tensor has no free sizes")
-    if dtype == object:
+    if proto.dtype == dtypes.STRING:
         return _decode_strings(proto.tensor_content, shape)
     expected = math.prod(shape) * dtype.itemsize
     if expected > MAX_TENSOR_BYTES:

@@ -47,7 +47,7 @@ class Deadlines:
       call: one short call (ServerInfo).
       reconnect: from a broken stream to a server that answers again.
       notice: without a confirmation, until the wait is explained to the caller.
-      stall: without a confirmation, until the push gives up.
+      stall: without a confirmation, until the push gives up; broken streams and reconnecting count.
       backoff_first, backoff_most: first and longest pause between two attempts; doubled in between.
     """
 
@@ -129,9 +129,7 @@ class ReverbChannel:
                 f"server {self.address}: no answer within {self._call_seconds:g} s ({code.name}: {details}); "
                 "is it running, and is it a Reverb server (TLS or plain as this client expects)?"
             )
-        return TransportError(
-            f"server {self.address}, {doing}: {code.name}: {details}", retryable=code in RETRYABLE
-        )
+        return TransportError(f"server {self.address}, {doing}: {code.name}: {details}", retryable=code in RETRYABLE)
 
 
 def retry_until(deadline_seconds: float, deadlines: Deadlines, attempt: Callable[[], ServerInfo]) -> ServerInfo:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlds2reverb.errors import ServerUnreachable
 from replay_server.tables import TableConfig
+from rlds2reverb.errors import ServerUnreachable
 
 START_SECONDS = 120.0
 """Importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine."""
@@ -134,7 +134,8 @@ def _serve() -> None:
     if checkpoint_dir is not None:
         checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir)
     server = reverb.Server([reverb_table(table) for table in tables], port=port, checkpointer=checkpointer)
-    print(f"port {server.port}", flush=True)
+    sys.stdout.write(f"port {server.port}\n")
+    sys.stdout.flush()
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams
 

@@ -1,0 +1,132 @@
+"""The command line: parse, one library call, print. Data goes to stdout, talk to stderr.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | the data has problems |
+| 2 | the command line or an option makes no sense |
+| 3 | the source cannot be opened or read |
+| 4 | the table does not take the items: signature or size |
+| 5 | the server cannot be reached, was restarted, or confirms nothing |
+| 6 | the ledger or another file of this run cannot be used |
+| 70 | a bug of this program |
+| 130 | interrupted |
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+
+import click
+
+from rlds2reverb.errors import (
+    CapacityError,
+    ConfigError,
+    InvalidEpisode,
+    LedgerError,
+    Rlds2ReverbError,
+    SourceError,
+    SpecMismatch,
+    TransportError,
+    ViewError,
+    WireError,
+)
+
+COMMANDS = {
+    "push": "Store a dataset's items in a table of a running server.",
+    "inspect": "Show what is in a dataset and which table it needs.",
+    "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
+    "status": "Show the tables of a running server.",
+    "demo": "Fill an embedded server with a shipped dataset and sample from it.",
+}
+"""Command -> one line of help. Each command is a module of this package, imported when it is used."""
+
+EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (InvalidEpisode, 1),
+    (ConfigError, 2),
+    (ViewError, 2),
+    (SourceError, 3),
+    (SpecMismatch, 4),
+    (CapacityError, 4),
+    (TransportError, 5),
+    (WireError, 5),
+    (LedgerError, 6),
+    (OSError, 6),
+)
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show a traceback with an error, and what libraries have to say.")
+@click.version_option(package_name="rlds2reverb")
+def cli(debug: bool) -> None:
+    """RLDS datasets into a Reverb replay server: checked, exactly once, as fast as the server takes it.
+
+    \b
+    SOURCE is one of
+      tfds:NAME[/CONFIG][:VERSION][@SPLIT]     a dataset that TFDS has prepared
+      tfds:/path/to/version_dir[@SPLIT]        a directory in TFDS format
+      bundled:half_cheetah, bundled:cartpole   a small dataset shipped with this package
+    """
+    if not debug:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+        for library in ("tensorflow", "absl"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Runs the command line; errors become one line and an exit code."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _talk("interrupted; what the server confirmed stays, and the same push can be run again")
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        sys.exit(_say(error))
+
+
+def _say(error: Exception) -> int:
+    """Prints an error on one line; its exit code."""
+    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), EXIT_BUG)
+    if code == EXIT_BUG and not isinstance(error, Rlds2ReverbError):
+        text = f"this is a bug: {type(error).__name__}: {text}; run again with --debug and report the traceback"
+    _talk(f"error: {text}")
+    return code
+
+
+def _talk(text: str) -> None:
+    click.echo(f"rlds2reverb: {text}", err=True)

@@ -1,0 +1,74 @@
+"""`rlds2reverb demo`: the main job on a server of its own, with a shipped dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.options import json_option
+from rlds2reverb.client import connect
+from rlds2reverb.conventions import filled_spec
+from rlds2reverb.datasets import BUNDLED
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.report import PushReport
+from rlds2reverb.sources import open_source
+from rlds2reverb.specs import flatten
+from rlds2reverb.views.registry import view_of
+
+_TABLE = "replay"
+
+
+@click.command("demo")
+@click.option("--dataset", type=click.Choice(BUNDLED), default="half_cheetah", show_default=True)
+@json_option
+def command(dataset: str, as_json: bool) -> None:
+    """Start an embedded Reverb server, fill it with a shipped dataset, sample from it, and push again to add nothing."""
+    server_package = _server_package()
+    source = open_source(f"bundled:{dataset}")
+    signature = view_of("two_step").signature(filled_spec(source.spec()))
+    output.talk("starting a Reverb server in a process of its own ...")
+    with server_package.EmbeddedServer([server_package.TableConfig(_TABLE, signature)]) as server:
+        output.talk(f"it listens on {server.address}; pushing {source.name} ...")
+        with connect(server.address) as client:
+            first = client.push(source, _TABLE)
+            second = client.push(source, _TABLE)
+            size = client.server_info().tables[_TABLE].current_size
+        sample = _sample(server.address, list(flatten(signature)))
+    if as_json:
+        output.print_json({"push": first.as_dict(), "again": second.as_dict(), "table_size": size, "sample": sample})
+    else:
+        _print(first, size, sample)
+
+
+def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
+    output.print_fields(
+        {
+            "pushed": f"{first.episodes_pushed} episodes, {first.steps_pushed:,} steps of {first.source}",
+            "confirmed": f"{first.items_confirmed:,} two-step items, {first.items_per_second:,.0f} a second",
+            "pushed again": f"the table still holds {size:,} items: the same data has the same item keys",
+            "sampled": "one item, read back by Reverb's own client:",
+        }
+    )
+    output.print_fields(sample, "    ")
+
+
+def _sample(address: str, columns: list[str]) -> dict[str, str]:
+    """One item as Reverb's own sampler reads it: column -> dtype, shape and first value."""
+    import reverb
+
+    item = next(reverb.Client(address).sample(_TABLE, num_samples=1, emit_timesteps=False))
+    return {
+        path: f"{value.dtype}{list(value.shape)}  {value.ravel()[:3].tolist()} ..."
+        for path, value in zip(columns, item.data)
+    }
+
+
+def _server_package() -> Any:
+    try:
+        import replay_server
+        import reverb  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(f'the demo needs {error.name}: pip install "rlds2reverb[server,tfds]"') from error
+    return replay_server

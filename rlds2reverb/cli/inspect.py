@@ -1,0 +1,78 @@
+"""`rlds2reverb inspect`: what is in a dataset, and which table it needs."""
+
+from __future__ import annotations
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.options import json_option, limit_option, source_argument, view_option
+from rlds2reverb.inspection import Findings, Inspection, Range, inspect_source, summary
+from rlds2reverb.sources import open_source
+from rlds2reverb.validation import CODES
+from rlds2reverb.views.registry import view_of
+
+
+@click.command("inspect")
+@source_argument
+@view_option
+@limit_option
+@json_option
+def command(source: str, view: str, limit: int | None, as_json: bool) -> None:
+    """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
+    inspection = inspect_source(open_source(source), view_of(view), limit)
+    if as_json:
+        output.print_json(inspection.as_dict())
+    else:
+        _print(inspection)
+
+
+def _print(inspection: Inspection) -> None:
+    counts = f"{len(inspection.lengths):,} episodes, {sum(inspection.lengths):,} steps, {inspection.step_bytes:,} bytes a step"
+    output.print_fields(
+        {
+            "source": inspection.source,
+            "counts": counts,
+            "episode length": _summary(inspection.lengths),
+            "return": _summary(inspection.returns),
+            "view": f"{inspection.view}: {inspection.items:,} items",
+            "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
+        }
+    )
+    click.echo("\nstep spec")
+    output.print_fields(
+        {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
+        "  ",
+    )
+    click.echo("\ntrajectory data spec (the table's signature)")
+    output.print_fields({path: str(spec) for path, spec in inspection.signature.items()}, "  ")
+    click.echo("")
+    print_findings(inspection.findings)
+
+
+def print_findings(findings: Findings) -> None:
+    """Every problem found, with examples, on stdout."""
+    if not findings.episodes:
+        click.echo("no problems")
+        return
+    for code in CODES:
+        if code not in findings.episodes:
+            continue
+        kind = "advice" if CODES[code].is_advice else "problem"
+        click.echo(f"{kind} {code}: {findings.episodes[code]:,} episodes: {CODES[code].meaning}")
+        for episode, problem in findings.examples[code]:
+            where = f'column "{problem.path}": ' if problem.path else ""
+            click.echo(f"  {episode}: {where}{problem.detail}")
+
+
+def _summary(values: list[int] | list[float]) -> str:
+    numbers = summary(values)
+    if numbers is None:
+        return "-"
+    return "  ".join(f"{name} {output.number(value)}" for name, value in numbers.items())
+
+
+def _range(span: Range) -> str:
+    if span.minimum is None:
+        return ""
+    bad = f", {span.not_finite:,} not finite" if span.not_finite else ""
+    return f"{output.number(span.minimum)} to {output.number(span.maximum)}, mean {output.number(span.mean)}{bad}"

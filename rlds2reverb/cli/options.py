@@ -1,0 +1,98 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
+
+from rlds2reverb.client import Client, connect
+from rlds2reverb.errors import ConfigError
+
+Command = Callable[..., Any]
+
+
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several click options as one decorator, in their order."""
+
+    def decorate(function: Command) -> Command:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+source_argument = click.argument("source", metavar="SOURCE")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+
+view_option = click.option(
+    "--view",
+    default="two_step",
+    show_default=True,
+    metavar="VIEW",
+    help="How episodes become items: two_step, sequence:length=8,stride=4, episode, ...",
+)
+
+judging_options = with_options(
+    click.option("--allow", multiple=True, metavar="CODE", help="Tolerate this problem code; may be repeated."),
+    click.option("--strict", is_flag=True, help="Treat advice (terminal_discount, last_reward) as a problem."),
+)
+
+limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")
+
+server_options = with_options(
+    click.option(
+        "--server",
+        required=True,
+        envvar="RLDS2REVERB_SERVER",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="Address of the Reverb server.",
+    ),
+    click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificate authority (PEM); turns TLS on."),
+    click.option("--tls-cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
+    click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
+    click.option("--header", multiple=True, metavar="NAME=VALUE", help="Metadata sent with every call; repeatable."),
+    click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for the server to answer."),
+)
+
+
+def open_client(
+    server: str,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    header: tuple[str, ...],
+    timeout: float,
+) -> Client:
+    """Connects as `server_options` say.
+
+    Raises:
+      ConfigError: a certificate without its key, a file that cannot be read, or a header without "=".
+      ServerUnreachable: no answer.
+    """
+    pairs = [text.partition("=") for text in header]
+    if any(not separator for _, separator, _ in pairs):
+        raise ConfigError(f"--header {header}: expected NAME=VALUE")
+    credentials = _credentials(tls_ca, tls_cert, tls_key)
+    return connect(server, credentials, [(name.lower(), value) for name, _, value in pairs], timeout)
+
+
+def _credentials(ca: Path | None, cert: Path | None, key: Path | None) -> Any:
+    if (cert is None) != (key is None):
+        raise ConfigError("--tls-cert and --tls-key go together")
+    if ca is None and cert is None:
+        return None
+    return grpc.ssl_channel_credentials(_read(ca), _read(key), _read(cert))
+
+
+def _read(path: Path | None) -> bytes | None:
+    try:
+        return None if path is None else path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error

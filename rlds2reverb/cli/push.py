@@ -1,0 +1,101 @@
+"""`rlds2reverb push`: a dataset into the tables of a running server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.options import (
+    json_option,
+    judging_options,
+    open_client,
+    server_options,
+    source_argument,
+    view_option,
+)
+from rlds2reverb.conventions import LAST_REWARDS, TERMINAL_DISCOUNTS, filled_spec
+from rlds2reverb.pipeline import check_tables
+from rlds2reverb.report import PushReport
+from rlds2reverb.sources import open_source
+from rlds2reverb.specs import flatten
+from rlds2reverb.validation.policy import ACTIONS
+from rlds2reverb.views.registry import view_of
+
+
+@click.command("push")
+@source_argument
+@server_options
+@click.option("--table", required=True, multiple=True, help="Table to fill; repeat it to fill several from one pass.")
+@view_option
+@click.option("--on-invalid", type=click.Choice(ACTIONS), default="raise", show_default=True,
+              help="What to do with a bad episode.")  # fmt: skip
+@click.option("--quarantine", type=click.Path(dir_okay=False, path_type=Path),
+              help="JSON-lines report of bad episodes, for --on-invalid quarantine.")  # fmt: skip
+@judging_options
+@click.option("--terminal-discount", type=click.Choice(TERMINAL_DISCOUNTS), default="as_recorded", show_default=True,
+              help='"transition": discount 0 on the step that leads into a terminal one.')  # fmt: skip
+@click.option("--last-reward", type=click.Choice(LAST_REWARDS), default="as_recorded", show_default=True,
+              help='"shift": every reward moves one step back.')  # fmt: skip
+@click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path),
+              help="SQLite file of confirmed episodes; a killed push goes on from it.")  # fmt: skip
+@click.option("--resume/--no-resume", default=True, show_default=True, help="Skip episodes that the ledger has.")
+@click.option("--again", is_flag=True, help="New item keys: store everything once more.")
+@click.option("--allow-eviction", is_flag=True, help="Go on when the push is larger than a table.")
+@click.option("--chunk-length", type=click.IntRange(min=1), help="Rows a chunk; by default chosen from a row's bytes.")
+@click.option("--stall-timeout", default=300.0, show_default=True,
+              help="Give up when nothing was confirmed for so many seconds.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Check source, view and tables; send nothing.")
+@json_option
+def command(
+    source: str, table: tuple[str, ...], view: str, dry_run: bool, as_json: bool, stall_timeout: float, **options: Any
+) -> None:
+    """Store a dataset's items in one or more tables, each item exactly once.
+
+    Run again, the same push adds nothing: item keys are a function of the data.
+    """
+    connection = {name: options.pop(name) for name in ("server", "tls_ca", "tls_cert", "tls_key", "header", "timeout")}
+    with open_client(**connection) as client:
+        opened = open_source(source)
+        if dry_run:
+            signature = view_of(view).signature(filled_spec(opened.spec()))
+            check_tables(client.server_info(), table, signature)
+            output.talk("the tables take these items; nothing was sent")
+            _print(as_json, {path: str(spec) for path, spec in flatten(signature).items()})
+            return
+        with output.progress_bar(quiet=as_json) as on_progress:
+            report = client.push(opened, table, view, stall_seconds=stall_timeout, on_progress=on_progress, **options)
+    _print(as_json, report.as_dict() if as_json else _fields(report))
+
+
+def _print(as_json: bool, fields: dict[str, Any]) -> None:
+    if as_json:
+        output.print_json(fields)
+    else:
+        output.print_fields(fields)
+
+
+def _fields(report: PushReport) -> dict[str, str]:
+    fields = {
+        "source": report.source,
+        "tables": f"{', '.join(report.tables)}  (view {report.view})",
+        "read": f"{report.episodes_read:,} episodes, {report.steps_read:,} steps",
+        "pushed": f"{report.episodes_pushed:,} episodes, {report.steps_pushed:,} steps",
+        "confirmed": f"{report.items_confirmed:,} items",
+        "speed": f"{report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
+    }
+    optional = {
+        "rejected": _codes(report.rejected) and f"{_codes(report.rejected)}  ({report.steps_rejected:,} steps)",
+        "repaired": _codes(report.repaired),
+        "advice": _codes(report.advice),
+        "filled": ", ".join(report.filled),
+        "resumed": report.episodes_resumed and f"{report.episodes_resumed:,} episodes were confirmed before",
+        "reconnects": report.reconnects or "",
+    }
+    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def _codes(counts: Any) -> str:
+    return ", ".join(f"{code} {count:,}" for code, count in counts.items())

@@ -1,0 +1,34 @@
+"""`rlds2reverb validate`: every episode checked; exit 1 when something is wrong."""
+
+from __future__ import annotations
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.inspect import print_findings
+from rlds2reverb.cli.options import json_option, judging_options, limit_option, source_argument
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.inspection import validate_source
+from rlds2reverb.sources import open_source
+from rlds2reverb.validation import CODES
+
+
+@click.command("validate")
+@source_argument
+@judging_options
+@limit_option
+@json_option
+def command(source: str, allow: tuple[str, ...], strict: bool, limit: int | None, as_json: bool) -> None:
+    """Check every episode. Exit 0 when a push would take them all, 1 when it would not."""
+    unknown = sorted(set(allow) - set(CODES))
+    if unknown:
+        raise ConfigError(f"--allow {', '.join(unknown)}: unknown code; known: {', '.join(CODES)}")
+    episodes, findings = validate_source(open_source(source), limit)
+    rejecting = findings.codes(strict, allow)
+    if as_json:
+        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": findings.as_dict()})
+    else:
+        print_findings(findings)
+    output.talk(f"{episodes:,} episodes: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")
+    if rejecting:
+        raise click.exceptions.Exit(1)
