@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlds2reverb.episodes import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.episodes import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -58,7 +58,9 @@ class Conventions:
         if self.terminal_discount == "transition" and ends_terminal(episode):
             episode = episode.with_columns(discount=zero_transition_discount(episode.steps[DISCOUNT]))
         if self.last_reward == "shift":
-            episode = episode.with_columns(reward=shifted_reward(episode.steps[REWARD]))
+            rewards = columns_under(episode.steps, REWARD)
+            shifted = {path: shifted_reward(reward) for path, reward in rewards.items()}
+            episode = episode.with_steps({**episode.steps, **shifted})
         return episode
 
 

@@ -45,7 +45,7 @@ class Episode:
     report can name them.
 
     Raises:
-      TypeError: a column is not an array, or has no time axis.
+      TypeError: a column is not an array, has no time axis, or (without an id) holds objects that are no text.
     """
 
     steps: Mapping[str, Array]
@@ -81,14 +81,24 @@ class Episode:
         return replace(self, steps=steps)
 
 
+def columns_under(steps: Mapping[str, Array], name: str) -> dict[str, Array]:
+    """The column `name`, or all below it; their order is settled by the table's signature."""
+    return {path: column for path, column in steps.items() if path == name or path.startswith(f"{name}/")}
+
+
 def content_digest(columns: Mapping[str, Array]) -> str:
-    """32 hex digits that depend on every path, dtype, shape and value of the columns."""
+    """32 hex digits that depend on every path, dtype, shape and value of the columns.
+
+    Raises:
+      TypeError: a column holds objects that are neither bytes nor str.
+    """
     digest = xxhash.xxh3_128()
     for path in sorted(columns):
         column = columns[path]
-        digest.update(f"{path}|{column.dtype.str}|{column.shape}|".encode())
+        digest.update(f"{path}|{column.dtype}|{column.shape}|".encode())
         if column.dtype == object:
-            for text in column.ravel():
+            for value in column.ravel():
+                text = _text_bytes(path, value)
                 digest.update(len(text).to_bytes(8, "little"))
                 digest.update(text)
         else:
@@ -99,6 +109,14 @@ def content_digest(columns: Mapping[str, Array]) -> str:
 def byte_view(column: Array) -> Any:
     """The bytes of a C-ordered array as a flat uint8 array, without a copy; Any, because it is used as a buffer."""
     return column.reshape(-1).view(np.uint8)
+
+
+def _text_bytes(path: str, value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise TypeError(f'column "{path}": expected text (bytes or str) in a column of objects, got {type(value).__name__}')
 
 
 def _read_only(path: str, column: Array) -> Array:

@@ -22,7 +22,7 @@ A message says where, what was expected, what came, and how to go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlds2reverb.validation.problems import Problem
@@ -58,6 +58,9 @@ class InvalidEpisode(Rlds2ReverbError):
             "or tolerate a code with allow=(code,)"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.episode_id, self.problems)
+
 
 class ViewError(Rlds2ReverbError):
     """A view cannot cut this episode, or its options make no sense for it."""
@@ -67,10 +70,12 @@ class SpecMismatch(Rlds2ReverbError, ValueError):
     """The table's signature differs from that of the items.
 
     Attributes:
+      where: which table.
       differences: one line a leaf: path, expected, found.
     """
 
     def __init__(self, where: str, differences: Sequence[str]) -> None:
+        self.where = where
         self.differences = tuple(differences)
         lines = "\n  ".join(self.differences)
         super().__init__(
@@ -78,6 +83,9 @@ class SpecMismatch(Rlds2ReverbError, ValueError):
             "create the table with the items' signature (`rlds2reverb inspect SOURCE` prints it) "
             "or choose another view"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.where, self.differences)
 
 
 class CapacityError(Rlds2ReverbError):

@@ -41,8 +41,7 @@ class Ledger:
         self._server = server
         try:
             self._database = sqlite3.connect(self._path, timeout=30.0)
-            self._prepare()
-            rows = self._database.execute("SELECT episode, server FROM confirmed WHERE push = ?", (push,)).fetchall()
+            rows = self._recorded()
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self._path}: cannot be used ({error}); name another file") from error
         self._confirmed = {episode for episode, recorded in rows if recorded == server}
@@ -77,12 +76,21 @@ class Ledger:
             raise LedgerError(f"ledger {self._path}: cannot be written ({error})") from error
         self._confirmed.update(episode for _, episode, _, _ in rows)
 
+    def _recorded(self) -> list[tuple[str, str]]:
+        """Episode and server of every row of this push; closes the database when it cannot be used."""
+        try:
+            self._prepare()
+            query = "SELECT episode, server FROM confirmed WHERE push = ?"
+            return self._database.execute(query, (self._push,)).fetchall()
+        except BaseException:
+            self._database.close()
+            raise
+
     def _prepare(self) -> None:
         application = self._database.execute("PRAGMA application_id").fetchone()[0]
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
         tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables and (application, version) != (_APPLICATION_ID, _VERSION):
-            self._database.close()
             raise LedgerError(f"ledger {self._path}: another program's file, or version {version}, not {_VERSION}")
         self._database.execute("PRAGMA journal_mode = WAL")
         with self._database:

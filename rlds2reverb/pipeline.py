@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
-from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode
+from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode, columns_under
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -55,7 +57,7 @@ class PushOptions:
       limits, window, deadlines: see `wire.requests`, `wire.session`, `wire.transport`.
 
     Raises:
-      ConfigError: no table, a chunk length below 1, or `again` together with a ledger that should be resumed.
+      ConfigError: no table or one named twice, a chunk length below 1, or `again` together with a ledger that should be resumed.
     """
 
     tables: tuple[str, ...]
@@ -77,6 +79,8 @@ class PushOptions:
     def __post_init__(self) -> None:
         if not self.tables:
             raise ConfigError("push: at least one table is needed")
+        if len(set(self.tables)) < len(self.tables):
+            raise ConfigError(f"push: a table is named twice in {', '.join(self.tables)}; its items would have one key")
         if self.rows_per_chunk is not None and self.rows_per_chunk < 1:
             raise ConfigError(f"chunk length {self.rows_per_chunk}: expected at least 1 row")
         if self.again and self.ledger is not None:
@@ -207,7 +211,8 @@ class Pusher:
         verdict = self._policy.judge(filled, self._columns)
         if verdict.episode is None:
             return verdict, None
-        if lost := _reward_lost_by_shift(verdict.episode, options.conventions):
+        lost = _reward_lost_by_shift(verdict.episode, options.conventions)
+        if lost is not None and lost.code not in options.allow:
             return self._policy.reject(episode, [lost]), None
         cut = options.view.cut(options.conventions.apply(verdict.episode)).in_order(self._order)
         if len(cut.anchors):
@@ -329,11 +334,14 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
 
 
 def _reward_lost_by_shift(episode: Episode, conventions: Conventions) -> Problem | None:
-    first = episode.steps[REWARD][0]
-    if conventions.last_reward != "shift" or not first.any():
+    if conventions.last_reward != "shift":
         return None
-    return Problem(
-        "first_reward_lost",
-        REWARD,
-        f"step 0 has reward {first}; the data seems to record rewards with the action that earned them, so it needs no shift",
-    )
+    for path, reward in columns_under(episode.steps, REWARD).items():
+        if np.any(reward[0]):
+            return Problem(
+                "first_reward_lost",
+                path,
+                f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
+                "so it needs no shift",
+            )
+    return None

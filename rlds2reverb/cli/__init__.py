@@ -100,9 +100,7 @@ def main() -> None:
     """Runs the command line; errors become one line and an exit code."""
     debug = "--debug" in sys.argv[1:]
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        sys.exit(cli.main(standalone_mode=False))  # None, or the code that a command exits with
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

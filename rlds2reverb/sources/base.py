@@ -62,11 +62,14 @@ class EpisodeList:
     again makes the same item keys.
 
     Raises:
-      SourceError: two episodes have the same id.
+      SourceError: two episodes have the same id, or something in the list is no episode.
     """
 
     def __init__(self, episodes: Sequence[Episode], name: str = "episodes") -> None:
         self.name = name
+        for number, episode in enumerate(episodes):
+            if not isinstance(episode, Episode):
+                raise SourceError(f"{name}: number {number} is a {type(episode).__name__}, expected an Episode")
         self._episodes = [_with_unique_id(number, episode) for number, episode in enumerate(episodes)]
         seen: set[str] = set()
         for episode in self._episodes:
@@ -95,9 +98,11 @@ class EpisodeList:
         return iter(self._episodes)
 
     def shard(self, index: int, count: int) -> EpisodeList:
-        """Every `count`-th episode."""
+        """Every `count`-th episode, named as in the whole list."""
         check_shard(index, count)
-        return EpisodeList(self._episodes[index::count], f"{self.name}[{index}/{count}]")
+        part = EpisodeList((), f"{self.name}[{index}/{count}]")
+        part._episodes = self._episodes[index::count]
+        return part
 
 
 def _with_unique_id(number: int, episode: Episode) -> Episode:
@@ -107,13 +112,21 @@ def _with_unique_id(number: int, episode: Episode) -> Episode:
 
 
 def spec_of(episode: Episode) -> Nest:
-    """The step spec of one episode; '/'-joined paths become nested dicts."""
+    """The step spec of one episode; '/'-joined paths become nested dicts.
+
+    Raises:
+      SourceError: a column has the name of a group of columns ("a" beside "a/b").
+    """
     nest: dict[str, Nest] = {}
     for path, column in episode.steps.items():
         *parents, leaf = path.split("/")
         level = nest
         for parent in parents:
             level = level.setdefault(parent, {})
+            if not isinstance(level, dict):
+                raise SourceError(f'column "{path}" lies below another column; rename one of them')
+        if leaf in level:
+            raise SourceError(f'column "{path}" has the name of a group of columns; rename one of them')
         is_text = column.dtype.kind in "SUO"
         level[leaf] = ArraySpec(column.shape[1:], np.dtype(object) if is_text else column.dtype)
     return nest

@@ -104,7 +104,8 @@ def _fingerprint(builder: Any) -> str:
 
 
 def _columns_are_stored_as_is(builder: Any) -> bool:
-    steps = builder.info.features.get(STEPS) if hasattr(builder.info.features, "get") else None
+    features = builder.info.features
+    steps = features[STEPS] if isinstance(features, tfds.features.FeaturesDict) and STEPS in features else None
     if not isinstance(steps, tfds.features.Dataset):
         return False
     raw = tf.nest.map_structure(lambda info: (info.shape, info.dtype), steps.feature.get_serialized_info())

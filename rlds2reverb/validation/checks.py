@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from rlds2reverb.conventions import ends_terminal
-from rlds2reverb.episodes import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.episodes import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, columns_under
 from rlds2reverb.specs import ArraySpec, dtype_name
 from rlds2reverb.validation.problems import Problem
 
@@ -26,13 +26,16 @@ def find_problems(episode: Episode, columns: Columns | None = None) -> list[Prob
         episode by itself.
     """
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
-    if any(problem.code in _UNREADABLE for problem in problems):
-        return problems
-    return problems + [problem for check in _CONTENT for problem in check(episode)]
+    unreadable = _unreadable_flags(problems)
+    readable = [check for check, flags in _CONTENT if unreadable.isdisjoint(flags)]
+    return problems + [problem for check in readable for problem in check(episode)]
 
 
-_UNREADABLE = frozenset({"no_steps", "unequal_lengths", "missing_column", "flag_dtype"})
-"""Codes after which the checks of content would not make sense."""
+def _unreadable_flags(problems: list[Problem]) -> set[str]:
+    """Flags that the checks of content cannot rely on: all of them where columns do not go together."""
+    if any(problem.code in ("no_steps", "unequal_lengths") for problem in problems):
+        return set(FLAGS)
+    return {problem.path for problem in problems if problem.code in ("missing_column", "flag_dtype")}
 
 
 def _check_length(episode: Episode, _: Columns) -> Iterator[Problem]:
@@ -49,7 +52,7 @@ def _check_length(episode: Episode, _: Columns) -> Iterator[Problem]:
 
 
 def _check_columns(episode: Episode, columns: Columns) -> Iterator[Problem]:
-    for path in columns or (IS_FIRST, IS_LAST):
+    for path in dict.fromkeys((*columns, IS_FIRST, IS_LAST)):
         if path not in episode.steps:
             yield Problem("missing_column", path, f"expected it in every episode; found {sorted(episode.steps)}")
     for path in episode.steps if columns else ():
@@ -60,10 +63,10 @@ def _check_columns(episode: Episode, columns: Columns) -> Iterator[Problem]:
 def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
     for path, spec in columns.items():
         column = episode.steps.get(path)
-        if column is None:
+        if column is None or path in FLAGS:
             continue
         dtype = np.dtype(object) if column.dtype.kind in "SU" else column.dtype
-        if dtype.newbyteorder("=") != spec.dtype.newbyteorder("=") and path not in FLAGS:
+        if dtype.newbyteorder("=") != spec.dtype.newbyteorder("="):
             yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(dtype)}")
         if not _shape_fits(column.shape[1:], spec.shape):
             yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(column.shape[1:])}")
@@ -107,7 +110,7 @@ def _check_numbers(episode: Episode) -> Iterator[Problem]:
     for path, column in episode.steps.items():
         if column.dtype.kind not in "fc" and column.dtype.name != "bfloat16":
             continue
-        meaningful = column[:-1] if path in (REWARD, DISCOUNT) and len(column) > 1 else column
+        meaningful = column[:-1] if path.split("/")[0] in (REWARD, DISCOUNT) and len(column) > 1 else column
         if np.isfinite(meaningful).all():
             continue
         yield from _stray("nan", path, np.isnan(meaningful), 0, "expected numbers")
@@ -116,33 +119,37 @@ def _check_numbers(episode: Episode) -> Iterator[Problem]:
 
 def _check_discount(episode: Episode) -> Iterator[Problem]:
     discount = episode.steps.get(DISCOUNT)
-    if discount is not None and discount.dtype.kind in "fiu" and len(discount) > 1:
+    if discount is not None and _is_real(discount) and len(discount) > 1:
         outside = (discount[:-1] < 0) | (discount[:-1] > 1)
         yield from _stray("discount_range", DISCOUNT, outside, 0, "expected values in [0, 1]", discount)
 
 
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
-    reward = episode.steps.get(REWARD)
-    if reward is not None and reward.dtype.kind in "fiu" and len(reward) > 1 and np.any(reward[-1] != 0):
-        yield Problem(
-            "last_reward",
-            REWARD,
-            f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look; "
-            'last_reward="shift" moves rewards one step back',
-        )
+    for path, reward in columns_under(episode.steps, REWARD).items():
+        if _is_real(reward) and len(reward) > 1 and np.any(reward[-1] != 0):
+            yield Problem(
+                "last_reward",
+                path,
+                f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look; "
+                'last_reward="shift" moves rewards one step back',
+            )
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
     discount = episode.steps.get(DISCOUNT)
-    if discount is None or len(discount) < 2 or IS_TERMINAL not in episode.steps or not ends_terminal(episode):
+    if discount is None or not _is_real(discount) or len(discount) < 2 or IS_TERMINAL not in episode.steps:
         return
-    if np.any(discount[-2] != 0):
+    if ends_terminal(episode) and np.any(discount[-2] != 0):
         yield Problem(
             "terminal_discount",
             DISCOUNT,
             f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
             'terminal_discount="transition" mends it',
         )
+
+
+def _is_real(column: Array) -> bool:
+    return column.dtype.kind in "fiu" or column.dtype.name == "bfloat16"
 
 
 def _stray(
@@ -164,12 +171,13 @@ _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
     _check_specs,
     _check_flag_dtypes,
 )
-_CONTENT: tuple[Callable[[Episode], Iterator[Problem]], ...] = (
-    _check_first,
-    _check_last,
-    _check_terminal,
-    _check_numbers,
-    _check_discount,
-    _check_last_reward,
-    _check_terminal_discount,
+_CONTENT: tuple[tuple[Callable[[Episode], Iterator[Problem]], tuple[str, ...]], ...] = (
+    (_check_first, (IS_FIRST,)),
+    (_check_last, (IS_LAST,)),
+    (_check_terminal, (IS_TERMINAL,)),
+    (_check_numbers, ()),
+    (_check_discount, ()),
+    (_check_last_reward, (IS_LAST,)),
+    (_check_terminal_discount, (IS_LAST, IS_TERMINAL)),
 )
+"""Check -> the flags that it relies on."""

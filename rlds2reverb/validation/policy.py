@@ -17,6 +17,12 @@ from rlds2reverb.validation.repair import repair
 RAISE, SKIP, QUARANTINE, REPAIR = "raise", "skip", "quarantine", "repair"
 ACTIONS = (RAISE, SKIP, QUARANTINE, REPAIR)
 
+_REPAIR_ROUNDS = 2
+"""A flag of zeros and ones must be mended before what it says can be judged."""
+
+_INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype")
+"""Codes of episodes that no view can cut."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -43,7 +49,7 @@ class Policy:
         (mend what has one right answer; raise for the rest).
       quarantine: the report's path; needed for, and only for, "quarantine". Lines are appended:
         {"episode", "code", "path", "detail"}.
-      allow: codes to tolerate.
+      allow: codes to tolerate; not those of episodes that cannot be cut at all.
       strict: reject advice as well.
 
     Raises:
@@ -64,6 +70,8 @@ class Policy:
         unknown = sorted(set(allow) - set(CODES))
         if unknown:
             raise ConfigError(f"allow: unknown code {', '.join(unknown)}; known: {', '.join(CODES)}")
+        if refused := sorted(set(allow) & set(_INTOLERABLE)):
+            raise ConfigError(f"allow: {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
         self._action = action
         self._report = None if quarantine is None else Path(quarantine)
         self._allow = frozenset(allow)
@@ -82,10 +90,10 @@ class Policy:
         if not problems:
             return Verdict(episode)
         mended: tuple[Problem, ...] = ()
-        if self._action == REPAIR:
+        for _ in range(_REPAIR_ROUNDS if self._action == REPAIR else 0):
             episode = repair(episode, problems)
             left = find_problems(episode, columns)
-            mended = tuple(problem for problem in problems if problem not in left)
+            mended += tuple(problem for problem in problems if problem not in left)
             problems = left
         return self._decide(episode, problems, mended)
 
@@ -93,10 +101,10 @@ class Policy:
         """Rejects an episode for problems found elsewhere (a view that makes no item of it).
 
         Raises:
-          InvalidEpisode: the action is "raise" or "repair".
+          InvalidEpisode: the action is "raise" or "repair", and some code is not tolerated.
         """
         codes = list(dict.fromkeys(problem.code for problem in problems))
-        if self._action in (RAISE, REPAIR):
+        if self._action in (RAISE, REPAIR) and not self._allow.issuperset(codes):
             raise InvalidEpisode(episode.id, problems)
         if self._report is not None:
             self._write_report(episode, problems)

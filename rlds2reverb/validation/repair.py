@@ -37,7 +37,7 @@ def _mend_last(episode: Episode, _: Problem) -> Episode:
 
 def _mend_flag_dtype(episode: Episode, problem: Problem) -> Episode:
     flag = episode.steps[problem.path]
-    is_binary = flag.dtype.kind in "iuf" and flag.size == len(flag) and bool(np.isin(flag, (0, 1)).all())
+    is_binary = flag.dtype.kind in "biuf" and flag.size == len(flag) and bool(np.isin(flag, (0, 1)).all())
     return episode.with_columns(**{problem.path: flag.reshape(-1).astype(bool)}) if is_binary else episode
 
 

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
@@ -81,6 +83,19 @@ class Cut:
     def row_bytes(self) -> int:
         """Bytes of one row over all columns; of text, a pointer's worth a value."""
         return sum(column.nbytes for column in self.rows.values()) // max(1, self.row_count)
+
+
+def check_options(view: str, priority: float, **counts: int) -> None:
+    """Refuses options that make no sense.
+
+    Raises:
+      ViewError: a count is no whole number of at least 1, or the priority no finite number of at least 0.
+    """
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise ViewError(f"{view}: {name} {count}: expected a whole number of at least 1")
+    if isinstance(priority, bool) or not isinstance(priority, (int, float, np.number)) or not 0 <= priority < np.inf:
+        raise ViewError(f"{view}: priority {priority}: expected a finite number of at least 0")
 
 
 class View(Protocol):

@@ -15,7 +15,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.base import Cut, Window, check_options
 from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
 
 
@@ -29,7 +29,7 @@ class WholeEpisode:
       priority: of every item.
 
     Raises:
-      ViewError: max_length below 1.
+      ViewError: max_length no whole number of at least 1, or a priority that is no finite number of at least 0.
     """
 
     max_length: int | None = None
@@ -37,8 +37,8 @@ class WholeEpisode:
     priority: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.max_length is not None and self.max_length < 1:
-            raise ViewError(f"episode: max_length {self.max_length} must be at least 1")
+        counts = {} if self.max_length is None else {"max_length": self.max_length}
+        check_options("episode", self.priority, **counts)
 
     @property
     def label(self) -> str:

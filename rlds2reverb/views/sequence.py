@@ -29,7 +29,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.base import Cut, Window, check_options
 from rlds2reverb.views.trajectory import padding_rows, trajectory_rows, trajectory_spec, with_window
 
 
@@ -45,7 +45,8 @@ class Sequence:
       priority: of every item.
 
     Raises:
-      ViewError: length or stride below 1, or `tile_end` without `pad_end`.
+      ViewError: length or stride no whole number of at least 1, a priority that is no finite number of at least 0, or
+        `tile_end` without `pad_end`.
     """
 
     length: int = 2
@@ -55,8 +56,7 @@ class Sequence:
     priority: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.length < 1 or self.stride < 1:
-            raise ViewError(f"sequence: length {self.length} and stride {self.stride} must be at least 1")
+        check_options("sequence", self.priority, length=self.length, stride=self.stride)
         if self.tile_end and not self.pad_end:
             raise ViewError("sequence: tile_end needs pad_end")
 

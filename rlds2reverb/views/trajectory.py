@@ -19,7 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episodes import (
+    ACTION,
+    DISCOUNT,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    columns_under,
+)
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves, named_tuple_type
 
@@ -70,21 +80,22 @@ def trajectory_rows(
     """Columns of [T] steps -> columns of [T] trajectory rows, in the order of `FIELDS`.
 
     Args:
-      steps: columns by path; the three flags, reward and discount, observation and action (nested or not), and
-        optionally policy_info.
+      steps: columns by path; the three flags, discount, and observation, action and reward (nested or not); optionally
+        policy_info.
       next_is_first, next_is_last: flags of the step that follows the last row; by default the padding step.
 
     Raises:
       ViewError: a column is missing.
     """
-    missing = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, DISCOUNT) if name not in steps]
+    missing = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL, DISCOUNT) if name not in steps]
+    missing += [] if columns_under(steps, REWARD) else [REWARD]
     if missing:
         raise ViewError(f"steps without {', '.join(missing)}; found {sorted(steps)}")
     kinds = step_types(steps[IS_FIRST], steps[IS_LAST])
     following = np.append(kinds[1:], step_types(np.array(next_is_first), np.array(next_is_last)))
     alone = (kinds == FIRST) & (following == FIRST)
-    ended = steps[IS_LAST] & steps[IS_TERMINAL]
-    discount = steps[DISCOUNT]
+    discount = steps[DISCOUNT]  # [T, ...]
+    ended = (steps[IS_LAST] & steps[IS_TERMINAL]).reshape(-1, *(1,) * (discount.ndim - 1))
     computed: dict[str, dict[str, Any]] = {
         STEP_TYPE: {STEP_TYPE: np.where(alone, LAST, kinds).astype(_INT32)},
         NEXT_STEP_TYPE: {NEXT_STEP_TYPE: np.where(alone, LAST, following).astype(_INT32)},
@@ -94,11 +105,6 @@ def trajectory_rows(
     for name in FIELDS:
         rows.update(computed.get(name) or columns_under(steps, name))
     return rows
-
-
-def columns_under(steps: Mapping[str, Array], name: str) -> dict[str, Array]:
-    """The column `name`, or all below it; their order is settled by the table's signature."""
-    return {path: column for path, column in steps.items() if path == name or path.startswith(f"{name}/")}
 
 
 def padding_rows(rows: Mapping[str, Array], count: int) -> dict[str, Array]:

@@ -137,7 +137,7 @@ class _ColumnEncoder:
     def raw_bytes(self, start: int, end: int) -> int:
         """Uncompressed bytes of rows [start, end)."""
         if self._raw is None:
-            return sum(len(text) for text in self._column[start:end].ravel())
+            return sum(len(tensors.as_bytes(text)) for text in self._column[start:end].ravel())
         return (end - start) * self._row_bytes
 
     def _tensor_header(self, rows: int) -> bytes:

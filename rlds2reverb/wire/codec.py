@@ -26,7 +26,7 @@ from rlds2reverb.wire.messages import (
 )
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature
-from rlds2reverb.wire.varint import KEY_BYTES
+from rlds2reverb.wire.varint import KEY_BYTES, varint
 
 
 def _parse(name: str, data: bytes) -> Any:
@@ -95,9 +95,11 @@ def decode_confirmed_keys(data: bytes) -> Array:
         start = 2
         while start < len(data) and data[start - 1] & 0x80:
             start += 1
-        body = np.frombuffer(data, np.uint8)[start:]
-        if len(body) % KEY_BYTES == 0 and _are_key_varints(body.reshape(-1, KEY_BYTES)):
-            return _key_varints_to_uint64(body.reshape(-1, KEY_BYTES))
+        size = max(0, len(data) - start)
+        if size % KEY_BYTES == 0 and data[1:start] == varint(size):
+            rows = np.frombuffer(data, np.uint8)[start:].reshape(-1, KEY_BYTES)
+            if _are_key_varints(rows):
+                return _key_varints_to_uint64(rows)
     return np.array(_parse("InsertStreamResponse", data).keys, np.uint64)
 
 
@@ -145,7 +147,7 @@ def item_values(item: Item, chunks: dict[int, Chunk]) -> tuple[Array, ...]:
     """What a sampler would return for the item: one array a column.
 
     Raises:
-      WireError: a slice points to a chunk, a column or rows that are not there.
+      WireError: a slice points to a chunk, a column or rows that are not there, or slices do not fit together.
     """
     return tuple(_column_value(item, column, chunks) for column in item.columns)
 
@@ -157,12 +159,15 @@ def _column_value(item: Item, column: ItemColumn, chunks: dict[int, Chunk]) -> A
         if chunk is None or not 0 <= piece.column < len(chunk.tensors):
             raise WireError(f"item {item.key}: {piece} points to a chunk or column that is not there")
         rows = chunk.tensors[piece.column]
-        if piece.offset < 0 or piece.length < 1 or piece.offset + piece.length > len(rows):
-            raise WireError(f"item {item.key}: {piece} points outside the chunk's {len(rows)} rows")
+        count = len(rows) if rows.ndim else 0
+        if piece.offset < 0 or piece.length < 1 or piece.offset + piece.length > count:
+            raise WireError(f"item {item.key}: {piece} points outside the chunk's {count} rows")
         parts.append(rows[piece.offset : piece.offset + piece.length])
     if not parts:
         raise WireError(f"item {item.key}: a column without slices")
+    if len(kinds := {(part.dtype, part.shape[1:]) for part in parts}) > 1:
+        raise WireError(f"item {item.key}: a column in pieces of unequal dtype or shape: {sorted(map(str, kinds))}")
     joined: Array = np.concatenate(parts)
     if column.squeeze and len(joined) != 1:
         raise WireError(f"item {item.key}: a squeezed column of {len(joined)} rows, expected 1")
-    return np.reshape(joined[0], joined.shape[1:]) if column.squeeze else joined
+    return joined.reshape(joined.shape[1:]) if column.squeeze else joined

@@ -21,6 +21,7 @@ from rlds2reverb.wire.chunks import ChunkLayout
 from rlds2reverb.wire.varint import KEY_BYTES, varint, varint_columns, varint_width
 
 _SQUEEZE = b"\x10\x01"
+_MOST_CODES = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,12 @@ def _groups_of_equal_size(
     counts = np.stack(
         [(anchors + w.stop - 1) // k - (anchors + w.start) // k + 1 for w in distinct], axis=-1
     )  # [n, n_distinct]
-    code = np.zeros(len(anchors), np.int64)
+    code, codes = np.zeros(len(anchors), np.int64), 1  # every code is below `codes`
     for column in counts.T:
-        code = code * (int(column.max(initial=0)) + 1) + column
+        base = int(column.max(initial=0)) + 1
+        if codes * base > _MOST_CODES:  # many windows: number what there is anew, so that no code wraps around
+            code, codes = np.unique(code, return_inverse=True)[1], len(anchors)
+        code, codes = code * base + column, codes * base
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     for group, position in enumerate(first):
         yield np.nonzero(inverse == group)[0], dict(zip(distinct, counts[position].tolist()))

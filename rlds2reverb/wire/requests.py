@@ -47,7 +47,8 @@ class RequestLimits:
 
     Attributes:
       items: most items.
-      bytes: most bytes; only a single chunk larger than that makes a larger request.
+      bytes: most bytes of chunks and items; only a single item that needs more makes a larger request, of messages
+        that hold so many bytes of chunks, or one chunk.
     """
 
     items: int = 1024

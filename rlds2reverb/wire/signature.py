@@ -79,7 +79,15 @@ def _decode_bounded(proto: Any, depth: int) -> ArraySpec:
     return ArraySpec(plain.shape, plain.dtype, plain.name, minimum, maximum)
 
 
-_BOUND_FIELDS = ("float_val", "double_val", "int_val", "int64_val", "bool_val", "uint32_val", "uint64_val")
+_BOUND_FIELDS: dict[str, Any] = {
+    "float_val": np.float64,
+    "double_val": np.float64,
+    "int_val": np.int64,
+    "int64_val": np.int64,
+    "bool_val": np.bool_,
+    "uint32_val": np.uint64,
+    "uint64_val": np.uint64,
+}
 
 
 def _bound(proto: Any) -> Array:
@@ -89,10 +97,11 @@ def _bound(proto: Any) -> Array:
         if len(proto.tensor_content) % dtype.itemsize:
             raise WireError(f"signature bound: {len(proto.tensor_content)} bytes are no whole number of {dtype}")
         return np.frombuffer(proto.tensor_content, dtype)
-    for name in _BOUND_FIELDS:
-        values = getattr(proto, name)
-        if values:
-            return np.asarray(values, np.float64 if name in _BOUND_FIELDS[:2] else None)
+    if proto.half_val and dtype.itemsize == 2:  # float16 and bfloat16, as bits
+        return np.array(proto.half_val, np.int64).astype(np.uint16).view(dtype)
+    for name, kind in _BOUND_FIELDS.items():
+        if values := getattr(proto, name):
+            return np.array(values, kind)
     return np.empty(0, dtype)
 
 
@@ -100,7 +109,7 @@ def _decode_named_tuple(proto: Any, depth: int) -> Nest:
     names = tuple(entry.key for entry in proto.values)
     try:
         kind = named_tuple_type(proto.name, names)
-    except ValueError as error:
+    except (ValueError, SyntaxError) as error:  # SyntaxError: names that are one to Python's parser
         raise WireError(f'signature namedtuple "{proto.name}" with fields {names}: {error}') from error
     return kind(*(decode_signature(entry.value, depth) for entry in proto.values))
 

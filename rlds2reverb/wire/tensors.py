@@ -21,6 +21,9 @@ from rlds2reverb.wire.varint import bytes_field, int_field, varint
 MAX_TENSOR_BYTES = 1 << 31
 """Largest tensor that a decoder takes: protobuf's own limit for one message is 2 GiB."""
 
+MAX_EXPANSION = 22
+"""Most bytes out of one byte of a snappy block: its densest element copies 64 bytes and takes 3."""
+
 
 def shape_bytes(shape: tuple[int, ...]) -> bytes:
     """A TensorShapeProto."""
@@ -56,17 +59,21 @@ def string_content(rows: Array) -> bytes:
     """TensorFlow's content of a string tensor: every length as a varint, then every text.
 
     Raises:
-      WireError: an element is neither bytes nor str.
+      WireError: an element is neither bytes nor str, or has no UTF-8 form.
     """
-    texts = [_as_bytes(text) for text in rows.ravel()]
+    texts = [as_bytes(text) for text in rows.ravel()]
     return b"".join(varint(len(text)) for text in texts) + b"".join(texts)
 
 
-def _as_bytes(text: Any) -> bytes:
+def as_bytes(text: Any) -> bytes:
+    """The bytes of a text; raises as `string_content` does."""
     if isinstance(text, bytes):
         return text
     if isinstance(text, str):
-        return text.encode()
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise WireError(f"text column: {text!r} has no UTF-8 form ({error.reason})") from error
     raise WireError(f"text column: expected bytes or str, got {type(text).__name__}")
 
 
@@ -86,7 +93,15 @@ def decode_tensor(proto: Any) -> Array:
     if expected > MAX_TENSOR_BYTES:
         raise WireError(f"tensor {dtype}{list(shape)}: {expected} bytes, more than {MAX_TENSOR_BYTES}")
     raw = decompress(proto.tensor_content, expected)
-    return np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
+    return _shaped(np.frombuffer(raw, np.uint8).view(dtype), shape)
+
+
+def _shaped(values: Array, shape: tuple[int, ...]) -> Array:
+    """The values in a shape of that size; numpy refuses more axes than it has, and huge sizes beside an empty one."""
+    try:
+        return values.reshape(shape)
+    except ValueError as error:
+        raise WireError(f"tensor of shape {list(shape)}: {error}") from error
 
 
 def decompress(block: bytes, expected_bytes: int) -> bytes:
@@ -96,11 +111,13 @@ def decompress(block: bytes, expected_bytes: int) -> bytes:
       WireError: not a snappy block, or one of another size than `expected_bytes`.
     """
     try:
-        if cramjam.snappy.decompress_raw_len(block) != expected_bytes:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size != expected_bytes:
             raise WireError(
-                f"tensor content: snappy block of {cramjam.snappy.decompress_raw_len(block)} bytes, "
-                f"the shape and dtype need {expected_bytes}"
+                f"tensor content: snappy block of {size} bytes, the shape and dtype need {expected_bytes}"
             )
+        if size > MAX_EXPANSION * len(block):  # before room is made for it
+            raise WireError(f"tensor content: {len(block)} bytes of snappy cannot hold the {size} bytes they promise")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise WireError(f"tensor content: not a snappy block ({error})") from error
@@ -120,7 +137,7 @@ def _decode_strings(content: bytes, shape: tuple[int, ...]) -> Array:
     for index, length in enumerate(lengths):
         out[index] = content[at : at + length]
         at += length
-    return out.reshape(shape)
+    return _shaped(out, shape)
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

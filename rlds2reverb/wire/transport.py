@@ -21,7 +21,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # in truth: how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -59,6 +59,10 @@ class Deadlines:
     backoff_most: float = 5.0
 
 
+_ASK_AGAIN_SECONDS = 0.1
+"""Pause before ServerInfo is asked again on a new connection."""
+
+
 class ReverbChannel:
     """A channel to one server.
 
@@ -94,25 +98,33 @@ class ReverbChannel:
         """Asks for all tables.
 
         Raises:
-          ServerUnreachable: no answer within the deadline.
+          ServerUnreachable: no answer within the deadline, cut connections included.
+          TransportError: the server refuses to answer, or this channel is closed.
           WireError: an answer that is not Reverb's.
         """
-        call = self._channel.unary_unary(f"{_SERVICE}ServerInfo")
-        try:
-            data = call(
-                codec.encode_server_info_request(),
-                timeout=self._call_seconds,
-                metadata=self._metadata,
-                wait_for_ready=True,
-            )
-        except grpc.RpcError as error:
-            raise self._translate(error, "asking for its tables") from error
-        return codec.decode_server_info(data)
+        end = time.monotonic() + self._call_seconds
+        while True:
+            left_seconds = max(0.0, end - time.monotonic())
+            try:
+                data = self._ask_server_info(left_seconds)
+            except grpc.RpcError as error:
+                # Waiting for a server to come up is gRPC's part; a connection that is cut while it answers is ours.
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or left_seconds < _ASK_AGAIN_SECONDS:
+                    raise self._translate(error, "asking for its tables") from error
+                time.sleep(_ASK_AGAIN_SECONDS)
+            else:
+                return codec.decode_server_info(data)
 
     def insert_stream(self, messages: Iterator[bytes]) -> Any:
-        """Opens an insert stream that sends `messages`; iterate the result for responses (bytes)."""
-        call = self._channel.stream_stream(f"{_SERVICE}InsertStream")
-        return call(messages, metadata=self._metadata)
+        """Opens an insert stream that sends `messages`; iterate the result for responses (bytes).
+
+        Raises:
+          TransportError: this channel is closed.
+        """
+        try:
+            return self._channel.stream_stream(f"{_SERVICE}InsertStream")(messages, metadata=self._metadata)
+        except ValueError as error:
+            raise self._refused(error) from error
 
     def broken_stream(self, error: grpc.RpcError) -> TransportError:
         """What an error of an insert stream means."""
@@ -121,6 +133,20 @@ class ReverbChannel:
     def close(self) -> None:
         """Closes the channel; calls under way end with an error."""
         self._channel.close()
+
+    def _ask_server_info(self, seconds: float) -> bytes:
+        request, call = codec.encode_server_info_request(), self._channel.unary_unary(f"{_SERVICE}ServerInfo")
+        try:
+            data: bytes = call(request, timeout=seconds, metadata=self._metadata, wait_for_ready=True)
+        except ValueError as error:
+            raise self._refused(error) from error
+        return data
+
+    def _refused(self, error: ValueError) -> TransportError:
+        """What it means that gRPC makes no call at all, which it says with a ValueError."""
+        return TransportError(
+            f"server {self.address}: no call can be made ({error}): the client was closed, or its metadata are no headers"
+        )
 
     def _translate(self, error: grpc.RpcError, doing: str) -> TransportError:
         code, details = error.code(), error.details()

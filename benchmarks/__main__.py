@@ -1,0 +1,99 @@
+"""`python -m benchmarks NAME` or `all`: results to stdout, one JSON line each; talk to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Result, Size, emit, measured, note
+
+NAMES = (
+    "push_tf_agents",
+    "push_limit",
+    "push_writers",
+    "episodes",
+    "images",
+    "conversion",
+    "sampling",
+    "memory",
+    "client_memory",
+    "startup",
+    "reading",
+    "chunk_length",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs what the command line asks for; the exit code."""
+    options = _parser().parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    results = []
+    for result in _all(options) if options.name == "all" else _one(options):
+        emit(result)
+        results.append(result)
+        if options.json is not None:
+            options.json.write_text("".join(f"{json.dumps(one)}\n" for one in results))
+    note(_summary(results))
+    return int(options.short and any(result["collapsed"] for result in results))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=(*NAMES, "all"))
+    parser.add_argument("--short", action="store_true", help="small runs, and exit code 1 when a figure has collapsed")
+    parser.add_argument("--items", type=int, help="things of our side; each benchmark says which")
+    parser.add_argument("--reference-items", type=int, help="things of the side compared with")
+    parser.add_argument("--repeats", type=int, help="measured runs of each side")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file as well")
+    return parser
+
+
+def _one(options: argparse.Namespace) -> Iterator[Result]:
+    module = importlib.import_module(f"benchmarks.{options.name}")
+    size: Size = module.SHORT if options.short else module.FULL
+    wanted = {name: getattr(options, name) for name in ("items", "reference_items", "repeats")}
+    yield from module.run(replace(size, **{name: value for name, value in wanted.items() if value is not None}))
+
+
+def _all(options: argparse.Namespace) -> Iterator[Result]:
+    """Every benchmark in a process of its own, so that its figures are those of its own command."""
+    passed: list[Any] = ["--short"] if options.short else []
+    for name in ("items", "reference_items", "repeats"):
+        if getattr(options, name) is not None:
+            passed += [f"--{name.replace('_', '-')}", getattr(options, name)]
+    for name in NAMES:
+        note(f"{name} ...")
+        began = time.monotonic()
+        command = [sys.executable, "-m", "benchmarks", name, *map(str, passed)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None  # we asked for a pipe
+            lines = [json.loads(line) for line in process.stdout]
+        # A collapse ends the child with 1 too, but only after its results.
+        if process.returncode and not any(line["collapsed"] for line in lines):
+            raise SystemExit(f"benchmark {name} failed with exit code {process.returncode}")
+        yield from lines
+        note(f"{name}: {time.monotonic() - began:.0f} s")
+
+
+def _summary(results: Sequence[Result]) -> str:
+    lines = []
+    for result in results:
+        verdict = {True: "met", False: "MISSED", None: ""}[result["met"]]
+        verdict = "COLLAPSED" if result["collapsed"] else verdict
+        goal = "" if result["goal"] is None else f"{result['goal_is']} {result['goal']:g}"
+        lines.append(f"{result['benchmark']:34} {measured(result):>12,.4g}  {goal:16} {verdict}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What the chunk length costs and buys: push rate, server memory and sampling rate, and what is chosen by default."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from replay_server import TableConfig
+
+from benchmarks import data, sampling, writers
+from benchmarks.common import Result, Size, figure, note
+from benchmarks.memory import growth_per_item
+from benchmarks.servers import BenchServer
+from rlds2reverb import Episode
+from rlds2reverb.views.sequence import two_step
+from rlds2reverb.wire.chunks import choose_rows_per_chunk
+
+FULL = Size(items=100_000, reference_items=0, repeats=3)
+SHORT = Size(items=30_000, reference_items=0, repeats=1)
+
+IMAGE_SHARE = 20
+"""Images are this many times fewer than `Size` says."""
+
+LENGTHS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def run(size: Size) -> Iterator[Result]:
+    """One line a chunk length, for small steps and for images; the figure is the push rate in items a second."""
+    yield from _lengths("half_cheetah", data.half_cheetah(), size.items, size.repeats)
+    yield from _lengths("images", data.pictures(), size.items // IMAGE_SHARE, size.repeats)
+
+
+def _lengths(name: str, columns: list[dict[str, data.Array]], items: int, repeats: int) -> Iterator[Result]:
+    cut = two_step().cut(Episode(columns[0], {}, "row"))
+    chosen = choose_rows_per_chunk(cut.row_bytes, window_rows=2)
+    for length in sorted({*LENGTHS, chosen}):
+        yield _measure(name, columns, items, repeats, length, is_chosen=length == chosen)
+
+
+def _measure(
+    name: str, columns: list[dict[str, data.Array]], items: int, repeats: int, length: int, is_chosen: bool
+) -> Result:
+    episodes = data.episodes(columns, data.episodes_for(items, len(columns[0]["is_first"])))
+    with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
+
+        def push() -> float:
+            return writers.push(server, episodes, chunk_length=length).rate
+
+        def fill(filled: BenchServer) -> int:
+            return writers.push(filled, episodes, chunk_length=length).count
+
+        item_bytes = growth_per_item(server, fill)
+        rates = [push() for _ in range(repeats)]
+        samples = [sampling.sample(server, writers.TABLE, max(20, items // sampling.BATCH)) for _ in range(repeats)]
+    result = figure(
+        f"chunk_length/{name}/{length}",
+        statistics.median(rates),
+        "items/s",
+        chosen=is_chosen,
+        server_bytes_per_item=round(item_bytes),
+        samples_per_second=round(statistics.median(run.rate for run in samples)),
+        items=items,
+        repeats=repeats,
+    )
+    note(f"  {name}, {length} rows: {result['value']:,} items/s, {result['parameters']}")
+    return result

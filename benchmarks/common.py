@@ -1,0 +1,214 @@
+"""What all benchmarks share: alternating runs, medians, goals, and results as JSON lines."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+Result = dict[str, Any]
+"""One line of output; see `comparison` and `figure`."""
+
+COLLAPSE_FACTOR = 3
+"""A figure this many times worse than its goal is a collapse: something broke, noise does not explain it."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a benchmark does.
+
+    Attributes:
+      items: things (each benchmark says which) of our side; at least so many.
+      reference_items: of the side compared with. It may be fewer where that side is slow: rates are compared.
+      repeats: measured runs of each side.
+    """
+
+    items: int
+    reference_items: int
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a figure must reach.
+
+    Attributes:
+      value: the bound, which itself is good enough.
+      at_most: whether lower is better.
+    """
+
+    value: float
+    at_most: bool = False
+
+    def met(self, measured: float) -> bool:
+        """Whether the figure is good enough."""
+        return measured <= self.value if self.at_most else measured >= self.value
+
+    def collapsed(self, measured: float) -> bool:
+        """Whether the figure is so bad that a run must fail."""
+        if self.at_most:
+            return measured > self.value * COLLAPSE_FACTOR
+        return measured < self.value / COLLAPSE_FACTOR
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one side: so many things in so many seconds."""
+
+    count: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Things a second."""
+        return self.count / self.seconds
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+      name: what people call it.
+      run: does `size` of its work (episodes, batches, ...), and says how many things that was and how long it took.
+        What must not be timed (emptying the table, encoding in advance) it does before it starts the clock.
+      size: of a measured run.
+    """
+
+    name: str
+    run: Callable[[int], Run]
+    size: int
+
+
+def alternate(sides: Sequence[Side], repeats: int) -> dict[str, list[Run]]:
+    """Runs A B C A B C ...; every side is warmed up first, by a run of a fifth of the size that does not count."""
+    for side in sides:
+        side.run(max(1, side.size // 5))
+    runs: dict[str, list[Run]] = {side.name: [] for side in sides}
+    for _ in range(repeats):
+        for side in sides:
+            gc.collect()
+            runs[side.name].append(side.run(side.size))
+            note(f"  {side.name}: {runs[side.name][-1].rate:,.0f}/s")
+    return runs
+
+
+class Stopwatch:
+    """Seconds between entering and leaving `timed`."""
+
+    seconds = 0.0
+
+
+@contextmanager
+def timed() -> Iterator[Stopwatch]:
+    """Times its block."""
+    watch = Stopwatch()
+    began = time.perf_counter()
+    yield watch
+    watch.seconds = time.perf_counter() - began
+
+
+def comparison(
+    name: str,
+    runs: Mapping[str, Sequence[Run]],
+    ours: str,
+    reference: str,
+    unit: str,
+    goal: Goal | None = None,
+    **parameters: Any,
+) -> Result:
+    """A result from the runs of two sides: median rates, and the median of the ratios of neighbouring runs.
+
+    Args:
+      name: of the benchmark, and of the case after a "/".
+      runs: of `alternate`; may hold other sides.
+      ours, reference: names of the sides; the ratio is ours / reference.
+      unit: of the rates.
+      goal: of the ratio.
+      parameters: what else a reader must know.
+    """
+    a, b = runs[ours], runs[reference]
+    ratios = [one.rate / other.rate for one, other in zip(a, b)]
+    return {
+        "benchmark": name,
+        "a": ours,
+        "b": reference,
+        "unit": unit,
+        "rate_a": round(statistics.median(run.rate for run in a), 1),
+        "rate_b": round(statistics.median(run.rate for run in b), 1),
+        "ratio": _rounded(statistics.median(ratios)),
+        "ratios": [_rounded(ratio) for ratio in ratios],
+        **_judged(statistics.median(ratios), goal),
+        "items_a": a[0].count,
+        "items_b": b[0].count,
+        "parameters": {"repeats": len(a), **parameters},
+        "machine": machine(),
+    }
+
+
+def figure(name: str, value: float, unit: str, goal: Goal | None = None, **parameters: Any) -> Result:
+    """A result that is one number rather than a ratio of rates."""
+    return {
+        "benchmark": name,
+        "value": _rounded(value),
+        "unit": unit,
+        **_judged(value, goal),
+        "parameters": parameters,
+        "machine": machine(),
+    }
+
+
+def measured(result: Result) -> float:
+    """The number that a result's goal is about."""
+    return float(result["ratio"] if "ratio" in result else result["value"])
+
+
+def machine() -> dict[str, Any]:
+    """Where this ran."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+        **{name: _version(name) for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio")},
+    }
+
+
+def emit(result: Result) -> None:
+    """Prints a result as a line of JSON."""
+    print(json.dumps(result), flush=True)
+
+
+def note(text: str) -> None:
+    """Says something to whoever watches; not part of the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _judged(value: float, goal: Goal | None) -> Result:
+    if goal is None:
+        return {"goal": None, "met": None, "collapsed": False}
+    return {
+        "goal": goal.value,
+        "goal_is": "at most" if goal.at_most else "at least",
+        "met": goal.met(value),
+        "collapsed": goal.collapsed(value),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

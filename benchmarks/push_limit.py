@@ -1,0 +1,83 @@
+"""`client.push` against the server's own limit: the same requests, encoded before the clock starts.
+
+Both send through the same `Sender`, so what is left of the difference is reading, checking, cutting and encoding.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from replay_server import TableConfig
+
+from benchmarks import data, writers
+from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
+from benchmarks.servers import BenchServer
+from rlds2reverb.sources import open_source
+from rlds2reverb.specs import flatten
+from rlds2reverb.views.sequence import two_step
+from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
+from rlds2reverb.wire.sender import Sender
+
+FULL = Size(items=200_000, reference_items=200_000, repeats=5)
+SHORT = Size(items=60_000, reference_items=60_000, repeats=2)
+
+GOAL = Goal(0.85)
+
+Opener = Callable[[int], Any]
+"""Number of episodes -> source."""
+
+
+def run(size: Size) -> Iterator[Result]:
+    """Half-cheetah 2-step items, from a list of episodes and from TFDS files; rates in items a second."""
+    columns = data.half_cheetah()
+    with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
+        yield _case("list", server, lambda n: data.episodes(columns, n), size)
+        yield _case("tfds", server, _bundled_repeated, size)
+
+
+def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
+    sides = [
+        Side("rlds2reverb", lambda n: writers.push(server, opener(n)), data.episodes_for(size.items, data.STEPS)),
+        Side(
+            "server limit",
+            lambda n: _send_encoded(server, _encode(opener(n))),
+            data.episodes_for(size.reference_items, data.STEPS),
+        ),
+    ]
+    runs = alternate(sides, size.repeats)
+    return comparison(f"push_limit/{name}", runs, "rlds2reverb", "server limit", "items/s", GOAL)
+
+
+def _bundled_repeated(episodes: int) -> Any:
+    """The bundled half-cheetah files, read over and over; every reading of an episode is an episode of its own."""
+    from rlds2reverb.sources.rlds import RldsSource
+
+    source = open_source("bundled:half_cheetah")
+    dataset = source._dataset.repeat().take(episodes)  # type: ignore[attr-defined]  # read as the source reads it
+    return RldsSource(dataset, "bundled, repeated", "bundled, repeated")
+
+
+def _encode(source: Any) -> list[Request]:
+    view = two_step()
+    opened = open_source(source)
+    order = list(flatten(view.signature(opened.spec())))
+    encoder = EpisodeEncoder([writers.TABLE], secrets.randbits(64))
+    builder = RequestBuilder(RequestLimits())
+    requests: list[Request] = []
+    for episode in opened:
+        requests += builder.add(encoder.encode(episode.id, view.cut(episode).in_order(order)))
+    return [*requests, *builder.flush()]
+
+
+def _send_encoded(server: BenchServer, requests: list[Request]) -> Run:
+    server.empty(writers.TABLE)
+    with timed() as watch, Sender(server.client.channel, (writers.TABLE,), server.client.server_info()) as sender:
+        for request in requests:
+            sender.send(request)
+        sender.drain()
+    items = sum(len(request.item_keys) for request in requests)
+    server.expect(writers.TABLE, items)
+    return Run(items, watch.seconds)

@@ -1,0 +1,102 @@
+"""The server that benchmarks push to: a process of its own, empty before every run, quiet before the clock starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from replay_server import EmbeddedServer, TableConfig
+
+from rlds2reverb import Client, connect
+
+_QUIET_TICKS = 1
+"""Clock ticks (10 ms each) of processor time in one look that still count as quiet."""
+
+_LOOK_SECONDS = 0.1
+_QUIET_WITHIN_SECONDS = 20.0
+
+
+class BenchServer:
+    """An embedded server with the clients that benchmarks need. Use as a context manager.
+
+    Attributes:
+      client: ours.
+      reverb: Reverb's own, made when first asked for (it imports TensorFlow).
+    """
+
+    client: Client
+
+    def __init__(self, tables: Sequence[TableConfig]) -> None:
+        self._server = EmbeddedServer(tables)
+        self._reverb: Any = None
+
+    def __enter__(self) -> BenchServer:
+        self._server.start()
+        self.client = connect(self._server.address)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+        self._reverb = None
+        self._server.stop()
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._server.address
+
+    @property
+    def reverb(self) -> Any:
+        """A `reverb.Client`."""
+        if self._reverb is None:
+            import reverb
+
+            self._reverb = reverb.Client(self.address)
+        return self._reverb
+
+    def size(self, table: str) -> int:
+        """Items in a table."""
+        return self.client.server_info().tables[table].current_size
+
+    def expect(self, table: str, items: int) -> None:
+        """Raises unless the table holds exactly so many items: a run that lost some must not be measured."""
+        if self.size(table) != items:
+            raise RuntimeError(f'table "{table}": expected {items} items after the run, found {self.size(table)}')
+
+    def empty(self, table: str) -> None:
+        """Empties a table and waits until the server has freed the items and does nothing."""
+        self.reverb.reset(table)
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits until the server process uses no processor time to speak of; bounded."""
+        end = time.monotonic() + _QUIET_WITHIN_SECONDS
+        before = self._ticks()
+        while time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
+            now = self._ticks()
+            if now - before <= _QUIET_TICKS:
+                return
+            before = now
+
+    def rss_bytes(self) -> int:
+        """Memory of the server process."""
+        return rss_bytes(self._server.pid)
+
+    def _ticks(self) -> int:
+        fields = Path(f"/proc/{self._server.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])  # utime, stime
+
+
+def rss_bytes(pid: int | None = None) -> int:
+    """Resident memory of a process, this one by default."""
+    for line in Path(f"/proc/{pid or os.getpid()}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"process {pid} has no VmRSS: it has ended")

@@ -1,0 +1,153 @@
+"""The command line without a server: help, exit codes, one-line errors, light imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rlds2reverb import cli, errors
+from rlds2reverb.cli import output
+from rlds2reverb.report import Progress
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rlds2reverb.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_help_names_every_command_without_importing_one() -> None:
+    code = (
+        "import sys; from rlds2reverb.cli import cli; from click.testing import CliRunner;"
+        "print(CliRunner().invoke(cli, ['--help']).output);"
+        "print('loaded:', [m for m in sys.modules if m in ('numpy', 'grpc', 'tensorflow', 'rlds2reverb.cli.push')])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert all(f"  {name}" in shown for name in cli.COMMANDS)
+    assert "loaded: []" in shown
+
+
+def test_every_command_has_a_module_and_the_help_line_of_the_table_fits() -> None:
+    for name in cli.COMMANDS:
+        command = cli.cli.get_command(click.Context(cli.cli), name)
+        assert command is not None
+        assert command.name == name
+        assert command.help
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    shown = run("pusch")
+    assert shown.returncode == 2
+    assert "No such command 'pusch'" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("push", "bundled:cartpole", "--table", "t", "--server", "nowhere"), 2, "expected HOST:PORT"),
+        (("push", "bundled:cartpole", "--table", "t", "--server", "localhost:1", "--timeout", "0.2"), 5, "no answer"),
+        (("status", "--server", "localhost:1", "--timeout", "0.2", "--tls-cert", "x.pem"), 2, "go together"),
+        (("status", "--server", "localhost:1", "--header", "novalue"), 2, "expected NAME=VALUE"),
+        (("inspect", "nonsense"), 3, 'source "nonsense": expected'),
+        (("inspect", "bundled:nothing"), 3, "cartpole"),
+        (("inspect", "bundled:cartpole", "--view", "pairs"), 2, 'view "pairs"'),
+        (("validate", "bundled:cartpole", "--allow", "everything"), 2, "unknown code"),
+        (("push", "x", "--table", "t"), 2, "Missing option '--server'"),
+    ],
+)
+def test_errors_are_one_line_with_their_exit_code(arguments: tuple[str, ...], exit_code: int, said: str) -> None:
+    shown = run(*arguments)
+    assert said in shown.stderr
+    assert shown.returncode == exit_code
+    assert shown.stdout == ""
+    assert "Traceback" not in shown.stderr
+    ours = [line for line in shown.stderr.splitlines() if line.startswith("rlds2reverb: error:")]
+    assert len(ours) == (0 if "Missing option" in said else 1)
+
+
+def test_debug_shows_the_traceback() -> None:
+    shown = run("--debug", "status", "--server", "nowhere")
+    assert shown.returncode == 1
+    assert "ConfigError" in shown.stderr
+    assert "Traceback" in shown.stderr
+
+
+def test_every_error_of_ours_has_an_exit_code() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    for kind in kinds:
+        if kind is not errors.Rlds2ReverbError:
+            assert any(issubclass(kind, known) for known, _ in cli.EXIT_CODES), kind
+
+
+def test_an_unexpected_error_is_called_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == cli.EXIT_BUG
+    assert "this is a bug: RuntimeError: two; lines" in capsys.readouterr().err
+
+
+def test_interruption_says_that_what_is_confirmed_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.cli, "main", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == cli.EXIT_INTERRUPTED
+    assert "stays" in capsys.readouterr().err
+
+
+def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
+    line = output.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
+    assert line == '5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting: table "replay": needs 3 more samples'
+    assert "ETA" not in output.describe(Progress(5, 5000, None, 4000, 0, 2.0))
+
+
+def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress_bar(quiet=False) as update:
+        for inserts in (1, 2, 3):
+            update(Progress(1, 1, None, 1, 1, 1.0, f'table "t": waits ({inserts} inserts)'))
+    assert capsys.readouterr().err.count("waiting:") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "0"), (1234.0, "1,234"), (0.25, "0.25"), (-2.6414, "-2.641"), (1e300, "1e+300")],
+)
+def test_numbers_are_short(value: float | None, text: str) -> None:
+    assert output.number(value) == text
+
+
+def test_json_has_null_for_what_is_not_finite() -> None:
+    runner = CliRunner()
+
+    @click.command()
+    def show() -> None:
+        output.print_json({"a": float("inf"), "b": [float("nan"), 1.5], "c": (1,)})
+
+    assert json.loads(runner.invoke(show).output) == {"a": None, "b": [None, 1.5], "c": [1]}
+
+
+def test_broken_pipe_is_quiet() -> None:
+    code = "from rlds2reverb.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) in (0, 1)
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()

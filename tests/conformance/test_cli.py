@@ -1,0 +1,140 @@
+"""The commands on real datasets and a real server, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replay_server import EmbeddedServer, TableConfig
+
+import rlds2reverb
+from rlds2reverb import cli
+from rlds2reverb.views.registry import view_of
+from tests.conformance import bad_dataset
+
+
+@dataclass
+class Shown:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
+    """Runs the program in this process, as the console script would."""
+
+    def run(*arguments: str) -> Shown:
+        monkeypatch.setattr(sys, "argv", ["rlds2reverb", *arguments])
+        try:
+            cli.main()
+            code: Any = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return Shown(code, captured.out, captured.err)
+
+    return run
+
+
+Run = Callable[..., Shown]
+
+
+@pytest.fixture(scope="module")
+def cartpole() -> Iterator[Any]:
+    spec = rlds2reverb.open_source("bundled:cartpole").spec()
+    tables = [
+        TableConfig("replay", view_of("two_step").signature(spec)),
+        TableConfig("eights", view_of("sequence:length=8,stride=4").signature(spec)),
+        TableConfig("small", view_of("two_step").signature(spec), max_size=100),
+        TableConfig("blocked", view_of("two_step").signature(spec), samples_per_insert=1.0, error_buffer=10.0),
+    ]
+    with EmbeddedServer(tables) as server:
+        yield server
+
+
+def test_push_fills_a_table_and_again_adds_nothing(run: Run, cartpole: Any, tmp_path: Path) -> None:
+    arguments = ("push", "bundled:cartpole", "--server", cartpole.address, "--table", "replay", "--json")
+    first = run(*arguments, "--ledger", str(tmp_path / "ledger.db"))
+    assert first.returncode == 0, first.stderr
+    report = json.loads(first.stdout)
+    assert (report["episodes_pushed"], report["steps_pushed"], report["items_confirmed"]) == (25, 2956, 2931)
+    assert json.loads(run(*arguments).stdout)["items_confirmed"] == 2931
+    resumed = json.loads(run(*arguments, "--ledger", str(tmp_path / "ledger.db")).stdout)
+    assert (resumed["episodes_resumed"], resumed["items_confirmed"]) == (25, 0)
+    status = json.loads(run("status", "--server", cartpole.address, "--json").stdout)
+    assert status["replay"]["size"] == 2931
+    assert status["replay"]["signature"]["observation"] == "float32[2, 4]"
+
+
+def test_push_prints_a_summary_for_people(run: Run, cartpole: Any) -> None:
+    shown = run("push", "bundled:cartpole@train[:3]", "--server", cartpole.address, "--table", "eights",
+                "--view", "sequence:length=8,stride=4")  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert "3 episodes" in shown.stdout
+    assert "items/s" in shown.stdout
+
+
+def test_dry_run_sends_nothing(run: Run, cartpole: Any) -> None:
+    before = run("status", "--server", cartpole.address, "--json").stdout
+    shown = run("push", "bundled:cartpole", "--server", cartpole.address, "--table", "replay", "--dry-run")
+    assert shown.returncode == 0
+    assert "nothing was sent" in shown.stderr
+    assert run("status", "--server", cartpole.address, "--json").stdout == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("--table", "nothere"), 2, 'no table "nothere"'),
+        (("--table", "eights"), 4, "observation: items have float32[2, 4], table has float32[8, 4]"),
+        (("--table", "small"), 4, "max_size 100 is smaller than the push"),
+        (("--table", "blocked", "--stall-timeout", "3"), 5, 'table "blocked": its rate limiter waits for'),
+    ],
+)
+def test_a_table_that_does_not_fit_is_said_on_one_line(
+    run: Run, cartpole: Any, arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    shown = run("push", "bundled:cartpole", "--server", cartpole.address, *arguments)
+    assert shown.returncode == exit_code
+    assert said in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert sum(line.startswith("rlds2reverb: error:") for line in shown.stderr.splitlines()) == 1
+
+
+def test_inspect_tells_spec_signature_counts_and_ranges(run: Run) -> None:
+    inspection = json.loads(run("inspect", "bundled:cartpole", "--json").stdout)
+    assert (inspection["episodes"], inspection["steps"], inspection["items"]) == (25, 2956, 2931)
+    assert inspection["step_spec"]["observation"] == "float32[4]"
+    assert inspection["trajectory_data_spec"]["next_step_type"] == "int32[2]"
+    assert inspection["ranges"]["action"] == pytest.approx(
+        {"min": 0, "max": 1, "mean": 0.4949, "not_finite": 0}, abs=1e-4
+    )
+    assert inspection["return"]["max"] == 500
+    assert inspection["problems"] == {}
+    shown = run("inspect", "bundled:half_cheetah", "--limit", "1", "--view", "episode").stdout
+    assert "1 episodes, 1,001 steps" in shown
+    assert "float32[?, 17]" in shown
+
+
+def test_validate_is_silent_about_good_data_and_exits_1_on_bad(run: Run, tmp_path: Path) -> None:
+    assert run("validate", "bundled:half_cheetah").returncode == 0
+    directory = bad_dataset.write(tmp_path)
+    shown = run("validate", f"tfds:{directory}", "--json")
+    assert shown.returncode == 1, shown.stderr
+    assert set(json.loads(shown.stdout)["problems"]) == {"nan", "terminal_discount"}
+    assert run("validate", f"tfds:{directory}", "--allow", "nan").returncode == 0
+    assert run("validate", f"tfds:{directory}", "--allow", "nan", "--strict").returncode == 1
+
+
+def test_demo_runs_the_main_job(run: Run) -> None:
+    shown = run("demo", "--dataset", "cartpole", "--json")
+    assert shown.returncode == 0, shown.stderr
+    result = json.loads(shown.stdout)
+    assert result["table_size"] == result["push"]["items_confirmed"] == result["again"]["items_confirmed"] == 2931
+    assert result["sample"]["observation"].startswith("float32[2, 4]")

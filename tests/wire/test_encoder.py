@@ -1,0 +1,137 @@
+"""The encoder: what a server would hand out for an encoded cut is exactly the cut's rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import ViewError, WireError
+from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.sequence import two_step
+from rlds2reverb.wire import codec
+from rlds2reverb.wire.chunks import choose_rows_per_chunk
+from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.keys import keys, seed
+from rlds2reverb.wire.requests import EncodedEpisode
+from tests import strategies
+from tests.wire import cuts
+from tests.wire.replay import InsertStream, assert_all_same, cut_values
+
+
+def a_cut(steps: int = 9) -> Cut:
+    return two_step().cut(strategies.episode(np.random.default_rng(0), steps))
+
+
+def chunks_of(episode: EncodedEpisode):
+    return [chunk for field in episode.chunks for chunk in codec.decode_insert_request(field).chunks]
+
+
+def items_of(episode: EncodedEpisode):
+    return [item for field in episode.items for item in codec.decode_insert_request(field).items]
+
+
+@given(cuts.cuts(), st.one_of(st.none(), cuts.rows_per_chunk()), st.integers(1, 3), st.integers(0, 2**64 - 1))
+@settings(max_examples=100)
+def test_an_encoded_cut_holds_the_slow_obvious_slices(cut, rows_per_chunk, tables, push_seed):
+    names = ["one", "two", "日本"][:tables]
+    encoded = EpisodeEncoder(names, push_seed, rows_per_chunk).encode("episode", cut)
+    stream = InsertStream()
+    assert not stream.feed_all(encoded.chunks)
+    stored = stream.feed(b"".join(encoded.items))
+    assert len(stored) == len(encoded.items) == tables * len(cut.anchors)
+    for number, (item, values) in enumerate(stored):
+        of_cut, table = number // tables, names[number % tables]
+        assert item.table == table
+        assert item.priority == cut.priorities[of_cut]
+        assert item.key == keys(seed(f"{push_seed:x}", table, "episode"), cut.anchors)[of_cut]
+        assert item.key == encoded.item_keys[number]
+        assert_all_same(values, cut_values(cut, of_cut))
+
+
+@given(cuts.cuts(), cuts.rows_per_chunk(), st.integers(1, 3))
+def test_each_item_refers_to_chunks_within_its_span(cut, rows_per_chunk, tables):
+    encoded = EpisodeEncoder("abc"[:tables], 0, rows_per_chunk).encode("episode", cut)
+    order = [chunk.key for chunk in chunks_of(encoded)]
+    for item, first, last in zip(items_of(encoded), encoded.first_chunk, encoded.last_chunk):
+        used = {order.index(piece.chunk_key) for column in item.columns for piece in column.slices}
+        assert (min(used), max(used)) == (first, last)
+
+
+def test_the_same_push_makes_the_same_item_keys_and_new_chunk_keys():
+    one, other = (EpisodeEncoder(["t"], 5, 4).encode("episode", a_cut()) for _ in range(2))
+    assert one.item_keys.tolist() == other.item_keys.tolist()
+    assert not {chunk.key for chunk in chunks_of(one)} & {chunk.key for chunk in chunks_of(other)}
+
+
+@pytest.mark.parametrize(
+    ("push_seed", "table", "tag"), [(6, "t", "episode"), (5, "u", "episode"), (5, "t", "another episode")]
+)
+def test_another_push_table_or_episode_makes_other_item_keys(push_seed, table, tag):
+    one = EpisodeEncoder(["t"], 5).encode("episode", a_cut())
+    other = EpisodeEncoder([table], push_seed).encode(tag, a_cut())
+    assert not set(one.item_keys.tolist()) & set(other.item_keys.tolist())
+
+
+def test_an_item_key_does_not_depend_on_the_chunk_length_or_the_order_of_anchors():
+    cut = a_cut()
+    backwards = replace(cut, anchors=cut.anchors[::-1], priorities=cut.priorities[::-1])
+    one = EpisodeEncoder(["t"], 5, 2).encode("episode", cut)
+    other = EpisodeEncoder(["t"], 5, 7).encode("episode", backwards)
+    assert one.item_keys.tolist() == other.item_keys.tolist()[::-1]
+
+
+def test_episodes_of_one_encoder_share_no_chunk_key_and_no_number():
+    encoder = EpisodeEncoder(["t"], 5, 2)
+    episodes = [chunks_of(encoder.encode(f"episode {number}", a_cut())) for number in range(5)]
+    every = [chunk.key for chunks in episodes for chunk in chunks]
+    assert len(set(every)) == len(every)
+    assert len({chunk.episode_id for chunks in episodes for chunk in chunks}) == 5
+    assert all(len({chunk.episode_id for chunk in chunks}) == 1 for chunks in episodes)
+
+
+def test_the_chunk_length_is_chosen_from_row_and_window():
+    cut = a_cut(60)
+    chunks = chunks_of(EpisodeEncoder(["t"], 5).encode("episode", cut))
+    assert chunks[0].stop == choose_rows_per_chunk(cut.row_bytes, 2)
+    # A column that looks back makes the longest window of all.
+    windows = (Window(-40, -39), *cut.windows[1:])
+    far = replace(cut, windows=windows, anchors=np.array([40]), priorities=np.ones(1))
+    assert chunks_of(EpisodeEncoder(["t"], 5).encode("episode", far))[0].stop == choose_rows_per_chunk(cut.row_bytes, 42)
+
+
+@pytest.mark.parametrize(
+    ("anchors", "window", "message"),
+    [
+        ([-1, 3], Window(0, 2), r"windows \[0, 2\) at anchors -1 to 3 reach outside the 9 rows"),
+        ([0, 8], Window(0, 2), "at anchors 0 to 8 reach outside"),
+        ([0], Window(-1, 2), "reach outside"),
+        ([0], Window(0, 10), "reach outside"),
+    ],
+)
+def test_a_window_outside_the_rows_is_refused(anchors, window, message):
+    cut = a_cut()
+    bad = replace(cut, anchors=np.array(anchors), priorities=np.ones(len(anchors)), windows=(window,) * len(cut.rows))
+    with pytest.raises(ViewError, match=message):
+        EpisodeEncoder(["t"], 0).encode("episode", bad)
+
+
+def test_a_dtype_that_cannot_be_stored_is_named_with_its_column():
+    cut = Cut({"when": np.zeros(3, "datetime64[s]")}, (Window(0, 1),), np.arange(3), np.ones(3))
+    with pytest.raises(WireError, match='column "when": dtype datetime64'):
+        EpisodeEncoder(["t"], 0).encode("episode", cut)
+
+
+def test_an_encoded_cut_holds_no_reference_to_the_arrays():
+    cut = a_cut()
+    rows = {path: column.copy() for path, column in cut.rows.items()}
+    encoded = EpisodeEncoder(["t"], 0, 4).encode("episode", replace(cut, rows=rows))
+    for column in rows.values():
+        column[...] = 0
+    stream = InsertStream()
+    stream.feed_all(encoded.chunks)
+    for number, (_, values) in enumerate(stream.feed(b"".join(encoded.items))):
+        assert_all_same(values, cut_values(cut, number))

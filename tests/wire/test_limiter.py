@@ -1,0 +1,147 @@
+"""The limiter's counts against a simulation of Reverb's rule, one insert or sample at a time."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.wire.limiter import NEVER, explain_inserts, explain_samples, inserts_needed, samples_needed
+from rlds2reverb.wire.messages import RateLimiter, TableInfo
+
+DBL_MAX = sys.float_info.max
+PATIENCE = 1000
+
+
+def table(limiter: RateLimiter, current_size: int = 0) -> TableInfo:
+    return TableInfo("replay", "uniform", "fifo", 10**9, current_size, 0, limiter, None, 0, 0, 0)
+
+
+def may_insert(size: int, limiter: RateLimiter) -> bool:
+    """CanInsert of rate_limiter.cc, for one insert."""
+    if size + 1 <= limiter.min_size_to_sample:
+        return True
+    return (limiter.inserts + 1) * limiter.samples_per_insert - limiter.samples <= limiter.max_diff
+
+
+def may_sample(size: int, limiter: RateLimiter) -> bool:
+    """CanSample of rate_limiter.cc, for one sample."""
+    if size < limiter.min_size_to_sample:
+        return False
+    return limiter.inserts * limiter.samples_per_insert - limiter.samples - 1 >= limiter.min_diff
+
+
+def simulated_samples(info: TableInfo) -> int | None:
+    """Samples taken one by one until an insert may go on; None when they do not help."""
+    for taken in range(PATIENCE):
+        limiter = replace(info.rate_limiter, samples=info.rate_limiter.samples + taken)
+        if may_insert(info.current_size, limiter):
+            return taken
+    return None
+
+
+def simulated_inserts(info: TableInfo) -> int | None:
+    """Inserts made one by one until a sample may be taken; None when they do not help."""
+    for made in range(PATIENCE):
+        limiter = replace(info.rate_limiter, inserts=info.rate_limiter.inserts + made)
+        if may_sample(info.current_size + made, limiter):
+            return made
+    return None
+
+
+# Multiples of 1/8 are exact in floating point, and so is the simulation.
+eighths = st.integers(-400, 400).map(lambda number: number / 8)
+bounds = st.one_of(eighths, st.sampled_from([DBL_MAX, -DBL_MAX, math.inf, -math.inf]))
+ratios = st.one_of(st.integers(0, 80).map(lambda number: number / 8), st.sampled_from([0.25, 1.0, 0.0]))
+limiters = st.builds(RateLimiter, ratios, bounds, bounds, st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
+tables = st.builds(table, limiters, st.integers(0, 60))
+
+MIN_SIZE = RateLimiter(1.0, -DBL_MAX, DBL_MAX, 5, 0, 0)
+QUEUE = RateLimiter(1.0, 0.0, 4.0, 1, 0, 0)
+
+
+@given(tables)
+@settings(max_examples=300)
+@example(table(QUEUE, 4))
+@example(table(MIN_SIZE, 4))
+def test_samples_needed_is_what_the_simulation_takes(info):
+    expected = simulated_samples(info)
+    assert samples_needed(info) == (NEVER if expected is None else expected)
+
+
+@given(tables)
+@settings(max_examples=300)
+@example(table(QUEUE, 0))
+@example(table(MIN_SIZE, 4))
+def test_inserts_needed_is_what_the_simulation_makes(info):
+    expected = simulated_inserts(info)
+    assert inserts_needed(info) == (NEVER if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "size", "samples", "inserts"),
+    [
+        (MIN_SIZE, 0, 0, 5),
+        (MIN_SIZE, 4, 0, 1),
+        (MIN_SIZE, 5, 0, 0),
+        (replace(MIN_SIZE, inserts=10**15, samples=10**15), 5, 0, 0),
+        (QUEUE, 0, 0, 1),
+        (replace(QUEUE, inserts=3), 3, 0, 0),
+        (replace(QUEUE, inserts=4), 4, 1, 0),
+        (replace(QUEUE, inserts=4, samples=1), 3, 0, 0),
+        (RateLimiter(8.0, -100.0, 100.0, 1, 12, 0), 12, 4, 0),
+        (RateLimiter(8.0, -100.0, 100.0, 1, 0, 100), 1, 0, 1),  # (0 * 8 - 100 - 1) < -100
+        (RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0), 1, 0, 0),
+        (RateLimiter(1.0, math.inf, -math.inf, 1, 0, 0), 1, NEVER, NEVER),
+        (RateLimiter(0.0, 0.0, 0.0, 1, 5, 5), 5, 0, NEVER),
+        (RateLimiter(math.inf, 0.0, 0.0, 1, 5, 5), 5, NEVER, 0),
+        (RateLimiter(math.nan, math.nan, math.nan, 1, 5, 5), 5, NEVER, NEVER),
+        (RateLimiter(1e-300, 1e300, 1e300, 1, 5, 5), 5, 0, NEVER),
+    ],
+)
+def test_limiters_as_reverb_makes_them(limiter, size, samples, inserts):
+    assert samples_needed(table(limiter, size)) == samples
+    assert inserts_needed(table(limiter, size)) == inserts
+
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.builds(table, st.builds(RateLimiter, st.floats(), st.floats(), st.floats(), int64, int64, int64), int64))
+def test_any_state_has_counts_and_an_explanation(info):
+    assert 0 <= samples_needed(info) <= NEVER
+    assert 0 <= inserts_needed(info)
+    assert explain_inserts(info).startswith('table "replay": ')
+    assert explain_samples(info).startswith('table "replay": ')
+
+
+def test_a_blocked_insert_is_explained_with_the_numbers():
+    text = explain_inserts(table(replace(QUEUE, inserts=6, samples=1), 5))
+    assert text == (
+        'table "replay": its rate limiter waits for 2 more samples before the next insert '
+        "(6 inserts and 1 samples so far, samples_per_insert 1, max_diff 4)"
+    )
+
+
+def test_a_free_insert_is_explained():
+    assert explain_inserts(table(QUEUE)) == 'table "replay": inserts may go on (0 inserts and 0 samples so far)'
+
+
+def test_a_blocked_sample_is_explained_with_the_numbers():
+    assert explain_samples(table(MIN_SIZE, 2)) == (
+        'table "replay": blocked: 3 more inserts before sampling may go on (2 of at least 5 items)'
+    )
+
+
+def test_a_free_sample_is_explained():
+    assert explain_samples(table(MIN_SIZE, 7)) == 'table "replay": samples may be taken (7 items)'
+
+
+def test_a_limiter_that_nothing_satisfies_is_said_to_block_for_ever():
+    stuck = table(RateLimiter(1.0, math.inf, -math.inf, 1, 0, 0), 1)
+    assert "no number of samples" in explain_inserts(stuck)
+    assert "no number of inserts" in explain_samples(stuck)
