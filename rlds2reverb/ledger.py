@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from rlds2reverb.errors import LedgerError
@@ -87,13 +88,15 @@ class Ledger:
             raise
 
     def _prepare(self) -> None:
-        application = self._database.execute("PRAGMA application_id").fetchone()[0]
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and (application, version) != (_APPLICATION_ID, _VERSION):
-            raise LedgerError(f"ledger {self._path}: another program's file, or version {version}, not {_VERSION}")
-        self._database.execute("PRAGMA journal_mode = WAL")
         with self._database:
+            self._database.execute("BEGIN IMMEDIATE")  # of two that find a new file, one waits for the other
+            application = self._database.execute("PRAGMA application_id").fetchone()[0]
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables and (application, version) != (_APPLICATION_ID, _VERSION):
+                raise LedgerError(f"ledger {self._path}: another program's file, or version {version}, not {_VERSION}")
             self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             self._database.execute(f"PRAGMA user_version = {_VERSION}")
             self._database.execute(_SCHEMA)
+        with suppress(sqlite3.OperationalError):  # busy in another push: the mode it has is as safe, only slower
+            self._database.execute("PRAGMA journal_mode = WAL")

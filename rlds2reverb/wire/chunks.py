@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cramjam
 import numpy as np
@@ -16,7 +17,8 @@ from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire import dtypes, tensors
 from rlds2reverb.wire.keys import keys
-from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, int_field, varint, varint_columns
+from rlds2reverb.wire.records import as_bytes, records, width_of
+from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, int_field, varint, varint_columns, varint_width
 
 CHUNK_BYTES = 4096
 """Aim for chunks of this size: a sample carries whole chunks, so larger ones slow sampling down."""
@@ -32,6 +34,9 @@ COMPRESS_FROM_BYTES = 512
 
 COMPRESSIBLE = 0.9
 """A column is compressed if its first `SAMPLE_BYTES` shrink below this share."""
+
+VECTORISED_BYTES = 1 << 14
+"""Chunks up to this size are written by the array; larger ones are joined one by one."""
 
 SAMPLE_BYTES = 1 << 15
 
@@ -86,19 +91,57 @@ def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout, episode_id:
       WireError: a column's dtype cannot be stored (named by its path).
     """
     encoders = [_ColumnEncoder.of(path, column, layout) for path, column in columns.items()]
-    return [_encode_chunk(encoders, layout, chunk, episode_id) for chunk in range(layout.count)]
+    chunks = _encode_small_chunks(encoders, layout, episode_id)
+    return chunks + [_encode_chunk(encoders, layout, chunk, episode_id) for chunk in range(len(chunks), layout.count)]
+
+
+def _encode_small_chunks(encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, episode_id: int) -> list[bytes]:
+    """All chunks with the full number of rows at once, if every column is stored as it is and they are small; else [].
+
+    Such chunks differ in their keys, row numbers and rows only, so they are one array of records: numpy writes the rows of a
+    column into all chunks in one go, where a large chunk is better joined from its parts.
+    """
+    rows, count = layout.rows_per_chunk, layout.rows // layout.rows_per_chunk
+    if (
+        not all(encoder.is_literal for encoder in encoders)
+        or sum(encoder.raw_bytes(0, rows) for encoder in encoders) > VECTORISED_BYTES
+    ):
+        return []
+    data: list[bytes | Array] = []
+    for encoder in encoders:
+        data += encoder.literal_fields(rows, count)
+    data_size = sum(map(width_of, data))
+    starts, width = np.arange(count) * rows, varint_width(layout.rows)
+    range_head = b"\x08" + varint(episode_id) + b"\x10"
+    body: list[bytes | Array] = [
+        b"\x08",
+        layout.key_varints[:count],
+        b"\x12" + varint(len(range_head) + 2 * width + 1) + range_head,
+        varint_columns(starts, width),
+        b"\x18",
+        varint_columns(starts + rows - 1, width),
+        b"\x2a" + varint(data_size),
+        *data,
+        _chunk_tail(encoders, 0, rows),
+    ]
+    size = sum(map(width_of, body))
+    return as_bytes(records(count, [b"\x0a" + varint(size), *body]))
 
 
 def _encode_chunk(encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, chunk: int, episode_id: int) -> bytes:
+    """One `chunks` field; the rows are copied once, by the join."""
     start, end = layout.bounds(chunk)
-    parts: list[bytes | memoryview] = []
-    for encoder in encoders:
-        encoder.append(parts, start, end)
-    data = b"".join(parts)
+    fields = [part for encoder in encoders for part in encoder.field(start, end)]
+    data_size = sum(map(len, fields))
     head = b"\x08" + layout.key_varints[chunk].tobytes() + _sequence_range(episode_id, start, end)
-    size = sum(encoder.raw_bytes(start, end) for encoder in encoders)
-    tail = int_field(6, len(encoders)) + int_field(7, size)
-    return bytes_field(1, b"".join((head, b"\x2a", varint(len(data)), data, tail)))
+    head += b"\x2a" + varint(data_size)
+    tail = _chunk_tail(encoders, start, end)
+    return b"".join((b"\x0a", varint(len(head) + data_size + len(tail)), head, *fields, tail))
+
+
+def _chunk_tail(encoders: Sequence[_ColumnEncoder], start: int, end: int) -> bytes:
+    """data_tensors_len and data_uncompressed_size."""
+    return int_field(6, len(encoders)) + int_field(7, sum(encoder.raw_bytes(start, end) for encoder in encoders))
 
 
 def _sequence_range(episode_id: int, start: int, end: int) -> bytes:
@@ -124,15 +167,22 @@ class _ColumnEncoder:
         column = dtypes.as_wire_array(column)
         return _ColumnEncoder(column, _worth_compressing(column, layout.rows_per_chunk))
 
-    def append(self, parts: list[bytes | memoryview], start: int, end: int) -> None:
-        """Adds the field for rows [start, end) to `parts`; literal rows are not copied."""
-        if self._raw is None or self._compress or not self._row_bytes:
+    @property
+    def is_literal(self) -> bool:
+        """Whether the rows are stored as they are."""
+        return self._raw is not None and not self._compress and bool(self._row_bytes)
+
+    def literal_fields(self, rows: int, count: int) -> tuple[bytes, Array]:
+        """What precedes `rows` literal rows, and [count, bytes] uint8, those of `count` consecutive chunks."""
+        raw: Array = byte_view(self._column)[: count * rows * self._row_bytes]
+        return self._literal_head(rows), raw.reshape(count, rows * self._row_bytes)
+
+    def field(self, start: int, end: int) -> tuple[bytes, Any]:
+        """The field for rows [start, end): what precedes the content, and the content; literal rows are not copied."""
+        if self._raw is None or not self.is_literal:
             content = tensors.content_bytes(self._column[start:end])
-            tensor = self._tensor_header(end - start) + bytes_field(4, content)
-            parts.append(bytes_field(1, tensor))
-        else:
-            parts.append(self._literal_head(end - start))
-            parts.append(self._raw[start * self._row_bytes : end * self._row_bytes])
+            return self._head(end - start, b"", len(content)), content
+        return self._literal_head(end - start), self._raw[start * self._row_bytes : end * self._row_bytes]
 
     def raw_bytes(self, start: int, end: int) -> int:
         """Uncompressed bytes of rows [start, end)."""
@@ -140,18 +190,18 @@ class _ColumnEncoder:
             return sum(len(tensors.as_bytes(text)) for text in self._column[start:end].ravel())
         return (end - start) * self._row_bytes
 
-    def _tensor_header(self, rows: int) -> bytes:
-        return tensors.tensor_header(self._column.dtype, (rows, *self._column.shape[1:]))
-
     def _literal_head(self, rows: int) -> bytes:
         """Everything before the raw rows; depends on their number only."""
         if rows not in self._heads:
             size = rows * self._row_bytes
-            prefix = tensors.literal_prefix(size)
-            content = b"\x22" + varint(len(prefix) + size) + prefix
-            tensor = self._tensor_header(rows) + content
-            self._heads[rows] = b"\x0a" + varint(len(tensor) + size) + tensor
+            self._heads[rows] = self._head(rows, tensors.literal_prefix(size), size)
         return self._heads[rows]
+
+    def _head(self, rows: int, prefix: bytes, size: int) -> bytes:
+        """Everything before `size` bytes of content that follow `prefix`."""
+        tensor = tensors.tensor_header(self._column.dtype, (rows, *self._column.shape[1:]))
+        tensor += b"\x22" + varint(len(prefix) + size) + prefix
+        return b"\x0a" + varint(len(tensor) + size) + tensor
 
 
 def _worth_compressing(column: Array, rows_per_chunk: int) -> bool:

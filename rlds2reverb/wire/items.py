@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.views.base import Window
 from rlds2reverb.wire.chunks import ChunkLayout
+from rlds2reverb.wire.records import as_bytes, records
 from rlds2reverb.wire.varint import KEY_BYTES, varint, varint_columns, varint_width
 
 _SQUEEZE = b"\x10\x01"
@@ -38,17 +40,16 @@ class ItemColumns:
     item_keys: Array
     priorities: Array
 
-    def take(self, chosen: Array) -> ItemColumns:
-        """The items at the positions `chosen`."""
-        return ItemColumns(self.anchors[chosen], self.item_keys[chosen], self.priorities[chosen])
-
 
 def encode_items(table: str, windows: Sequence[Window], items: ItemColumns, layout: ChunkLayout) -> Array:
     """[n] object array of bytes: every item as an `items` field (2) of an InsertStreamRequest."""
     out = np.empty(len(items.anchors), object)
+    key_varints = varint_columns(items.item_keys, KEY_BYTES)
+    priorities = items.priorities.astype("<f8")[:, None].view(np.uint8)  # [n, 8]
     for chosen, chunk_counts in _groups_of_equal_size(windows, items.anchors, layout):
-        block = _encode_group(table, windows, items.take(chosen), layout, chunk_counts)
-        out[chosen] = block.view(f"V{block.shape[1]}").ravel().tolist()
+        columns = _encode_columns(windows, items.anchors[chosen], layout, chunk_counts)
+        block = records(len(chosen), _item_parts(table, key_varints[chosen], priorities[chosen], columns))
+        out[chosen] = as_bytes(block)
     return out
 
 
@@ -80,44 +81,46 @@ def _groups_of_equal_size(
         yield np.nonzero(inverse == group)[0], dict(zip(distinct, counts[position].tolist()))
 
 
-def _encode_group(
-    table: str,
-    windows: Sequence[Window],
-    items: ItemColumns,
-    layout: ChunkLayout,
-    chunk_counts: dict[Window, int],
-) -> Array:
-    slices = {
-        window: _encode_slices(window, count, items.anchors, layout, len(windows))
-        for window, count in chunk_counts.items()
-    }
-    heads = [_column_head(window, slices[window]) for window in windows]
-    sizes = [len(head) + slices[w].shape[1] * slices[w].shape[2] + 2 * w.squeeze for w, head in zip(windows, heads)]
-    prefix = _item_prefix(table, sum(sizes))
-    block = np.empty((len(items.anchors), len(prefix) + sum(sizes)), np.uint8)  # [n, width]
-    block[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    _write_key_and_priority(block, table, items, len(prefix), sum(sizes))
-    indices = varint_columns(np.arange(len(windows)), varint_width(len(windows) - 1))
-    at = len(prefix)
-    for index, window, head, size in zip(indices, windows, heads, sizes):
-        _write_column(block[:, at : at + size], index, head, slices[window], window.squeeze)
-        at += size
-    return block
-
-
-def _item_prefix(table: str, columns_size: int) -> bytes:
-    """Everything before the columns, with room for key and priority."""
+def _item_parts(table: str, key_varints: Array, priorities: Array, columns: Array) -> list[bytes | Array]:
+    """The parts of n items, side by side."""
     name = table.encode()
-    body = b"\x08" + bytes(KEY_BYTES) + b"\x12" + varint(len(name)) + name + b"\x29" + bytes(8)
-    body += b"\x42" + varint(columns_size)
-    return b"\x12" + varint(len(body) + columns_size) + body
+    named = b"\x12" + varint(len(name)) + name + b"\x29"
+    flat = b"\x42" + varint(columns.shape[1])
+    size = 1 + KEY_BYTES + len(named) + priorities.shape[1] + len(flat) + columns.shape[1]
+    return [b"\x12" + varint(size) + b"\x08", key_varints, named, priorities, flat, columns]
 
 
-def _write_key_and_priority(block: Array, table: str, items: ItemColumns, prefix: int, columns_size: int) -> None:
-    priority_at = prefix - len(varint(columns_size)) - 1 - 8
-    key_at = priority_at - 1 - len(table.encode()) - len(varint(len(table.encode()))) - 1 - KEY_BYTES
-    block[:, key_at : key_at + KEY_BYTES] = varint_columns(items.item_keys, KEY_BYTES)
-    block[:, priority_at : priority_at + 8] = items.priorities.astype("<f8")[:, None].view(np.uint8)
+def _encode_columns(
+    windows: Sequence[Window], anchors: Array, layout: ChunkLayout, chunk_counts: dict[Window, int]
+) -> Array:
+    """[n, width] uint8: the columns of n items; neighbours with the same window are written together."""
+    slices = {
+        window: _encode_slices(window, count, anchors, layout, len(windows)) for window, count in chunk_counts.items()
+    }
+    runs = []
+    first = 0
+    for window, run in groupby(windows):
+        count = len(list(run))
+        runs.append(_encode_run(slices[window], first, count, len(windows), window.squeeze))
+        first += count
+    return runs[0] if len(runs) == 1 else np.concatenate(runs, axis=1)
+
+
+def _encode_run(slices: Array, first: int, count: int, columns: int, squeeze: bool) -> Array:
+    """[n, width] uint8: `count` columns from number `first` on, which have the same slices but for the column's index."""
+    n, pieces, width = slices.shape
+    index_width = varint_width(columns - 1)
+    tail = _SQUEEZE if squeeze else b""
+    head = b"\x0a" + varint(pieces * width + len(tail))
+    out = np.empty((n, count, len(head) + pieces * width + len(tail)), np.uint8)
+    out[..., : len(head)] = np.frombuffer(head, np.uint8)
+    out[..., len(head) + pieces * width :] = np.frombuffer(tail, np.uint8)
+    indices = varint_columns(np.arange(first, first + count), index_width)  # [count, index_width]
+    for piece in range(pieces):
+        at = len(head) + piece * width
+        out[..., at : at + width - index_width] = slices[:, None, piece, : width - index_width]
+        out[..., at + width - index_width : at + width] = indices
+    return out.reshape(n, -1)
 
 
 def _encode_slices(window: Window, count: int, anchors: Array, layout: ChunkLayout, columns: int) -> Array:
@@ -140,17 +143,3 @@ def _encode_slices(window: Window, count: int, anchors: Array, layout: ChunkLayo
         at += 1 + width
     out[..., at] = 0x20
     return out
-
-
-def _column_head(window: Window, slices: Array) -> bytes:
-    return b"\x0a" + varint(slices.shape[1] * slices.shape[2] + 2 * window.squeeze)
-
-
-def _write_column(out: Array, index: Array, head: bytes, slices: Array, squeeze: bool) -> None:
-    """Writes one column of every item; `slices` is reused, only its index bytes change."""
-    slices[..., slices.shape[2] - len(index) :] = index
-    end = len(head) + slices.shape[1] * slices.shape[2]
-    out[:, : len(head)] = np.frombuffer(head, np.uint8)
-    out[:, len(head) : end] = slices.reshape(len(slices), -1)
-    if squeeze:
-        out[:, end:] = np.frombuffer(_SQUEEZE, np.uint8)

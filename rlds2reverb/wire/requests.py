@@ -141,7 +141,7 @@ class _Plan:
         self.episode = episode
         self.item = 0
         self._chunk = 0
-        sizes = np.fromiter((len(item) for item in episode.items), np.int64, len(episode.items))
+        sizes = np.fromiter(map(len, episode.items.tolist()), np.int64, len(episode.items))
         self._item_bytes: Array = np.concatenate((_ZERO, np.cumsum(sizes)))
         self._chunk_bytes: Array = np.concatenate((_ZERO, np.cumsum([len(chunk) for chunk in episode.chunks])))
         # Chunks needed up to and including each item, and by each item or any later one.

@@ -153,6 +153,7 @@ class Sender:
         self._on_wait(reason)
 
     def _reason(self) -> str:
+        """Asks the server why. The question alone helps: it shows gRPC a dead connection (`transport._NUDGE_SECONDS`)."""
         try:
             info = self._channel.server_info()
         except TransportError as error:

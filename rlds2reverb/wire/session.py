@@ -17,10 +17,9 @@ Reverb assigns instead of inserting.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import repeat
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import WireError
@@ -40,10 +39,11 @@ class SessionWindow:
     bytes: int = 32 << 20
 
 
-@dataclass
+@dataclass(eq=False)
 class _Flight:
     request: Request
-    left: Array  # [n] uint64, keys not yet confirmed, in order
+    left: int  # items not yet confirmed
+    sent: bool = False  # since the stream was opened
 
 
 class Session:
@@ -51,8 +51,9 @@ class Session:
 
     def __init__(self, window: SessionWindow) -> None:
         self._window = window
-        self._outbox: deque[Request] = deque()
+        self._outbox: deque[_Flight] = deque()
         self._flights: deque[_Flight] = deque()
+        self._waiting: dict[int, _Flight] = {}  # by key; queued or in flight, not yet confirmed
         self._stream_is_new = True
         self._finished: list[tuple[str, int]] = []
         self.queued_bytes = 0
@@ -67,16 +68,22 @@ class Session:
         return not self._outbox and not self._flights
 
     def add(self, request: Request) -> None:
-        """Queues a request."""
-        self._outbox.append(request)
+        """Queues a request.
+
+        Raises:
+          WireError: one of its items has the key of another that is queued or in flight.
+        """
+        self._outbox.append(self._await(request))
         self.queued_bytes += request.nbytes
 
     def next_messages(self) -> tuple[bytes, ...]:
         """The messages of the next request, now in flight; () when there is none or the window is full."""
-        if not self._outbox or not self._has_room(self._outbox[0]):
+        if not self._outbox or not self._has_room(self._outbox[0].request):
             return ()
-        request = self._outbox.popleft()
-        self._flights.append(_Flight(request, request.item_keys))
+        flight = self._outbox.popleft()
+        flight.sent = True
+        self._flights.append(flight)
+        request = flight.request
         self.queued_bytes -= request.nbytes
         self.flying_bytes += request.nbytes
         self.flying_items += len(request.item_keys)
@@ -91,21 +98,26 @@ class Session:
         Raises:
           WireError: a key that is not in flight.
         """
-        for flight in self._flights:
-            if not len(item_keys):
-                break
-            item_keys = _strike(flight, item_keys)
-        if len(item_keys):
-            raise WireError(f"the server confirmed {len(item_keys)} items that were not in flight")
-        while self._flights and not len(self._flights[0].left):
+        confirmed = Counter(map(self._waiting.pop, item_keys.tolist(), repeat(None)))
+        unknown = 0
+        for flight, count in confirmed.items():
+            if flight is None or not flight.sent:
+                unknown += count
+            else:
+                flight.left -= count
+        if unknown:
+            raise WireError(f"the server confirmed {unknown} items that were not in flight")
+        while self._flights and not self._flights[0].left:
             self._store(self._flights.popleft().request)
 
     def lost(self) -> None:
         """The stream broke: all that is in flight will be sent again."""
         while self._flights:
-            request = self._flights.pop().request
-            self._outbox.appendleft(request)
-            self.queued_bytes += request.nbytes
+            flight = self._flights.pop()
+            for key in flight.request.item_keys.tolist():
+                self._waiting.pop(key, None)
+            self._outbox.appendleft(self._await(flight.request))
+            self.queued_bytes += flight.request.nbytes
         self.flying_items = self.flying_bytes = 0
         self._stream_is_new = True
 
@@ -122,19 +134,16 @@ class Session:
             and self.flying_bytes + request.nbytes <= self._window.bytes
         )
 
+    def _await(self, request: Request) -> _Flight:
+        flight = _Flight(request, len(request.item_keys))
+        keys_before = len(self._waiting)
+        self._waiting.update(dict.fromkeys(request.item_keys.tolist(), flight))
+        if len(self._waiting) != keys_before + flight.left:
+            raise WireError("two items of one push have the same key: its episodes need ids that differ")
+        return flight
+
     def _store(self, request: Request) -> None:
         self.flying_bytes -= request.nbytes
         self.flying_items -= len(request.item_keys)
         self.stored_items += len(request.item_keys)
         self._finished.extend(request.finishes)
-
-
-def _strike(flight: _Flight, item_keys: Array) -> Array:
-    """Strikes confirmed keys off a flight; the keys that were not in it."""
-    count = min(len(flight.left), len(item_keys))
-    if np.array_equal(flight.left[:count], item_keys[:count]):
-        flight.left = flight.left[count:]
-        return item_keys[count:]
-    known = np.isin(item_keys, flight.left)
-    flight.left = flight.left[~np.isin(flight.left, item_keys)]
-    return item_keys[~known]

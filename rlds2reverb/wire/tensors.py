@@ -113,9 +113,7 @@ def decompress(block: bytes, expected_bytes: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if size != expected_bytes:
-            raise WireError(
-                f"tensor content: snappy block of {size} bytes, the shape and dtype need {expected_bytes}"
-            )
+            raise WireError(f"tensor content: snappy block of {size} bytes, the shape and dtype need {expected_bytes}")
         if size > MAX_EXPANSION * len(block):  # before room is made for it
             raise WireError(f"tensor content: {len(block)} bytes of snappy cannot hold the {size} bytes they promise")
         return bytes(cramjam.snappy.decompress_raw(block))

@@ -5,6 +5,7 @@ Source of the method names: reverb_service.proto.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import ServerInfo
 
+_ADDRESS = re.compile(r"[^\s/]+:([0-9]{1,5})")
 _SERVICE = "/deepmind.reverb.ReverbService/"
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # in truth: how long one attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth: how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -63,6 +65,11 @@ _ASK_AGAIN_SECONDS = 0.1
 """Pause before ServerInfo is asked again on a new connection."""
 
 
+_NUDGE_SECONDS = 1.0
+"""When a call without an answer gets another one behind it. Observed with grpcio 1.74: a reset that comes together
+with data stays unseen until the connection is next written to, and the calls on it wait until their deadline."""
+
+
 class ReverbChannel:
     """A channel to one server.
 
@@ -83,8 +90,8 @@ class ReverbChannel:
         metadata: Sequence[tuple[str, str]] = (),
         call_seconds: float = Deadlines.call,
     ) -> None:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
+        host_and_port = _ADDRESS.fullmatch(address)
+        if host_and_port is None or not 0 < int(host_and_port[1]) < 1 << 16:
             raise ConfigError(f'server address "{address}": expected HOST:PORT, such as localhost:8000')
         self.address = address
         self._metadata = tuple(metadata)
@@ -135,12 +142,23 @@ class ReverbChannel:
         self._channel.close()
 
     def _ask_server_info(self, seconds: float) -> bytes:
+        first = self._start_server_info(seconds)
+        try:
+            data: bytes = first.result(_NUDGE_SECONDS)
+        except grpc.FutureTimeoutError:
+            nudge = self._start_server_info(seconds)
+            try:
+                data = first.result()
+            finally:
+                nudge.cancel()
+        return data
+
+    def _start_server_info(self, seconds: float) -> Any:
         request, call = codec.encode_server_info_request(), self._channel.unary_unary(f"{_SERVICE}ServerInfo")
         try:
-            data: bytes = call(request, timeout=seconds, metadata=self._metadata, wait_for_ready=True)
+            return call.future(request, timeout=seconds, metadata=self._metadata, wait_for_ready=True)
         except ValueError as error:
             raise self._refused(error) from error
-        return data
 
     def _refused(self, error: ValueError) -> TransportError:
         """What it means that gRPC makes no call at all, which it says with a ValueError."""

@@ -32,6 +32,8 @@ def varint_width(largest: int) -> int:
 
 def varint_columns(values: Array, width: int) -> Array:
     """[n] unsigned values -> [n, width] uint8, each row a varint of exactly `width` bytes."""
+    if width == 1:
+        return values.astype(np.uint8)[..., None]
     shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
     out = ((values.astype(np.uint64)[..., None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
     out[..., : width - 1] |= 0x80

@@ -18,7 +18,7 @@ from rlds2reverb.wire.session import SessionWindow
 from rlds2reverb.wire.transport import Deadlines, ReverbChannel
 from tests import strategies
 
-QUICK = Deadlines(call=5.0, reconnect=30.0, notice=0.5, stall=60.0, backoff_first=0.01, backoff_most=0.2)
+QUICK = Deadlines(call=20.0, reconnect=30.0, notice=0.5, stall=60.0, backoff_first=0.01, backoff_most=0.2)
 """Short pauses, so that a cut costs little; bounds that only a hanging push reaches."""
 
 SMALL = {"limits": RequestLimits(items=16, bytes=4096), "window": SessionWindow(items=64, bytes=16_384)}
@@ -32,6 +32,13 @@ def make_episodes(count: int, steps: int, seed: int = 0) -> list[Episode]:
     """Episodes of half-cheetah's columns, with ids; every other one ends in a terminal step."""
     rng = np.random.default_rng(seed)
     return [strategies.episode(rng, steps, None, n % 2 == 0, f"episode-{seed}-{n}") for n in range(count)]
+
+
+def with_nan_at_the_end(episode: Episode) -> Episode:
+    """The episode with one bad value, in its last step."""
+    observation = episode.steps["observation"].copy()
+    observation[-1, -1] = np.nan
+    return episode.with_columns(observation=observation)
 
 
 def items_of(episodes: Sequence[Episode], length: int | None = 2) -> list[Content]:

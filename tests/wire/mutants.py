@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from rlds2reverb.wire.schema import MESSAGES, message_class
 
-_INTEGERS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint32": (0, 2**32 - 1), "uint64": (0, 2**64 - 1)}
+_INTEGERS = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint32": (0, 2**32 - 1),
+    "uint64": (0, 2**64 - 1),
+}
 _SCALARS: dict[str, st.SearchStrategy[Any]] = {
     **{name: st.one_of(st.integers(0, 20), st.integers(low, high)) for name, (low, high) in _INTEGERS.items()},
     "bool": st.booleans(),
@@ -50,7 +55,7 @@ def messages(draw: st.DrawFn, name: str, depth: int = 6) -> Any:
             continue
         value = _SCALARS[type_name] if type_name in _SCALARS else messages(type_name, depth - 1)
         if label:
-            getattr(message, field).extend(draw(st.lists(value, max_size=3)))
+            getattr(message, field).extend(draw(st.lists(value, max_size=2)))
         elif not draw(st.booleans()):
             continue
         elif type_name in _SCALARS:

@@ -12,6 +12,7 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.wire import chunks, codec, keys
 from rlds2reverb.wire.chunks import ChunkLayout, choose_rows_per_chunk, encode_chunks
 from rlds2reverb.wire.schema import message_class
+from rlds2reverb.wire.varint import bytes_field
 from tests import strategies
 from tests.wire import cuts
 from tests.wire.replay import assert_same, wire_form
@@ -37,8 +38,8 @@ def test_a_layout_puts_each_row_into_one_chunk(rows, rows_per_chunk, seed, first
     bounds = [layout.bounds(chunk) for chunk in range(layout.count)]
     assert [row for start, end in bounds for row in range(start, end)] == list(range(rows))
     assert all(end - start == rows_per_chunk for start, end in bounds[:-1])
-    varints = keys.keys(seed, np.arange(first, first + layout.count)).tolist()
-    assert codec.decode_confirmed_keys(b"\x0a" + chunks.varint(10 * layout.count) + layout.key_varints.tobytes()).tolist() == varints  # fmt: skip
+    chunk_keys = codec.decode_confirmed_keys(bytes_field(1, layout.key_varints.tobytes()))
+    assert chunk_keys.tolist() == keys.keys(seed, np.arange(first, first + layout.count)).tolist()
 
 
 def test_a_layout_without_rows_has_no_chunks():

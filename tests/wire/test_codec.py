@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import ArraySpec, named_tuple_type
+from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.encoder import EpisodeEncoder
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, RateLimiter, Slice
@@ -20,7 +21,6 @@ from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import encode_signature
 from rlds2reverb.wire.varint import bytes_field, varint
-from rlds2reverb.views.sequence import Sequence
 from tests import strategies
 from tests.wire import mutants
 
@@ -284,7 +284,7 @@ def test_any_bytes_are_a_value_or_a_wire_error(name, data):
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_broken_message_is_a_value_or_a_wire_error(name, data):
     value_or_wire_error(name, data.draw(mutants.mutated(VALID[name])))
 
@@ -306,7 +306,7 @@ def test_every_flipped_bit_is_a_value_or_a_wire_error(name):
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_any_message_of_the_schema_is_a_value_or_a_wire_error(name, data):
     value_or_wire_error(name, data.draw(mutants.messages(name, depth=5)).SerializeToString())
 

@@ -61,6 +61,9 @@ def test_a_seed_knows_where_a_part_ends():
 
 
 # Stored data is found again by these numbers: they must not change between releases.
-@pytest.mark.parametrize(("arguments", "value"), [((), 0xB4B2797457A0A6E4), (("a",), 0x80489184ECF46FB8), (("5", "replay", "é"), 0xD52AEFB8CE8FBD1C)])
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [((), 0xB4B2797457A0A6E4), (("a",), 0x80489184ECF46FB8), (("5", "replay", "é"), 0xD52AEFB8CE8FBD1C)],
+)
 def test_seeds_do_not_change_between_releases(arguments, value):
     assert seed(*arguments) == value

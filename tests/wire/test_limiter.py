@@ -65,7 +65,7 @@ QUEUE = RateLimiter(1.0, 0.0, 4.0, 1, 0, 0)
 
 
 @given(tables)
-@settings(max_examples=300)
+@settings(max_examples=150)
 @example(table(QUEUE, 4))
 @example(table(MIN_SIZE, 4))
 def test_samples_needed_is_what_the_simulation_takes(info):
@@ -74,7 +74,7 @@ def test_samples_needed_is_what_the_simulation_takes(info):
 
 
 @given(tables)
-@settings(max_examples=300)
+@settings(max_examples=150)
 @example(table(QUEUE, 0))
 @example(table(MIN_SIZE, 4))
 def test_inserts_needed_is_what_the_simulation_makes(info):
@@ -114,7 +114,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 @given(st.builds(table, st.builds(RateLimiter, st.floats(), st.floats(), st.floats(), int64, int64, int64), int64))
 def test_any_state_has_counts_and_an_explanation(info):
     assert 0 <= samples_needed(info) <= NEVER
-    assert 0 <= inserts_needed(info)
+    assert inserts_needed(info) >= 0
     assert explain_inserts(info).startswith('table "replay": ')
     assert explain_samples(info).startswith('table "replay": ')
 

@@ -61,7 +61,7 @@ def same_kinds(one: Any, other: Any) -> bool:
 
 
 @given(nests)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_nest_comes_back_as_it_was(nest):
     data = encode_signature(nest).SerializeToString()
     found = decode_signature(StructuredValue.FromString(data))
@@ -222,13 +222,13 @@ def value_or_wire_error(message: Any) -> None:
 
 
 @given(mutants.messages("StructuredValue", depth=4))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_any_structured_value_is_a_nest_or_a_wire_error(message):
     value_or_wire_error(message)
 
 
 @given(mutants.mutated([bytes.fromhex(text) for _, text in TABLE]))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_broken_signature_is_a_nest_or_a_wire_error(data):
     try:
         message = StructuredValue.FromString(data)

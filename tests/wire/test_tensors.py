@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
 from types import SimpleNamespace
 
@@ -206,10 +207,8 @@ def test_a_hostile_tensor_is_a_wire_error_and_costs_no_memory(number, shape, con
 
 @given(st.binary(max_size=60), st.integers(0, 2**33))
 def test_any_block_is_bytes_of_the_size_or_a_wire_error(block, size):
-    try:
+    with contextlib.suppress(WireError):
         assert len(decompress(block, size)) == size
-    except WireError:
-        pass
 
 
 VALID = [encoded(np.asarray(array)) for array, _ in TABLE] + [
@@ -226,7 +225,7 @@ def value_or_wire_error(message) -> None:
 
 
 @given(mutants.mutated(VALID))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_broken_tensor_is_a_value_or_a_wire_error(data):
     try:
         message = message_class("Tensor").FromString(data)
@@ -236,7 +235,7 @@ def test_a_broken_tensor_is_a_value_or_a_wire_error(data):
 
 
 @given(mutants.messages("Tensor"))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_tensor_message_is_a_value_or_a_wire_error(message):
     value_or_wire_error(message)
 

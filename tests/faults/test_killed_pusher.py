@@ -1,0 +1,167 @@
+"""A pusher that is killed again and again, and run once more: nothing is missing, nothing is there twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlds2reverb
+from tests.faults import tools
+from tests.faults.proxy import UP, Proxy
+
+pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
+
+REPOSITORY = Path(__file__).parents[2]
+EPISODES = tools.make_episodes(count=30, steps=61, seed=3)
+MADE = "made:30:61:3"
+ITEMS = tools.items_of(EPISODES)
+PUSH_BYTES = 450_000
+"""Less than a whole push of `MADE` sends."""
+
+
+@pytest.fixture
+def proxy(server: Any, client: Any) -> Iterator[Proxy]:
+    """A proxy in front of the shared server, whose tables are empty."""
+    with Proxy(server.port) as running:
+        yield running
+
+
+def start(proxy: Proxy, source: str = MADE, on_invalid: str = "raise", ledger: Path | str = "") -> Any:
+    arguments = [sys.executable, "-m", "tests.faults.pusher", proxy.address, "one", source, on_invalid, str(ledger)]
+    return subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill_after(proxy: Proxy, count: int, **how: Any) -> None:
+    """Runs a pusher, and kills it when `count` bytes have come through and it waits for more to be taken."""
+    proxy.hold_after(UP, count)
+    pusher = start(proxy, **how)
+    try:
+        reached = proxy.fired.wait(120)
+    finally:
+        pusher.kill()
+        _, errors = pusher.communicate()
+    assert reached, errors
+    proxy.cut()
+    proxy.release()
+
+
+def finish(proxy: Proxy, **how: Any) -> dict[str, Any]:
+    """Runs a pusher to its end; its report."""
+    pusher = start(proxy, **how)
+    output, errors = pusher.communicate(timeout=120)
+    assert pusher.returncode == 0, errors
+    report: dict[str, Any] = json.loads(output)
+    return report
+
+
+def assert_stored_once(server: Any, expected: list[tools.Content], table: str = "one") -> None:
+    taken = tools.take_keys_and_items(server.address, table)
+    assert len({key for key, _ in taken}) == len(taken)
+    assert [content for _, content in taken] == expected
+
+
+def places(seed: int, kills: int, most: float) -> list[int]:
+    """Bytes until each kill, up to the share `most` of a whole push."""
+    return [int(n) for n in np.random.default_rng(seed).integers(1000, int(most * PUSH_BYTES), kills)]
+
+
+def confirmed_items(ledger: Path) -> int:
+    """Items of all episodes that the ledger has as confirmed."""
+    with sqlite3.connect(ledger) as database:
+        return int(database.execute("SELECT coalesce(sum(items), 0) FROM confirmed").fetchone()[0])
+
+
+def test_an_undisturbed_pusher_stores_every_item_once(server: Any, proxy: Proxy) -> None:
+    report = finish(proxy)
+    assert (report["items_confirmed"], report["reconnects"]) == (len(ITEMS), 0)
+    assert proxy.forwarded[UP] > PUSH_BYTES
+    assert_stored_once(server, ITEMS)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_without_a_ledger_lose_nothing_and_double_nothing(server: Any, proxy: Proxy, seed: int) -> None:
+    for count in places(seed, kills=4, most=1.0):
+        kill_after(proxy, count)
+    report = finish(proxy)
+    assert (report["items_confirmed"], report["episodes_resumed"]) == (len(ITEMS), 0)
+    assert_stored_once(server, ITEMS)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_kills_with_a_ledger_lose_nothing_and_double_nothing(
+    server: Any, client: Any, proxy: Proxy, tmp_path: Path, seed: int
+) -> None:
+    ledger = tmp_path / "ledger.db"
+    for count in places(seed, kills=4, most=0.25):
+        kill_after(proxy, count, ledger=ledger)
+        assert confirmed_items(ledger) <= client.server_info().tables["one"].current_size
+    resumed_items = confirmed_items(ledger)
+    report = finish(proxy, ledger=ledger)
+    assert 0 < resumed_items == len(ITEMS) - report["items_confirmed"]
+    assert report["episodes_resumed"] == resumed_items // 60 == len(EPISODES) - report["episodes_read"]
+    assert_stored_once(server, ITEMS)
+
+
+def test_a_finished_push_run_again_with_its_ledger_sends_nothing(server: Any, proxy: Proxy, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.db"
+    kill_after(proxy, PUSH_BYTES // 3, ledger=ledger)
+    finish(proxy, ledger=ledger)
+    report = finish(proxy, ledger=ledger)
+    assert (report["episodes_resumed"], report["episodes_read"], report["bytes"]) == (len(EPISODES), 0, 0)
+    assert_stored_once(server, ITEMS)
+
+
+def test_the_ledger_of_a_killed_push_does_not_hide_episodes_that_a_table_lost(
+    server: Any, client: Any, proxy: Proxy, tmp_path: Path
+) -> None:
+    """Resuming trusts the server process; `resume=False` sends all."""
+    ledger = tmp_path / "ledger.db"
+    kill_after(proxy, PUSH_BYTES // 2, ledger=ledger)
+    tools.take_items(server.address, "one")
+    report = tools.push(server.address, EPISODES, "one", ledger=ledger, resume=False)
+    assert report.items_confirmed == len(ITEMS)
+    assert_stored_once(server, ITEMS)
+
+
+def test_a_killed_push_of_a_bundled_dataset_ends_as_a_clean_one(server: Any, client: Any, proxy: Proxy) -> None:
+    kill_after(proxy, 300_000, source="bundled:half_cheetah")
+    assert client.server_info().tables["one"].current_size > 0
+    report = finish(proxy, source="bundled:half_cheetah")
+    clean = client.push("bundled:half_cheetah", table="two")
+    assert report["items_confirmed"] == clean.items_confirmed >= 5_000
+    assert_stored_once(server, tools.take_items(server.address, "two"))
+
+
+@pytest.mark.parametrize("bad", [0, 17, 29])
+def test_nothing_of_a_bad_episode_is_stored(server: Any, proxy: Proxy, bad: int) -> None:
+    pusher = start(proxy, source=f"{MADE}:{bad}")
+    _, errors = pusher.communicate(timeout=120)
+    assert pusher.returncode == 1
+    assert f"InvalidEpisode: episode episode-3-{bad}: nan" in errors
+    assert_stored_once(server, tools.items_of(EPISODES[:bad]))
+
+
+def test_killed_pushes_of_bad_input_store_the_good_episodes_once(server: Any, proxy: Proxy, tmp_path: Path) -> None:
+    how = {"source": f"{MADE}:4:11", "on_invalid": "skip", "ledger": tmp_path / "ledger.db"}
+    for count in places(seed=5, kills=3, most=0.3):
+        kill_after(proxy, count, **how)
+    report = finish(proxy, **how)
+    assert report["rejected"]["nan"] > 0
+    assert_stored_once(server, tools.items_of([e for n, e in enumerate(EPISODES) if n not in (4, 11)]))
+
+
+def test_two_pushers_of_the_same_data_at_once_store_it_once(server: Any, client: Any, proxy: Proxy) -> None:
+    other = start(proxy)
+    with rlds2reverb.connect(proxy.address) as connected:
+        connected.push(EPISODES, table="one")
+    other.communicate(timeout=120)
+    assert other.returncode == 0
+    assert sorted(tools.take_items(server.address, "one")) == sorted(ITEMS)

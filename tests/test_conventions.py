@@ -1,0 +1,178 @@
+"""Conventions: the rules by which absent fields are filled, and the two repairs on request."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb import conventions
+from rlds2reverb.conventions import (
+    Conventions,
+    absent_fields,
+    ends_terminal,
+    fill_absent,
+    filled_spec,
+    shifted_reward,
+    zero_transition_discount,
+)
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec
+from tests import strategies
+
+OPTIONAL = ("is_terminal", "reward", "discount")
+FLOAT = ArraySpec((), np.dtype(np.float32))
+FLAG = ArraySpec((), np.dtype(bool))
+
+
+def steps(rows, terminal=None, **columns):
+    at = np.arange(rows)
+    flags = {"is_first": at == 0, "is_last": at == rows - 1}
+    if terminal is not None:
+        flags["is_terminal"] = (at == rows - 1) & terminal
+    return Episode({**flags, **columns})
+
+
+class TestFilling:
+    def test_the_docstring_has_a_rule_for_every_optional_field(self):
+        rules = re.findall(r"^\| (\w+) \| (.+) \|$", conventions.__doc__, re.MULTILINE)
+        assert rules == [
+            ("absent", "filled with"),
+            ("is_terminal", "False: the episode counts as truncated"),
+            ("reward", "0.0, float32"),
+            ("discount", "1.0, float32; 0.0 on a terminal last step and on the step before it"),
+        ]
+
+    @pytest.mark.parametrize("terminal", [None, False])
+    def test_without_a_terminal_flag_or_end_the_episode_is_truncated(self, terminal):
+        filled = fill_absent(steps(4, terminal))
+        assert filled.steps["is_terminal"].tolist() == [False] * 4
+        assert filled.steps["reward"].tolist() == [0.0] * 4
+        assert filled.steps["discount"].tolist() == [1.0] * 4
+
+    @pytest.mark.parametrize(
+        ("rows", "discount"), [(4, [1, 1, 0, 0]), (3, [1, 0, 0]), (2, [0, 0]), (1, [0]), (0, [])]
+    )
+    def test_a_terminal_end_has_discount_zero_on_both_its_rows(self, rows, discount):
+        assert fill_absent(steps(rows, terminal=True)).steps["discount"].tolist() == discount
+
+    @given(strategies.episodes(min_steps=1), st.sets(st.sampled_from(OPTIONAL)))
+    def test_absent_fields_are_filled_and_the_others_left_alone(self, episode, absent):
+        kept = {path: column for path, column in episode.steps.items() if path not in absent}
+        recorded = Episode(kept, {"agent": 1}, "x")
+        assert absent_fields(kept) == tuple(name for name in OPTIONAL if name in absent)
+        filled = fill_absent(recorded)
+        assert set(filled.steps) == set(episode.steps)
+        assert all(np.array_equal(filled.steps[path], column) for path, column in kept.items())
+        assert (filled.id, dict(filled.metadata)) == ("x", {"agent": 1})
+        for name in absent:
+            assert filled.steps[name].dtype == (bool if name == "is_terminal" else np.float32)
+            assert filled.steps[name].shape == (len(episode),)
+
+    def test_nothing_absent_is_the_same_episode(self):
+        episode = strategies.episode(np.random.default_rng(0), 3)
+        assert fill_absent(episode) is episode
+
+    def test_nested_fields_count_as_present(self):
+        assert absent_fields({"reward/left": 0, "reward/right": 0, "is_terminal": 0}) == ("discount",)
+
+    def test_a_terminal_flag_of_another_length_is_left_to_validation(self):
+        filled = fill_absent(steps(3, is_terminal=np.array([True])))
+        assert filled.steps["discount"].tolist() == [1, 1, 1]
+
+    def test_the_spec_is_filled_with_the_same_dtypes(self):
+        spec = filled_spec({"observation": {"a": FLOAT}, "is_first": FLAG, "is_last": FLAG})
+        assert spec == {
+            "observation": {"a": FLOAT},
+            "is_first": FLAG,
+            "is_last": FLAG,
+            "is_terminal": FLAG,
+            "reward": FLOAT,
+            "discount": FLOAT,
+        }
+        assert filled_spec(spec) == spec
+        filled = fill_absent(steps(3))
+        assert all(filled.steps[name].dtype == spec[name].dtype for name in OPTIONAL)
+
+
+class TestTransitions:
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [([1, 1, 1], [1, 0, 1]), ([0.5, 0.5], [0, 0.5]), ([1], [1]), ([], []), ([[1, 1], [1, 1]], [[0, 0], [1, 1]])],
+    )
+    def test_the_discount_of_the_row_before_the_last_becomes_zero(self, before, after):
+        discount = np.array(before, np.float32)
+        kept = discount.copy()
+        assert zero_transition_discount(discount).tolist() == after
+        assert np.array_equal(discount, kept)
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [([1, 2, 3], [2, 3, 0]), ([5], [0]), ([], []), ([[1, 2], [3, 4]], [[3, 4], [0, 0]])],
+    )
+    def test_a_shift_moves_every_reward_one_step_back(self, before, after):
+        reward = np.array(before, np.float64)
+        kept = reward.copy()
+        shifted = shifted_reward(reward)
+        assert shifted.tolist() == after
+        assert shifted.dtype == np.float64
+        assert np.array_equal(reward, kept)
+
+    @pytest.mark.parametrize(
+        ("terminal", "last", "ends"),
+        [([0, 1], [0, 1], True), ([0, 1], [0, 0], False), ([1, 0], [0, 1], False), ([], [], False)],
+    )
+    def test_an_episode_ends_terminal_when_its_last_row_is_last_and_terminal(self, terminal, last, ends):
+        episode = Episode({"is_terminal": np.array(terminal, bool), "is_last": np.array(last, bool)})
+        assert ends_terminal(episode) is ends
+
+
+class TestConventions:
+    @given(strategies.episodes(), st.sampled_from(("as_recorded", "transition")), st.sampled_from(("as_recorded", "shift")))
+    def test_each_option_changes_its_own_column_only(self, episode, terminal_discount, last_reward):
+        applied = Conventions(terminal_discount, last_reward).apply(episode)
+        discount, reward = episode.steps["discount"].tolist(), episode.steps["reward"].tolist()
+        if terminal_discount == "transition" and episode.steps["is_terminal"][-1]:
+            discount[-2] = 0.0
+        if last_reward == "shift":
+            reward = [*reward[1:], 0.0]
+        assert applied.steps["discount"].tolist() == discount
+        assert applied.steps["reward"].tolist() == reward
+        for path in set(episode.steps) - {"discount", "reward"}:
+            assert np.array_equal(applied.steps[path], episode.steps[path])
+        assert applied.id == episode.id
+
+    def test_as_recorded_is_the_same_episode(self):
+        episode = strategies.episode(np.random.default_rng(0), 3)
+        assert Conventions().apply(episode) is episode
+
+    def test_a_truncated_end_keeps_its_discount(self):
+        episode = strategies.episode(np.random.default_rng(0), 4, terminal=False)
+        assert Conventions(terminal_discount="transition").apply(episode).steps["discount"].tolist() == [1] * 4
+
+    def test_every_leaf_of_a_nested_reward_is_shifted(self):
+        episode = steps(3, reward=np.zeros(0))
+        columns = {"reward/a": np.array([0, 1, 2]), "reward/b": np.array([[0.0], [3], [4]]), "rewards": np.arange(3)}
+        episode = episode.with_steps(columns)
+        shifted = Conventions(last_reward="shift").apply(episode).steps
+        assert {path: column.tolist() for path, column in shifted.items()} == {
+            "reward/a": [1, 2, 0],
+            "reward/b": [[3], [4], [0]],
+            "rewards": [0, 1, 2],
+        }
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"terminal_discount": "zero"}, 'terminal_discount "zero": expected one of as_recorded, transition'),
+            ({"last_reward": ""}, 'last_reward "": expected one of as_recorded, shift'),
+        ],
+    )
+    def test_other_words_are_refused(self, options, message):
+        with pytest.raises(ConfigError) as error:
+            Conventions(**options)
+        assert str(error.value) == message

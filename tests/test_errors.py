@@ -1,0 +1,96 @@
+"""The error tree: as its docstring draws it, with messages that say what to do, and fit to cross processes."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from rlds2reverb import errors
+from rlds2reverb.validation import Problem
+
+CLASSES = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
+
+PROBLEMS = (Problem("nan", "reward", "expected numbers"), Problem("first_missing", "is_first", "expected True"))
+
+EXAMPLES = [
+    errors.Rlds2ReverbError("text"),
+    errors.ConfigError("text"),
+    errors.SourceError("text"),
+    errors.InvalidEpisode("train#3", PROBLEMS),
+    errors.ViewError("text"),
+    errors.SpecMismatch('table "replay"', ["a: items have x, table has y", "b: z"]),
+    errors.CapacityError("text"),
+    errors.LedgerError("text"),
+    errors.WireError("text"),
+    errors.TransportError("text", retryable=True),
+    errors.ServerUnreachable("text"),
+    errors.ServerRestarted("text"),
+    errors.Stalled("text"),
+]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Class -> parent, as the module's docstring draws them."""
+    parents: list[str] = []
+    tree = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"^    ([│ ]*)(?:[├└]── )?([A-Z]\w+)(?:  .*)?$", line)
+        if match and match[2] in CLASSES:
+            depth = line.index(match[2]) // 4 - 1
+            tree[match[2]] = parents[depth - 1] if depth else ""
+            parents[depth:] = [match[2]]
+    return tree
+
+
+def test_the_docstring_draws_the_tree_as_it_is():
+    assert drawn_tree() == {
+        name: "" if kind.__bases__[0] is Exception else kind.__bases__[0].__name__ for name, kind in CLASSES.items()
+    }
+
+
+def test_there_is_an_example_of_every_class():
+    assert {type(error).__name__ for error in EXAMPLES} == set(CLASSES)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_every_error_is_ours_and_survives_pickling(error):
+    assert isinstance(error, errors.Rlds2ReverbError)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_an_invalid_episode_names_itself_and_every_problem():
+    error = errors.InvalidEpisode("train#3", list(PROBLEMS))
+    assert error.problems == PROBLEMS
+    assert error.episode_id == "train#3"
+    assert str(error).startswith(
+        'episode train#3: nan: column "reward": expected numbers; first_missing: column "is_first": expected True. '
+    )
+    assert 'on_invalid="skip"' in str(error)
+
+
+def test_a_spec_mismatch_is_a_value_error_and_lists_every_leaf():
+    error = errors.SpecMismatch('table "replay"', ["one", "two"])
+    assert isinstance(error, ValueError)
+    assert error.where == 'table "replay"'
+    assert error.differences == ("one", "two")
+    assert str(error).splitlines()[:3] == ['table "replay": signature and items differ:', "  one", "  two"]
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (errors.TransportError("text"), False),
+        (errors.TransportError("text", retryable=True), True),
+        (errors.ServerUnreachable("text"), True),
+        (errors.ServerRestarted("text"), False),
+        (errors.Stalled("text"), True),
+    ],
+)
+def test_a_transport_error_says_whether_again_may_help(error, retryable):
+    assert error.retryable is retryable

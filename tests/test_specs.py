@@ -1,0 +1,211 @@
+"""Specs: the order of leaves, mapping over nests, and the comparison of a table's signature with items."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import OrderedDict, namedtuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.specs import (
+    ArraySpec,
+    differences,
+    dtype_name,
+    flatten,
+    map_leaves,
+    map_with_path,
+    named_tuple_type,
+)
+
+Pair = namedtuple("Pair", ["right", "left"])
+
+KEYS = st.text("abcAB_01", min_size=1, max_size=3)
+NESTS = st.recursive(
+    st.integers(),
+    lambda children: st.one_of(
+        st.dictionaries(KEYS, children, max_size=4),
+        st.dictionaries(KEYS, children, max_size=4).map(OrderedDict),
+        st.lists(children, max_size=3),
+        st.lists(children, max_size=3).map(tuple),
+        st.tuples(children, children).map(lambda pair: Pair(*pair)),
+    ),
+    max_leaves=12,
+)
+
+
+def spec(shape=(), dtype="float32", **bounds):
+    return ArraySpec(tuple(shape), np.dtype(dtype), **bounds)
+
+
+def slow_leaves(nest, path=()):
+    """(path, leaf) pairs in TensorFlow's order, by the book."""
+    if isinstance(nest, dict):
+        children = [(key, nest[key]) for key in sorted(nest)]
+    elif isinstance(nest, Pair):
+        children = [("right", nest.right), ("left", nest.left)]
+    elif isinstance(nest, (list, tuple)):
+        children = [(str(index), child) for index, child in enumerate(nest)]
+    else:
+        return [("/".join(path), nest)]
+    return [leaf for key, child in children for leaf in slow_leaves(child, (*path, key))]
+
+
+@given(NESTS)
+def test_leaves_come_out_in_order_by_path(nest):
+    assert list(flatten(nest).items()) == slow_leaves(nest)
+
+
+@given(NESTS)
+def test_leaves_come_out_in_dm_trees_order(nest):
+    tree = pytest.importorskip("tree")
+    assert list(flatten(nest).values()) == tree.flatten(nest)
+    paths = ["/".join(str(part) for part in path) for path, _ in tree.flatten_with_path(nest)]
+    assert list(flatten(nest)) == paths
+
+
+def test_a_path_can_stand_before_all_leaves():
+    assert flatten({"b": 1, "a": (2, 3)}, "steps") == {"steps/a/0": 2, "steps/a/1": 3, "steps/b": 1}
+
+
+@pytest.mark.parametrize("nest", [{"a": {"b": 1}, "a/b": 2}, {"a": (1,), "a/0": 2}])
+def test_two_leaves_of_one_path_are_refused(nest):
+    with pytest.raises(SourceError, match='both named "a/'):
+        flatten(nest)
+
+
+@given(NESTS)
+def test_mapping_keeps_the_nest_and_sees_every_path(nest):
+    seen = {}
+
+    def note(path, leaf):
+        seen[path] = leaf
+        return leaf
+
+    assert map_with_path(note, nest) == nest
+    assert seen == flatten(nest)
+    assert flatten(map_leaves(lambda leaf: leaf + 1, nest)) == {path: leaf + 1 for path, leaf in seen.items()}
+
+
+@given(NESTS)
+def test_mapping_keeps_the_kinds_of_containers(nest):
+    def kinds(nest):
+        if isinstance(nest, dict):
+            return "dict", {key: kinds(child) for key, child in nest.items()}
+        if isinstance(nest, (list, tuple)):
+            return type(nest), [kinds(child) for child in nest]
+        return "leaf"
+
+    assert kinds(map_leaves(str, nest)) == kinds(nest)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (spec(), "float32[]"),
+        (spec((None, 3), "uint8"), "uint8[?, 3]"),
+        (spec((2,), object), "string[2]"),
+        (spec((), ml_dtypes.bfloat16), "bfloat16[]"),
+    ],
+)
+def test_a_spec_reads_as_dtype_and_sizes(value, text):
+    assert str(value) == text
+
+
+def test_the_dtype_of_text_is_called_string():
+    assert dtype_name(np.dtype(object)) == "string"
+    assert dtype_name(np.dtype(">f8")) == "float64"
+
+
+def test_names_and_bounds_are_not_compared():
+    assert spec(name="step_type", minimum=0, maximum=1) == spec()
+    assert spec((3,)) != spec()
+    assert spec(dtype="float64") != spec()
+
+
+def test_a_window_keeps_name_and_bounds():
+    window = spec((3,), name="x", minimum=0, maximum=1).with_leading(None)
+    assert (window.shape, window.name, window.minimum, window.maximum) == ((None, 3), "x", 0, 1)
+
+
+class TestNamedTuples:
+    def test_one_class_serves_a_name_and_its_fields(self):
+        assert named_tuple_type("T", ("a", "b")) is named_tuple_type("T", ("a", "b"))
+        assert named_tuple_type("T", ("a", "b")) is not named_tuple_type("T", ("b", "a"))
+
+    def test_it_behaves_as_a_namedtuple(self):
+        value = named_tuple_type("T", ("b", "a"))(1, a=2)
+        assert (value.a, value.b, tuple(value), value._fields) == (2, 1, (1, 2), ("b", "a"))
+        assert repr(value) == "T(b=1, a=2)"
+        assert flatten(value) == {"b": 1, "a": 2}
+        assert not hasattr(value, "__dict__")
+
+    @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+    def test_values_survive_pickling_with_their_class(self, protocol):
+        value = named_tuple_type("T", ("b", "a"))(spec((2,)), {"x": named_tuple_type("U", ("c",))(1)})
+        loaded = pickle.loads(pickle.dumps(value, protocol))
+        assert loaded == value
+        assert type(loaded) is type(value)
+        assert type(loaded.a["x"]) is type(value.a["x"])
+
+    def test_values_survive_copying(self):
+        value = named_tuple_type("T", ("b", "a"))(1, [2])
+        deep = copy.deepcopy(value)
+        assert deep == value
+        assert type(deep) is type(value)
+        assert deep.a is not value.a
+
+
+class TestDifferences:
+    def test_a_table_may_leave_sizes_free(self):
+        assert differences({"a": spec((2, 3))}, {"a": spec((None, 3))}) == []
+        assert differences({"a": spec((2, 3))}, {"a": spec((None, None))}) == []
+
+    def test_items_of_any_size_do_not_fit_a_fixed_one(self):
+        lines = differences({"a": spec((None, 3))}, {"a": spec((2, 3))})
+        assert lines == ["a: items have float32[?, 3], table has float32[2, 3]"]
+
+    @pytest.mark.parametrize("found", [spec((2,), "float64"), spec((3,)), spec(()), spec((2, 1))])
+    def test_dtype_size_and_rank_count(self, found):
+        assert differences({"a": spec((2,))}, {"a": found}) == [f"a: items have float32[2], table has {found}"]
+
+    def test_byte_orders_names_and_bounds_do_not(self):
+        assert differences({"a": spec((2,), ">f4")}, {"a": spec((2,), "<f4", name="x", minimum=0, maximum=1)}) == []
+
+    def test_every_leaf_that_differs_has_its_line(self):
+        items = {"a": spec(), "b": spec(), "only_items": spec((2,))}
+        table = {"a": spec(dtype="int32"), "b": spec(), "only_table": spec(dtype=object)}
+        assert differences(items, table) == [
+            "a: items have float32[], table has int32[]",
+            "only_items: items have float32[2], table has no such column",
+            "only_table: table has string[], items have no such column",
+        ]
+
+    def test_the_order_of_columns_counts(self):
+        one, other = named_tuple_type("T", ("a", "b")), named_tuple_type("T", ("b", "a"))
+        lines = differences(one(spec(), spec()), other(spec(), spec()))
+        assert lines == ["column order: items have ['a', 'b'], table has ['b', 'a']"]
+
+    def test_kinds_of_containers_do_not_count(self):
+        one = named_tuple_type("T", ("a", "b"))
+        assert differences(one(spec(), (spec(),)), {"b": [spec()], "a": spec()}) == []
+
+    @given(NESTS)
+    def test_a_nest_does_not_differ_from_itself(self, nest):
+        specs = map_leaves(lambda leaf: spec((abs(leaf) % 5,)), nest)
+        assert differences(specs, specs) == []
+
+    @given(NESTS, st.data())
+    def test_one_changed_leaf_gives_one_line(self, nest, data):
+        specs = map_leaves(lambda leaf: spec((abs(leaf) % 5,)), nest)
+        if flatten(specs):
+            path = data.draw(st.sampled_from(sorted(flatten(specs))))
+            changed = map_with_path(lambda at, leaf: spec(leaf.shape, "int8") if at == path else leaf, specs)
+            lines = differences(specs, changed)
+            assert len(lines) == 1
+            assert lines[0].startswith(f"{path}: items have float32")

@@ -1,0 +1,303 @@
+"""The checks find every fault and nothing else, and look at anything without stumbling."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.episodes import Episode, content_digest
+from rlds2reverb.specs import ArraySpec
+from rlds2reverb.validation import CODES, Problem, find_problems
+from tests import strategies
+from tests.validation import faults
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def found(episode, columns=None):
+    """(code, path) of every problem."""
+    problems = find_problems(episode, columns)
+    pairs = [(problem.code, problem.path) for problem in problems]
+    assert len(set(pairs)) == len(pairs)
+    assert all(problem.code in CODES and problem.detail for problem in problems)
+    return set(pairs)
+
+
+def an_episode(rows=6, terminal=True, **columns):
+    """A good episode with these columns put in its place; None takes one out."""
+    episode = faults.good(np.random.default_rng(0), rows, terminal)
+    steps = {**episode.steps, **columns}
+    return Episode({path: column for path, column in steps.items() if column is not None}, id="x")
+
+
+class TestGoodEpisodes:
+    @given(strategies.episodes())
+    def test_have_no_problems(self, episode):
+        assert find_problems(episode) == []
+        assert find_problems(episode, faults.spec(episode)) == []
+
+    @given(SEEDS, st.integers(2, 9), st.booleans())
+    def test_of_every_kind_of_column_have_none_either(self, seed, rows, terminal):
+        episode = faults.good(np.random.default_rng(seed), rows, terminal)
+        assert find_problems(episode) == []
+        assert find_problems(episode, faults.spec(episode)) == []
+
+    def test_need_no_more_than_the_two_flags_that_rlds_requires(self):
+        assert find_problems(Episode({"is_first": np.array([1, 0], bool), "is_last": np.array([0, 1], bool)})) == []
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -3.0])
+    def test_may_hold_anything_in_the_last_discount(self, value):
+        discount = np.array([1, 1, 0, value], np.float32)
+        assert found(an_episode(4, discount=discount)) == set()
+
+    @pytest.mark.parametrize("column", [np.array(["text"] * 6), np.array([b"text"] * 6), np.array(["é"] * 6, object)])
+    def test_may_hold_text_as_numpy_holds_it(self, column):
+        episode = an_episode(**{"observation/text": column})
+        assert found(episode, faults.spec(an_episode())) == set()
+
+    def test_may_be_of_another_byte_order(self):
+        episode = an_episode(confidence=np.zeros(6, ">f2"))
+        assert found(episode, faults.spec(an_episode())) == set()
+
+    def test_may_have_any_size_where_the_spec_leaves_it_free(self):
+        columns = faults.spec(an_episode()) | {"observation/image": ArraySpec((None, 2), np.dtype(np.uint8))}
+        assert found(an_episode(), columns) == set()
+        longer = an_episode(**{"observation/image": np.zeros((6, 7, 2), np.uint8)})
+        assert found(longer, columns) == set()
+        flat = an_episode(**{"observation/image": np.zeros((6, 7), np.uint8)})
+        assert found(flat, columns) == {("shape", "observation/image")}
+
+
+CASES = [
+    ("no_steps", "", an_episode(**{path: column[:0] for path, column in an_episode().steps.items()})),
+    ("single_step", "", an_episode(**{path: column[-1:] for path, column in an_episode().steps.items()}).with_columns(
+        is_first=np.array([True]))),
+    ("missing_column", "confidence", an_episode(confidence=None)),
+    ("missing_column", "is_last", an_episode(is_last=None)),
+    ("extra_column", "surplus", an_episode(surplus=np.zeros(6))),
+    ("unequal_lengths", "action", an_episode(action=np.zeros((5, 2), np.float32))),
+    ("unequal_lengths", "is_first", an_episode(is_first=np.zeros(0, bool))),
+    ("shape", "action", an_episode(action=np.zeros((6, 3), np.float32))),
+    ("shape", "action", an_episode(action=np.zeros(6, np.float32))),
+    ("dtype", "action", an_episode(action=np.zeros((6, 2), np.float64))),
+    ("flag_dtype", "is_first", an_episode(is_first=np.array([1, 0, 0, 0, 0, 0]))),
+    ("flag_dtype", "is_last", an_episode(is_last=np.array([[0], [0], [0], [0], [0], [1]], bool))),
+    ("flag_dtype", "is_terminal", an_episode(is_terminal=np.array(["no"] * 6))),
+    ("first_missing", "is_first", an_episode(is_first=np.zeros(6, bool))),
+    ("first_inside", "is_first", an_episode(is_first=np.array([1, 0, 1, 0, 0, 0], bool))),
+    ("last_missing", "is_last", an_episode(terminal=False, is_last=np.zeros(6, bool))),
+    ("last_inside", "is_last", an_episode(is_last=np.array([0, 1, 0, 0, 0, 1], bool))),
+    ("terminal_inside", "is_terminal", an_episode(is_terminal=np.array([0, 0, 1, 0, 0, 1], bool))),
+    ("nan", "action", an_episode(action=np.full((6, 2), np.nan, np.float32))),
+    ("infinite", "confidence", an_episode(confidence=np.full(6, np.inf, np.float16))),
+    ("discount_range", "discount", an_episode(discount=np.array([1, 1.5, 1, -1, 0, 0], np.float32))),
+    ("terminal_discount", "discount", an_episode(discount=np.ones(6, np.float32))),
+    ("last_reward", "reward", an_episode(reward=np.ones(6, np.float32))),
+]  # fmt: skip
+FOUND_BY_THE_PUSHER = {"first_reward_lost", "no_items"}
+
+
+class TestEachCode:
+    @pytest.mark.parametrize(("code", "path", "episode"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+    def test_is_found_alone(self, code, path, episode):
+        reported = found(episode, faults.spec(an_episode()))
+        if code == "unequal_lengths" and path == "is_first":
+            assert reported == {(code, other) for other in episode.steps if other != path}
+        else:
+            assert reported == {(code, path)}
+
+    def test_has_a_case(self):
+        assert {code for code, _, _ in CASES} | FOUND_BY_THE_PUSHER == set(CODES)
+
+    @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16, np.int32])
+    def test_is_found_in_numbers_of_any_dtype(self, dtype):
+        episode = an_episode(discount=np.full(6, 3).astype(dtype), reward=np.full(6, 2).astype(dtype))
+        assert found(episode) == {
+            ("discount_range", "discount"),
+            ("terminal_discount", "discount"),
+            ("last_reward", "reward"),
+        }
+
+    @pytest.mark.parametrize("dtype", [np.float16, ">f4", np.longdouble, ml_dtypes.bfloat16, np.complex64])
+    def test_of_numbers_that_are_none_is_found_in_any_dtype(self, dtype):
+        column = np.zeros((6, 2), dtype)
+        column[1, 1], column[3, 0], column[4, 1] = np.nan, np.inf, np.nan
+        problems = find_problems(an_episode(confidence=column))
+        assert problems == [
+            Problem("nan", "confidence", "expected numbers; 2 steps differ, the first is step 1"),
+            Problem("infinite", "confidence", "expected finite numbers; 1 steps differ, the first is step 3"),
+        ]
+
+    def test_of_rewards_is_found_in_every_leaf(self):
+        left, right = np.ones(6, np.float32), np.zeros((6, 2), np.float32)
+        left[-1], right[-1] = np.nan, (0, 1)
+        episode = an_episode(reward=None, **{"reward/left": left, "reward/right": right})
+        assert found(episode) == {("last_reward", "reward/left"), ("last_reward", "reward/right")}
+        left[2] = np.nan
+        assert ("nan", "reward/left") in found(episode)
+
+    def test_of_discounts_is_found_in_any_shape(self):
+        discount = np.ones((6, 2), np.float32)
+        discount[1, 1] = 2
+        assert found(an_episode(discount=discount)) == {("discount_range", "discount"), ("terminal_discount", "discount")}
+
+
+class TestDetails:
+    """The message says where, what was expected and what came."""
+
+    @pytest.mark.parametrize(
+        ("episode", "line"),
+        [
+            (
+                an_episode(is_first=np.array([0, 0, 1, 1, 0, 0], bool)),
+                'first_missing: column "is_first": expected True at step 0, got False',
+            ),
+            (
+                an_episode(is_first=np.array([1, 0, 1, 1, 0, 0], bool)),
+                'first_inside: column "is_first": only step 0 may be first; 2 steps differ, the first is step 2',
+            ),
+            (
+                an_episode(is_last=np.array([0, 0, 1, 0, 0, 1], bool)),
+                'last_inside: column "is_last": only step 5 may be last; 1 steps differ, the first is step 2',
+            ),
+            (
+                an_episode(is_last=np.zeros(6, bool)),
+                'last_missing: column "is_last": expected True at step 5, got False',
+            ),
+            (
+                an_episode(discount=np.array([1, 0, 7, 9, 0, 0], np.int32)),
+                'discount_range: column "discount": expected values in [0, 1]; 2 steps differ, the first is step 2 (7)',
+            ),
+            (
+                an_episode(is_first=np.zeros((6, 1), np.uint8)),
+                'flag_dtype: column "is_first": expected bool[T], got uint8[6, 1]',
+            ),
+            (
+                an_episode(action=np.zeros((5, 2), np.float32)),
+                'unequal_lengths: column "action": expected 6 rows as in the others, got 5',
+            ),
+            (
+                an_episode(is_first=None, action=np.zeros((7, 2), np.float32)),
+                'unequal_lengths: column "observation/image": expected 7 rows as in the others, got 6',
+            ),
+        ],
+    )
+    def test_of_a_single_episode(self, episode, line):
+        assert str(find_problems(episode)[0]) == line
+
+    @pytest.mark.parametrize(
+        ("episode", "line"),
+        [
+            (
+                an_episode(action=np.zeros((6, 3), np.float64)),
+                'dtype: column "action": expected float32, got float64; shape: column "action": '
+                "expected rows of [2], got [3]",
+            ),
+            (
+                an_episode(**{"observation/text": np.zeros(6, np.int8)}),
+                'dtype: column "observation/text": expected string, got int8',
+            ),
+            (
+                an_episode(surplus=np.zeros(6)),
+                f'extra_column: column "surplus": the dataset\'s spec has {sorted(faults.spec(an_episode()))}',
+            ),
+            (
+                an_episode(confidence=None),
+                'missing_column: column "confidence": expected it in every episode; found '
+                f"{sorted(an_episode(confidence=None).steps)}",
+            ),
+        ],
+    )
+    def test_of_an_episode_beside_its_dataset(self, episode, line):
+        assert "; ".join(str(problem) for problem in find_problems(episode, faults.spec(an_episode()))) == line
+
+
+class TestTheList:
+    @given(SEEDS, st.integers(6, 12), st.booleans(), st.sets(st.sampled_from(sorted(faults.SPOILERS))))
+    def test_is_complete_and_nothing_is_in_it_twice(self, seed, rows, terminal, names):
+        rng = np.random.default_rng(seed)
+        episode = faults.good(rng, rows, terminal)
+        chosen = sorted(name for name in names if terminal or not faults.SPOILERS[name].needs_terminal)
+        bad, expected = faults.spoiled(rng, episode, chosen)
+        reported = found(bad, faults.spec(episode))
+        if "last_missing" in chosen:  # a terminal step that is not last leads nowhere
+            expected.discard(("terminal_discount", "discount"))
+        assert reported == expected
+
+    def test_goes_on_after_flags_that_cannot_be_read(self):
+        nan = np.full((6, 2), np.nan, np.float32)
+        episode = an_episode(is_first=np.zeros(6, np.int8), is_last=np.zeros(6, bool), action=nan)
+        assert found(episode) == {("flag_dtype", "is_first"), ("last_missing", "is_last"), ("nan", "action")}
+
+    def test_goes_on_after_a_column_that_is_missing(self):
+        nan = np.full((6, 2), np.nan, np.float32)
+        episode = an_episode(confidence=None, is_first=np.zeros(6, bool), action=nan)
+        assert found(episode, faults.spec(an_episode())) == {
+            ("missing_column", "confidence"),
+            ("first_missing", "is_first"),
+            ("nan", "action"),
+        }
+
+    def test_goes_on_after_columns_of_other_lengths(self):
+        episode = an_episode(is_last=np.zeros(3, bool), action=np.full((5, 2), np.nan, np.float32))
+        assert found(episode) == {("unequal_lengths", "is_last"), ("unequal_lengths", "action"), ("nan", "action")}
+
+    def test_names_the_flags_that_rlds_requires_even_where_the_dataset_lacks_them(self):
+        episode = an_episode(is_first=None)
+        assert found(episode, faults.spec(episode)) == {("missing_column", "is_first"), ("extra_column", "is_first")} - {
+            ("extra_column", "is_first")
+        }
+
+    def test_of_nothing_at_all_says_so(self):
+        assert found(Episode({})) == {("no_steps", ""), ("missing_column", "is_first"), ("missing_column", "is_last")}
+
+
+ODD_DTYPES = [
+    "bool", "i1", "u8", "f2", ">f4", "f8", "g", "c8", ml_dtypes.bfloat16, object, "S2", "U3", "S1", "M8[s]", "m8[D]", "V3",
+    [("a", "f4"), ("b", "U2")],
+]  # fmt: skip
+ODD_SHAPES = st.one_of(
+    st.just(()), st.just((1,)), st.just((2,)), st.just((0,)), st.just((3, 0)), st.lists(st.integers(0, 3), max_size=3)
+)
+
+
+@st.composite
+def odd_columns(draw, rows):
+    dtype = np.dtype(draw(st.sampled_from(ODD_DTYPES)))
+    shape = (draw(st.one_of(st.just(rows), st.integers(0, 4))), *draw(ODD_SHAPES))
+    column = np.zeros(shape, dtype)
+    if dtype == object:
+        column[...] = draw(st.sampled_from([None, True, 0, 1.5, b"x", "x", ()]))
+    elif dtype.kind in "biufc" and column.size and draw(st.booleans()):
+        column.reshape(-1)[draw(st.integers(0, column.size - 1))] = 1
+    return column
+
+
+@st.composite
+def odd_episodes(draw):
+    rows = draw(st.integers(0, 4))
+    optional = ["is_terminal", "reward", "discount", "observation", "action", "reward/a", "discount/b", "other"]
+    paths = ["is_first", "is_last", *draw(st.sets(st.sampled_from(optional)))]
+    return Episode({path: draw(odd_columns(rows)) for path in draw(st.permutations(paths))}, id="odd")
+
+
+class TestAnythingAtAll:
+    @settings(max_examples=400)
+    @given(odd_episodes(), st.one_of(st.none(), odd_episodes()))
+    def test_gives_a_list_of_known_problems(self, episode, other):
+        columns = None
+        if other is not None:
+            columns = {path: ArraySpec(column.shape[1:], column.dtype) for path, column in other.steps.items()}
+        problems = find_problems(episode, columns)
+        assert all(problem.code in CODES for problem in problems)
+        assert all(problem.path in {"", *episode.steps, *(columns or {})} for problem in problems)
+        assert all(str(problem) for problem in problems)
+
+    @given(strategies.episodes())
+    def test_is_left_as_it_is(self, episode):
+        before = content_digest(episode.steps)
+        find_problems(episode, faults.spec(episode))
+        assert content_digest(episode.steps) == before

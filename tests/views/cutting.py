@@ -1,0 +1,52 @@
+"""The slow, obvious way from an episode to the items of a view, and from a cut to its items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlds2reverb.conventions import filled_spec
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.sources.base import spec_of
+from rlds2reverb.specs import flatten
+from rlds2reverb.views.base import Cut, View
+from tests import reference
+
+
+def columns_of(view: View, episode: Episode) -> list[str]:
+    """The columns of the table's signature, in its order."""
+    return list(flatten(view.signature(filled_spec(spec_of(episode)))))
+
+
+def items_of(cut: Cut) -> list[list[Array]]:
+    """What a sampler gets: for every anchor one array a column."""
+    items = []
+    for anchor in cut.anchors.tolist():
+        item = []
+        for column, window in zip(cut.rows.values(), cut.windows):
+            value = column[anchor + window.start : anchor + window.stop]
+            assert len(value) == window.stop - window.start
+            item.append(value[0] if window.squeeze else value)
+        items.append(item)
+    return items
+
+
+def ordered_items(view: View, episode: Episode) -> list[list[Array]]:
+    """The items of a view, columns in the order of its signature."""
+    return items_of(view.cut(episode).in_order(columns_of(view, episode)))
+
+
+def observed_rows(episode: Episode) -> tuple[list[reference.Row], int]:
+    """What TF-Agents calls its observers with, one row a step, and which leaf of a row is next_step_type."""
+    steps = reference.steps_of(reference.nested(episode.steps))
+    return reference.trajectories(steps), reference.next_step_type_index(steps)
+
+
+def slow_sequence_items(episode: Episode, **options: Any) -> list[list[Array]]:
+    """The items of `ReverbAddTrajectoryObserver`."""
+    rows, next_index = observed_rows(episode)
+    return reference.sequence_items(rows, next_index, **options)
+
+
+def slow_episode_items(episode: Episode, max_length: int | None = None) -> list[list[Array]]:
+    """The items of `ReverbAddEpisodeObserver`, longer episodes bypassed."""
+    return reference.episode_items(observed_rows(episode)[0], max_length)

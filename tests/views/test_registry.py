@@ -1,0 +1,161 @@
+"""Views by name, and the contract that every registered view keeps."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.conventions import filled_spec
+from rlds2reverb.episodes import content_digest
+from rlds2reverb.errors import ViewError
+from rlds2reverb.sources.base import spec_of
+from rlds2reverb.specs import flatten
+from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.registry import VIEWS, view_of
+from rlds2reverb.views.sequence import Sequence, two_step
+from tests import strategies
+from tests.views.cutting import columns_of, items_of
+
+OPTIONS = [
+    "sequence:length=2,stride=2",
+    "sequence:length=3,stride=2,pad_end=true",
+    "sequence:length=5,pad_end=true",
+    "sequence:length=4,pad_end=true,tile_end=true",
+    "sequence:length=4,stride=3,pad_end=true,tile_end=true",
+    "sequence:length=7",
+    "episode:max_length=6,skip_longer=true",
+]
+"""Beside every registered view with its defaults."""
+
+EVERY_VIEW = pytest.mark.parametrize("view", [view_of(text) for text in (*VIEWS, *OPTIONS)], ids=(*VIEWS, *OPTIONS))
+
+
+@EVERY_VIEW
+class TestContract:
+    @settings(max_examples=15)
+    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
+    def test_rows_have_one_length_and_windows_stay_inside(self, view, episode):
+        cut = view.cut(episode)
+        assert {len(column) for column in cut.rows.values()} == {cut.row_count}
+        assert len(cut.windows) == len(cut.rows)
+        for anchor in cut.anchors.tolist():
+            for window in cut.windows:
+                assert 0 <= anchor + window.start < anchor + window.stop <= cut.row_count
+
+    @settings(max_examples=15)
+    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
+    def test_anchors_rise_and_each_has_a_priority(self, view, episode):
+        cut = view.cut(episode)
+        assert cut.anchors.dtype == np.int64
+        assert cut.priorities.dtype == np.float64
+        assert cut.anchors.shape == cut.priorities.shape == (len(cut.anchors),)
+        assert np.all(np.diff(cut.anchors) > 0)
+
+    @settings(max_examples=15)
+    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
+    def test_columns_and_items_are_those_of_the_signature(self, view, episode):
+        signature = flatten(view.signature(filled_spec(spec_of(episode))))
+        cut = view.cut(episode).in_order(list(signature))
+        assert list(cut.rows) == list(signature)
+        for item in items_of(cut):
+            for value, spec in zip(item, signature.values()):
+                assert value.dtype == spec.dtype
+                assert len(value.shape) == len(spec.shape)
+                assert all(wanted in (None, size) for size, wanted in zip(value.shape, spec.shape))
+
+    @settings(max_examples=15)
+    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
+    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(self, view, episode):
+        before = content_digest(episode.steps)
+        first, second = view.cut(episode), view.cut(episode)
+        assert content_digest(episode.steps) == before
+        assert content_digest(first.rows) == content_digest(second.rows)
+        assert first.windows == second.windows
+        assert first.anchors.tolist() == second.anchors.tolist()
+
+    def test_a_spec_without_reward_is_refused(self, view):
+        spec = filled_spec(spec_of(strategies.episode(np.random.default_rng(0), 3)))
+        del spec["reward"]
+        with pytest.raises(ViewError, match="reward"):
+            view.signature(spec)
+
+
+def contents(view):
+    """(episode length, anchor) -> digest of the item, over short episodes."""
+    found = {}
+    for rows in range(1, 10):
+        episode = strategies.episode(np.random.default_rng(rows), rows)
+        cut = view.cut(episode).in_order(columns_of(view, episode))
+        for anchor, item in zip(cut.anchors.tolist(), items_of(cut)):
+            found[rows, anchor] = content_digest(dict(zip(cut.rows, item)))
+    return found
+
+
+def labelled_views():
+    """Every view of the suite, and more sequences: labels differ in one option each."""
+    sequences = [
+        Sequence(length, stride, *padding)
+        for length in (2, 3, 4)
+        for stride in (1, 2)
+        for padding in ((False, False), (True, False), (True, True))
+    ]
+    return [*(view_of(text) for text in (*VIEWS, *OPTIONS)), *sequences, Sequence(2, priority=3), WholeEpisode(2, True)]
+
+
+def test_labels_are_equal_exactly_when_items_of_one_anchor_are():
+    made = [(view.label, contents(view)) for view in labelled_views()]
+    for (label, items), (other_label, other_items) in combinations(made, 2):
+        agree = all(items[key] == other_items[key] for key in items.keys() & other_items.keys())
+        if label == other_label:
+            assert agree, label
+        else:
+            assert not agree or items.keys() != other_items.keys(), (label, other_label)
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("text", "view"),
+        [
+            ("two_step", two_step()),
+            ("two_step:", two_step()),
+            ("two_step:priority=0.5", two_step(0.5)),
+            ("sequence", Sequence()),
+            ("sequence:length=8,stride=4", Sequence(8, 4)),
+            ("sequence:length=8,pad_end=TRUE,tile_end=False,", Sequence(8, pad_end=True)),
+            ("episode", WholeEpisode()),
+            ("episode:max_length=none,skip_longer=true,priority=2", WholeEpisode(None, True, 2)),
+            ("episode:max_length=7", WholeEpisode(7)),
+        ],
+    )
+    def test_names_and_options_make_views(self, text, view):
+        assert view_of(text) == view
+
+    @given(st.integers(1, 50), st.integers(1, 50), st.sampled_from([(False, False), (True, False), (True, True)]))
+    def test_a_sequences_label_is_its_name(self, length, stride, padding):
+        view = Sequence(length, stride, *padding)
+        assert view_of(view.label) == view
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", 'view "": expected one of two_step, sequence, episode'),
+            ("pairs", 'view "pairs": expected one of two_step, sequence, episode'),
+            ("sequence:length", 'view "sequence:length": expected option=value, got "length"'),
+            ("sequence:length=long", 'view "sequence:length=long": value "long" is no number, true, false or none'),
+            ("sequence:size=3", 'view "sequence:size=3": .*unexpected keyword argument'),
+            ("two_step:length=3", 'view "two_step:length=3": .*unexpected keyword argument'),
+            ("sequence:length=0", "sequence: length 0: expected a whole number"),
+            ("sequence:length=2.5", "sequence: length 2.5: expected a whole number"),
+            ("sequence:length=none", "sequence: length None: expected a whole number"),
+            ("sequence:length=true", "sequence: length True: expected a whole number"),
+            ("two_step:priority=nan", "sequence: priority nan: expected a finite number"),
+            ("episode:max_length=0", "episode: max_length 0: expected a whole number"),
+        ],
+    )
+    def test_what_makes_no_view_is_refused(self, text, message):
+        with pytest.raises(ViewError, match=message):
+            view_of(text)

@@ -1,0 +1,206 @@
+"""Trajectory rows agree with TF-Agents' rules applied one step at a time, for any flags and any columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import ArraySpec, flatten
+from rlds2reverb.views.trajectory import (
+    FIELDS,
+    FIRST,
+    LAST,
+    MID,
+    padding_rows,
+    step_types,
+    trajectory_rows,
+    trajectory_spec,
+    with_window,
+)
+from tests import reference, strategies
+
+FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
+FLOAT = ArraySpec((), np.dtype(np.float32))
+
+
+def slow_type(is_first, is_last):
+    if is_first:
+        return FIRST
+    return LAST if is_last else MID
+
+
+def slow_row(flags, following, discount):
+    """step_type, next_step_type and discount of one step; flags are is_first, is_last, is_terminal."""
+    kind, next_kind = slow_type(*flags[:2]), slow_type(*following[:2])
+    if (kind, next_kind) == (FIRST, FIRST):
+        kind, next_kind = LAST, LAST
+    return kind, next_kind, discount * 0 if flags[1] and flags[2] else discount
+
+
+def columns(flags, **others):
+    first, last, terminal = np.array(flags, bool).reshape(-1, 3).T
+    rows = len(flags)
+    return {
+        "observation": np.arange(rows),
+        "action": np.arange(rows) * 2,
+        "reward": np.arange(rows) * 3.0,
+        "discount": np.linspace(0.5, 1, rows, dtype=np.float32),
+        "is_first": first,
+        "is_last": last,
+        "is_terminal": terminal,
+        **others,
+    }
+
+
+def test_the_types_of_steps_have_dm_envs_numbers():
+    assert (FIRST, MID, LAST) == (0, 1, 2)
+    kinds = step_types(np.array([1, 0, 0, 1], bool), np.array([0, 0, 1, 1], bool))
+    assert kinds.tolist() == [FIRST, MID, LAST, FIRST]
+    assert kinds.dtype == np.int32
+
+
+@given(st.lists(FLAGS, max_size=8), FLAGS)
+def test_rows_of_any_flags_are_those_of_single_steps(flags, following):
+    steps = columns(flags)
+    rows = trajectory_rows(steps, following[0], following[1])
+    expected = [
+        slow_row(one, other, discount) for one, other, discount in zip(flags, [*flags[1:], following], steps["discount"])
+    ]
+    found = list(zip(rows["step_type"].tolist(), rows["next_step_type"].tolist(), rows["discount"]))
+    assert found == expected
+    assert rows["step_type"].dtype == rows["next_step_type"].dtype == np.int32
+    assert rows["discount"].dtype == np.float32
+    for name in ("observation", "action", "reward"):
+        assert rows[name] is steps[name]
+
+
+def test_a_step_is_followed_by_a_first_step_unless_something_else_is_said():
+    steps = columns([(1, 0, 0), (0, 0, 0), (0, 0, 0), (0, 1, 1)], discount=np.array([0.9, 0.8, 0.7, 0.6]))
+    rows = trajectory_rows(steps)
+    assert rows["step_type"].tolist() == [FIRST, MID, MID, LAST]
+    assert rows["next_step_type"].tolist() == [MID, MID, LAST, FIRST]
+    assert rows["discount"].tolist() == [0.9, 0.8, 0.7, 0]
+
+
+@pytest.mark.parametrize(("terminal", "discount"), [(True, 0.0), (False, 1.0)])
+def test_a_single_step_is_last_and_last(terminal, discount):
+    rows = trajectory_rows(columns([(1, 1, terminal)], discount=np.ones(1)))
+    assert (rows["step_type"].tolist(), rows["next_step_type"].tolist()) == ([LAST], [LAST])
+    assert rows["discount"].tolist() == [discount]
+
+
+@settings(max_examples=40)
+@given(strategies.episodes(min_steps=1, max_steps=12))
+def test_whole_rows_of_any_columns_are_those_of_single_steps(episode):
+    rows = trajectory_rows(episode.steps)
+    expected = reference.trajectories(reference.steps_of(reference.nested(episode.steps)))
+    nest = reference.nested(rows)
+    found = reference.leaves([nest.get(name, ()) for name in FIELDS])
+    for column, stacked in zip(found, reference.stack(expected), strict=True):
+        assert reference.same(column, stacked)
+
+
+@given(st.integers(1, 6), st.lists(st.integers(1, 3), max_size=2), st.booleans())
+def test_a_discount_of_any_shape_is_zero_on_the_terminal_row_only(rows, shape, terminal):
+    flags = [(at == 0, at == rows - 1, at == rows - 1 and terminal) for at in range(rows)]
+    discount = np.ones((rows, *shape), np.float32)
+    found = trajectory_rows(columns(flags, discount=discount))["discount"]
+    assert found.shape == discount.shape
+    assert [bool(row.all()) for row in found] == [not flag[2] for flag in flags]
+    assert found.any(axis=tuple(range(1, found.ndim))).tolist() == [not flag[2] for flag in flags]
+
+
+def test_columns_stand_in_the_order_of_the_fields():
+    steps = columns([(1, 0, 0), (0, 1, 1)])
+    del steps["observation"], steps["reward"]
+    steps |= {
+        "reward/b": np.zeros(2),
+        "policy_info": np.zeros(2),
+        "reward/a": np.zeros(2),
+        "observation/y": np.zeros(2),
+        "observation/x/z": np.zeros(2),
+        "language": np.zeros(2),
+    }
+    assert list(trajectory_rows(steps)) == [
+        "step_type",
+        "observation/y",
+        "observation/x/z",
+        "action",
+        "policy_info",
+        "next_step_type",
+        "reward/b",
+        "reward/a",
+        "discount",
+    ]
+
+
+@pytest.mark.parametrize("name", ["is_first", "is_last", "is_terminal", "reward", "discount"])
+def test_a_missing_field_is_named(name):
+    steps = columns([(1, 0, 0), (0, 1, 1)])
+    del steps[name]
+    with pytest.raises(ViewError, match=rf"steps without {name}; found \['action', "):
+        trajectory_rows(steps)
+
+
+class TestPadding:
+    @settings(max_examples=40)
+    @given(strategies.episodes(max_steps=5), st.integers(0, 4))
+    def test_padding_is_boundary_rows_of_zeros(self, episode, count):
+        rows = trajectory_rows(episode.steps)
+        padding = padding_rows(rows, count)
+        assert list(padding) == list(rows)
+        for path, column in padding.items():
+            assert column.dtype == rows[path].dtype
+            assert column.shape == (count, *rows[path].shape[1:])
+            value = {"step_type": LAST, "next_step_type": FIRST}.get(path, b"" if column.dtype == object else 0)
+            assert all(entry == value for entry in column.ravel().tolist())
+
+
+class TestSpecs:
+    STEPS = {
+        "action": FLOAT,
+        "discount": FLOAT,
+        "is_first": FLOAT,
+        "observation": {"b": FLOAT, "a": ArraySpec((3,), np.dtype(np.uint8))},
+        "reward": FLOAT,
+    }
+
+    def test_a_trajectory_has_the_fields_in_order(self):
+        spec = trajectory_spec(self.STEPS)
+        assert type(spec).__name__ == "Trajectory"
+        assert spec._fields == FIELDS
+        assert spec.policy_info == ()
+        assert spec.step_type == ArraySpec((), np.dtype(np.int32))
+        assert (spec.step_type.name, spec.next_step_type.name) == ("step_type", "step_type")
+        assert list(flatten(spec)) == [
+            "step_type",
+            "observation/a",
+            "observation/b",
+            "action",
+            "next_step_type",
+            "reward",
+            "discount",
+        ]
+
+    def test_policy_info_of_the_steps_is_kept(self):
+        assert trajectory_spec({**self.STEPS, "policy_info": {"logits": FLOAT}}).policy_info == {"logits": FLOAT}
+
+    @pytest.mark.parametrize("size", [2, None])
+    def test_a_window_is_a_leading_axis_of_every_leaf(self, size):
+        windowed = flatten(with_window(trajectory_spec(self.STEPS), size))
+        assert windowed["observation/a"].shape == (size, 3)
+        assert all(spec.shape[0] == size for spec in windowed.values())
+
+    @pytest.mark.parametrize("absent", [["reward"], ["observation", "discount"], ["action"]])
+    def test_a_spec_that_lacks_a_field_is_refused(self, absent):
+        steps = {name: spec for name, spec in self.STEPS.items() if name not in absent}
+        with pytest.raises(ViewError, match=f"step spec without {', '.join(absent)}: a trajectory needs them; found"):
+            trajectory_spec(steps)
+
+    @pytest.mark.parametrize("nest", [FLOAT, (FLOAT, FLOAT)])
+    def test_steps_that_are_no_dict_are_refused(self, nest):
+        with pytest.raises(ViewError, match=f"expected a dict of step fields, got {type(nest).__name__}"):
+            trajectory_spec(nest)

@@ -1,0 +1,501 @@
+"""The sender against an in-process server: confirmed, held back, broken, restarted, stalled, closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import grpc
+import numpy as np
+import pytest
+
+from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled, TransportError, WireError
+from rlds2reverb.views.base import Cut
+from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.wire import codec, sender
+from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
+from rlds2reverb.wire.sender import Sender
+from rlds2reverb.wire.session import SessionWindow
+from rlds2reverb.wire.transport import RETRYABLE, Deadlines, ReverbChannel
+from tests import strategies
+from tests.wire.fake_reverb import PATIENCE_SECONDS, FakeReverb, Plan
+from tests.wire.replay import assert_all_same, cut_values
+
+TABLE = "replay"
+EPISODES, STEPS, LENGTH, ITEMS_A_REQUEST = 4, 23, 5, 6
+ITEMS = STEPS - LENGTH + 1
+"""Items of one episode."""
+
+QUICK = Deadlines(call=5, reconnect=10, notice=60, stall=60, backoff_first=0.01, backoff_most=0.05)
+IMPATIENT = replace(QUICK, notice=0.02, stall=0.1)
+
+
+class Load:
+    """A few episodes as requests, each in the middle of an episode needing its prelude."""
+
+    def __init__(self) -> None:
+        encoder, builder = EpisodeEncoder([TABLE], 1, rows_per_chunk=2), RequestBuilder(RequestLimits(ITEMS_A_REQUEST))
+        rng = np.random.default_rng(0)
+        self.cuts = [Sequence(LENGTH).cut(strategies.episode(rng, STEPS)) for _ in range(EPISODES)]
+        encoded = [encoder.encode(f"episode {number}", cut) for number, cut in enumerate(self.cuts)]
+        self.requests = [request for episode in encoded for request in builder.add(episode)]
+        self.requests += builder.flush()
+        self.keys = [key for request in self.requests for key in request.item_keys.tolist()]
+        self.finishes = [(f"episode {number}", ITEMS) for number in range(EPISODES)]
+
+    def value(self, number: int) -> tuple[np.ndarray, ...]:
+        cut: Cut = self.cuts[number // ITEMS]
+        return cut_values(cut, number % ITEMS)
+
+
+LOAD = Load()
+
+
+@pytest.fixture(autouse=True)
+def quick_polls(monkeypatch) -> None:
+    monkeypatch.setattr(sender, "_POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeReverb]:
+    with FakeReverb(TABLE) as running:
+        yield running
+
+
+class Push:
+    """A sender on a channel of its own; remembers what it was told while it waited."""
+
+    def __init__(self, fake: FakeReverb, window: SessionWindow, deadlines: Deadlines, call_seconds: float) -> None:
+        self.told: list[str] = []
+        self.on_wait = self.told.append
+        self.channel = ReverbChannel(fake.address, call_seconds=call_seconds)
+        info = self.channel.server_info()
+        self.sender = Sender(self.channel, (TABLE,), info, window, deadlines, lambda text: self.on_wait(text))
+
+    def send_all(self) -> None:
+        for request in LOAD.requests:
+            self.sender.send(request)
+
+    def run(self) -> None:
+        self.send_all()
+        self.sender.drain()
+
+    def until_stored(self, items: int) -> None:
+        """Waits until the sender counts so many items as stored."""
+        with self.sender._changed:
+            assert self.sender._changed.wait_for(
+                lambda: self.sender._session.stored_items == items, PATIENCE_SECONDS
+            ), "it did not happen"
+
+    def close(self) -> None:
+        self.sender.close()
+        self.channel.close()
+
+
+@pytest.fixture
+def push(fake) -> Iterator:
+    """Makes pushes to `fake` and closes them."""
+    made: list[Push] = []
+
+    def make(window: SessionWindow = SessionWindow(), deadlines: Deadlines = QUICK, call_seconds: float = 5.0) -> Push:
+        made.append(Push(fake, window, deadlines, call_seconds))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+        each.sender._receiver.join(PATIENCE_SECONDS)
+        assert not each.sender._receiver.is_alive()
+
+
+def assert_all_stored(fake: FakeReverb, push: Push) -> None:
+    """Every item once, in order, with its values; and the sender's account of it."""
+    assert list(fake.stored[TABLE]) == LOAD.keys
+    for number, values in enumerate(fake.stored[TABLE].values()):
+        assert_all_same(values, LOAD.value(number))
+    assert push.sender.stored_items == len(LOAD.keys)
+    assert push.sender.take_finished() == LOAD.finishes
+    assert push.sender.take_finished() == []
+
+
+def messages(requests: list[Request]) -> list[bytes]:
+    return [message for request in requests for message in request.messages]
+
+
+def test_the_load_needs_what_the_tests_are_about():
+    assert len(LOAD.requests) > 10
+    assert sum(bool(request.prelude) for request in LOAD.requests) > 5
+    assert len(LOAD.keys) == EPISODES * ITEMS
+
+
+# Confirmation.
+
+
+def test_everything_sent_is_confirmed_and_stored_in_order(fake, push):
+    one = push()
+    one.run()
+    assert_all_stored(fake, one)
+    (stream,) = fake.streams
+    assert stream.messages == messages(LOAD.requests)
+    assert one.sender.sent_bytes == sum(map(len, stream.messages))
+    assert one.sender.reconnects == 0
+    assert one.told == []
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7])
+def test_confirmations_come_in_pieces_of_any_size(batch):
+    with FakeReverb(TABLE, batch=batch) as fake:
+        one = Push(fake, SessionWindow(), QUICK, 5)
+        one.run()
+        assert_all_stored(fake, one)
+        one.close()
+
+
+def test_an_episode_is_finished_when_the_request_with_its_last_item_is_confirmed(fake, push):
+    before = (ITEMS - 1) // ITEMS_A_REQUEST * ITEMS_A_REQUEST  # items in the requests before that one
+    fake.hold(before + ITEMS_A_REQUEST - 1)
+    one = push()
+    one.send_all()
+    fake.until(lambda fake: len(fake.stored[TABLE]) == before + ITEMS_A_REQUEST - 1)
+    one.until_stored(before)
+    assert one.sender.take_finished() == []
+    fake.hold(1)
+    one.until_stored(before + ITEMS_A_REQUEST)
+    assert one.sender.take_finished() == [("episode 0", ITEMS)]
+    fake.release()
+    one.sender.drain()
+    assert one.sender.take_finished() == LOAD.finishes[1:]
+
+
+def test_draining_without_a_request_returns_at_once(push):
+    push().sender.drain()
+
+
+def test_a_sender_is_closed_by_its_block(fake):
+    channel = ReverbChannel(fake.address)
+    with Sender(channel, (TABLE,), channel.server_info(), deadlines=QUICK) as opened:
+        opened.send(LOAD.requests[0])
+        opened.drain()
+    assert not opened._receiver.is_alive()
+    fake.until(lambda fake: fake.streams[0].over)
+    channel.close()
+
+
+# Backpressure.
+
+
+@pytest.mark.parametrize("window", [SessionWindow(items=13), SessionWindow(bytes=3 * LOAD.requests[0].nbytes)])
+def test_the_server_never_has_more_to_confirm_than_the_window(fake, push, window):
+    fake.hold()
+    one = push(window)
+    one.send_all()
+    fake.until(lambda fake: fake.streams and fake.streams[0].waiting)
+    for _ in range(5):
+        before = len(fake.stored[TABLE])
+        fake.hold(3)
+        fake.until(lambda fake, before=before: len(fake.stored[TABLE]) == before + 3)
+    fake.release()
+    one.sender.drain()
+    assert_all_stored(fake, one)
+    most = window.items if window.items < 100 else 3 * ITEMS_A_REQUEST
+    assert ITEMS_A_REQUEST <= fake.streams[0].most_waiting <= most
+
+
+def test_sending_waits_while_too_much_is_queued(fake, push, monkeypatch):
+    monkeypatch.setattr(sender, "QUEUE_BYTES", 2 * LOAD.requests[0].nbytes)
+    fake.hold()
+    one = push(SessionWindow(items=1), replace(QUICK, notice=0.01))
+    waits = threading.Event()
+    one.on_wait = lambda text: waits.set()
+    queued = []
+
+    def send() -> None:
+        for request in LOAD.requests:
+            one.sender.send(request)
+            queued.append(request)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert waits.wait(PATIENCE_SECONDS)  # told so by `send`, which therefore waits
+    assert len(queued) < len(LOAD.requests)
+    assert one.sender._session.queued_bytes <= 2 * LOAD.requests[0].nbytes + max(r.nbytes for r in LOAD.requests)
+    fake.release()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    one.sender.drain()
+    assert_all_stored(fake, one)
+
+
+# Broken streams.
+
+
+@pytest.mark.parametrize("confirmed", [0, 1, 5, 6, 7, 40, ITEMS * EPISODES - 1])
+def test_a_broken_stream_is_opened_again_and_the_unconfirmed_sent_again(fake, push, confirmed):
+    fake.plans.append(Plan(confirmed, grpc.StatusCode.UNAVAILABLE))
+    one = push()
+    one.run()
+    assert_all_stored(fake, one)
+    assert one.sender.reconnects == 1
+    first = confirmed // ITEMS_A_REQUEST  # the first request that was not wholly confirmed
+    again = [*LOAD.requests[first].prelude, *messages(LOAD.requests[first:])]
+    assert fake.streams[1].messages == again
+    assert fake.assigned == confirmed % ITEMS_A_REQUEST
+
+
+def test_a_stream_that_breaks_again_and_again_goes_on_as_long_as_items_are_confirmed(fake, push):
+    fake.plans.extend(Plan(7, grpc.StatusCode.UNAVAILABLE) for _ in range(8))
+    one = push()
+    one.run()
+    assert_all_stored(fake, one)
+    assert one.sender.reconnects == 8
+
+
+@pytest.mark.parametrize("code", [None, *sorted(RETRYABLE, key=lambda code: code.name)], ids=str)
+def test_a_stream_that_ends_with_a_retryable_status_or_none_is_opened_again(fake, push, code):
+    fake.plans.append(Plan(3, code))
+    one = push()
+    one.run()
+    assert_all_stored(fake, one)
+    assert one.sender.reconnects == 1
+
+
+FINAL = sorted(set(grpc.StatusCode) - RETRYABLE - {grpc.StatusCode.OK}, key=lambda code: code.name)
+
+
+@pytest.mark.parametrize("code", FINAL, ids=lambda code: code.name)
+def test_a_status_that_does_not_pass_ends_the_push(fake, push, code):
+    fake.plans.append(Plan(3, code))
+    one = push()
+    with pytest.raises(TransportError, match=f"inserting: {code.name}: as planned") as error:
+        one.run()
+    assert not error.value.retryable
+    assert len(fake.streams) == 1
+    with pytest.raises(TransportError, match=code.name):
+        one.sender.send(LOAD.requests[0])
+
+
+def test_a_request_that_breaks_reverbs_rules_ends_the_push(fake, push):
+    one = push()
+    middle = LOAD.requests[1]
+    one.sender.send(replace(middle, messages=(codec.encode_server_info_request(),)))
+    with pytest.raises(TransportError, match="INVALID_ARGUMENT: a request with neither chunks nor items"):
+        one.sender.drain()
+
+
+def test_a_break_while_nothing_is_sent_is_mended(fake, push):
+    one = push()
+    one.sender.send(LOAD.requests[0])
+    one.sender.drain()
+    fake.break_streams()
+    fake.until(lambda fake: len(fake.streams) == 2)
+    for request in LOAD.requests[1:]:
+        one.sender.send(request)
+    one.sender.drain()
+    assert_all_stored(fake, one)
+
+
+def test_another_server_process_ends_the_push(fake, push):
+    fake.hold(8)
+    one = push()
+    one.send_all()
+    fake.until(lambda fake: len(fake.stored[TABLE]) == 8)
+    fake.restart()
+    fake.release()
+    with pytest.raises(ServerRestarted, match="another server process answers than before") as error:
+        one.sender.drain()
+    assert "UNAVAILABLE: as planned" in str(error.value)
+    assert not error.value.retryable
+    assert not fake.stored[TABLE]
+    assert len(fake.streams) == 1
+
+
+def test_a_server_that_does_not_come_back_ends_the_push(fake, push):
+    fake.hold()
+    one = push(deadlines=replace(QUICK, reconnect=0.1), call_seconds=0.1)
+    one.send_all()
+    fake.until(lambda fake: fake.streams and fake.streams[0].messages)
+    fake.stop()
+    with pytest.raises(ServerUnreachable, match=r"no answer within 0.1 s"):
+        one.sender.drain()
+
+
+def test_a_server_that_refuses_to_tell_its_state_ends_the_push(fake, push):
+    one = push()
+    fake.plans.append(Plan(0, grpc.StatusCode.UNAVAILABLE))
+    fake.info_codes.append(grpc.StatusCode.PERMISSION_DENIED)
+    fake.break_streams()
+    with pytest.raises(TransportError, match="PERMISSION_DENIED"):
+        one.run()
+
+
+# What is not Reverb's protocol.
+
+
+def test_a_confirmation_of_an_unknown_item_ends_the_push(fake, push):
+    fake.plans.append(Plan(response=b"\x08\x05"))
+    with pytest.raises(WireError, match="not in flight"):
+        push().run()
+
+
+def test_an_answer_that_is_no_confirmation_ends_the_push(fake, push):
+    fake.plans.append(Plan(response=b"\xff\xff"))
+    with pytest.raises(WireError, match="InsertStreamResponse"):
+        push().run()
+
+
+# Waiting.
+
+
+def test_a_stall_is_explained_by_the_rate_limiter(fake, push):
+    counts = {"insert_stats": {"completed": 8}, "sample_stats": {"completed": 1}}
+    fake.limiters[TABLE] = {"max_diff": 5.0, "min_size_to_sample": 0, **counts}
+    fake.hold(8)
+    one = push(deadlines=IMPATIENT)
+    with pytest.raises(Stalled, match=r"nothing was confirmed for .* s; table \"replay\"") as error:
+        one.run()
+    assert "its rate limiter waits for 3 more samples before the next insert" in str(error.value)
+    assert "wait longer (stall_seconds)" in str(error.value)
+    assert error.value.retryable
+    assert all("waits for 3 more samples" in text for text in one.told if text)
+
+
+def test_a_stall_without_a_limiter_says_that_none_blocks(fake, push):
+    fake.hold()
+    with pytest.raises(Stalled, match="no rate limiter blocks: the server is busy or saves a checkpoint"):
+        push(deadlines=IMPATIENT).run()
+
+
+def test_a_stall_of_a_server_that_answers_nothing_says_so(fake, push):
+    fake.hold()
+    one = push(deadlines=IMPATIENT)
+    fake.info_codes.extend([grpc.StatusCode.PERMISSION_DENIED] * 1000)
+    with pytest.raises(Stalled, match="asking for its tables: PERMISSION_DENIED"):
+        one.run()
+
+
+def test_a_table_that_is_gone_is_not_waited_for(fake, push):
+    fake.hold()
+    one = push(deadlines=IMPATIENT)
+    fake.stored = {"another": {}}
+    with pytest.raises(Stalled, match="no rate limiter blocks"):
+        one.run()
+
+
+def test_streams_that_only_break_stall_in_the_end_and_say_why(fake, push):
+    fake.plans.extend(Plan(0, grpc.StatusCode.INTERNAL) for _ in range(10_000))
+    one = push(deadlines=replace(IMPATIENT, stall=0.3))
+    with pytest.raises(Stalled, match=r"the stream broke .* times without a confirmation, last: .*INTERNAL"):
+        one.run()
+
+
+def test_a_wait_is_told_and_so_is_its_end(fake, push):
+    fake.hold()
+    fake.limiters[TABLE] = {"max_diff": 0.0, "min_size_to_sample": 0}
+    one = push(deadlines=replace(QUICK, notice=0.02))
+
+    def let_in(text: str) -> None:
+        one.told.append(text)
+        if len(one.told) == 3:
+            fake.release()
+
+    one.on_wait = let_in
+    one.run()
+    assert_all_stored(fake, one)
+    assert one.told[-1] == ""
+    assert len(one.told) >= 4
+    assert all("waits for 1 more samples" in text for text in one.told[:3])
+
+
+def test_a_wait_that_is_over_for_a_while_is_told_as_well(fake, push):
+    fake.hold()
+    one = push(deadlines=replace(QUICK, notice=0.05))
+    stored_when_told = []
+
+    def let_one_in(text: str) -> None:
+        one.told.append(text)
+        if text:
+            fake.hold(1)
+        else:
+            stored_when_told.append(len(fake.stored[TABLE]))
+            fake.release()
+
+    one.on_wait = let_one_in
+    one.run()
+    assert one.told[0].startswith("no rate limiter blocks")
+    assert one.told[-1] == ""
+    assert 0 < stored_when_told[0] < len(LOAD.keys)
+
+
+def test_a_pause_between_requests_is_no_stall(fake, push, monkeypatch):
+    one = push(deadlines=IMPATIENT)
+    one.sender.send(LOAD.requests[0])
+    one.sender.drain()
+    one.sender._progress_at -= 1000  # long ago
+    for request in LOAD.requests[1:]:
+        one.sender.send(request)
+    one.sender.drain()
+    assert_all_stored(fake, one)
+
+
+# Closing.
+
+
+def test_closing_while_the_server_holds_everything_back_ends_the_stream(fake, push):
+    fake.hold()
+    one = push()
+    one.send_all()
+    fake.until(lambda fake: fake.streams and fake.streams[0].waiting)
+    one.sender.close()
+    assert not one.sender._receiver.is_alive()
+    fake.until(lambda fake: fake.streams[0].over)
+    assert one.sender.stored_items == 0
+
+
+def test_closing_while_the_caller_waits_leaves_no_thread(fake, push):
+    fake.hold()
+    one = push(deadlines=IMPATIENT)
+    with pytest.raises(Stalled):
+        one.run()
+    one.sender.close()
+    one.sender.close()
+    assert not one.sender._receiver.is_alive()
+
+
+def test_closing_while_the_server_is_away_ends_with_the_channel(fake, push):
+    fake.hold()
+    one = push(deadlines=replace(QUICK, call=0.01), call_seconds=0.2)
+    one.send_all()
+    fake.until(lambda fake: fake.streams and fake.streams[0].messages)
+    fake.stop()
+    one.close()
+    one.sender._receiver.join(PATIENCE_SECONDS)
+    assert not one.sender._receiver.is_alive()
+
+
+def test_closing_between_two_streams_opens_no_other(fake, push):
+    fake.plans.extend(Plan(0, grpc.StatusCode.INTERNAL) for _ in range(10_000))
+    one = push(deadlines=replace(QUICK, backoff_first=PATIENCE_SECONDS, backoff_most=PATIENCE_SECONDS))
+    fake.until(lambda fake: len(fake.streams) == 2)
+    one.sender.close()
+    assert not one.sender._receiver.is_alive()
+    assert len(fake.streams) == 2
+
+
+def test_closing_at_once_opens_no_stream_that_stays(fake, push):
+    for _ in range(20):
+        one = push()
+        one.sender.close()
+        assert not one.sender._receiver.is_alive()
+    fake.until(lambda fake: all(stream.over for stream in fake.streams))
+
+
+def test_a_closed_channel_ends_the_push(fake, push):
+    fake.hold()
+    one = push()
+    one.send_all()
+    fake.until(lambda fake: fake.streams and fake.streams[0].messages)
+    one.channel.close()
+    with pytest.raises(TransportError, match="no call can be made"):
+        one.sender.drain()
