@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Result, Size, emit, measured, note
+from benchmarks.common import Neighbours, Result, Size, emit, measured, note
 
 NAMES = (
     "push_tf_agents",
@@ -37,13 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    results = []
+    neighbours, results = Neighbours(), []
     for result in _all(options) if options.name == "all" else _one(options):
         emit(result)
         results.append(result)
         if options.json is not None:
             options.json.write_text("".join(f"{json.dumps(one)}\n" for one in results))
     note(_summary(results))
+    note(f"other programs used {neighbours.share():.0%} of the machine meanwhile; a noisy run proves little")
     return int(options.short and any(result["collapsed"] for result in results))
 
 
@@ -73,7 +74,7 @@ def _all(options: argparse.Namespace) -> Iterator[Result]:
             passed += [f"--{name.replace('_', '-')}", getattr(options, name)]
     for name in NAMES:
         note(f"{name} ...")
-        began = time.monotonic()
+        began, neighbours = time.monotonic(), Neighbours()
         command = [sys.executable, "-m", "benchmarks", name, *map(str, passed)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None  # we asked for a pipe
@@ -81,7 +82,8 @@ def _all(options: argparse.Namespace) -> Iterator[Result]:
         # A collapse ends the child with 1 too, but only after its results.
         if process.returncode and not any(line["collapsed"] for line in lines):
             raise SystemExit(f"benchmark {name} failed with exit code {process.returncode}")
-        yield from lines
+        share = round(neighbours.share(), 2)
+        yield from ({**line, "machine": {**line["machine"], "others_share": share}} for line in lines)
         note(f"{name}: {time.monotonic() - began:.0f} s")
 
 

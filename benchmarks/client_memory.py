@@ -60,7 +60,7 @@ def _watch(server: BenchServer, episodes: int) -> tuple[list[tuple[int, float]],
     if child.returncode:
         raise RuntimeError(f"the pushing process ended with exit code {child.returncode}")
     note(f"  {len(samples)} samples, {samples[0][1]} MB first, {samples[-1][1]} MB last")
-    return samples, Run(episodes * data.STEPS, watch.seconds)
+    return samples, watch.run(episodes * data.STEPS)
 
 
 def _push(address: str, episodes: int) -> None:

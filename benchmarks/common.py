@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 Result = dict[str, Any]
@@ -62,15 +63,27 @@ class Goal:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one side: so many things in so many seconds."""
+    """One run of one side.
+
+    Attributes:
+      count: things done.
+      seconds: wall time.
+      processor_seconds: of this process, all threads; the server is not in it.
+    """
 
     count: int
     seconds: float
+    processor_seconds: float
 
     @property
     def rate(self) -> float:
         """Things a second."""
         return self.count / self.seconds
+
+    @property
+    def processor_microseconds(self) -> float:
+        """Of one thing; other programs on the machine disturb it less than they disturb the rate."""
+        return self.processor_seconds / self.count * 1e6
 
 
 @dataclass(frozen=True)
@@ -103,18 +116,50 @@ def alternate(sides: Sequence[Side], repeats: int) -> dict[str, list[Run]]:
 
 
 class Stopwatch:
-    """Seconds between entering and leaving `timed`."""
+    """What `timed` measured; to be read after its block."""
 
-    seconds = 0.0
+    def __init__(self) -> None:
+        self._began = (time.perf_counter(), time.process_time())
+        self.seconds = self.processor_seconds = 0.0
+
+    def stop(self) -> None:
+        """Ends the measurement."""
+        self.seconds = time.perf_counter() - self._began[0]
+        self.processor_seconds = time.process_time() - self._began[1]
+
+    def run(self, count: int) -> Run:
+        """The run that did `count` things in this time."""
+        return Run(count, self.seconds, self.processor_seconds)
 
 
 @contextmanager
 def timed() -> Iterator[Stopwatch]:
     """Times its block."""
     watch = Stopwatch()
-    began = time.perf_counter()
     yield watch
-    watch.seconds = time.perf_counter() - began
+    watch.stop()
+
+
+class Neighbours:
+    """How busy other programs keep the machine, from its making on. Source: proc(5), /proc/stat, in clock ticks."""
+
+    def __init__(self) -> None:
+        self._before = self._look()
+
+    def share(self) -> float:
+        """Part of all cores' time that went to others (and to other virtual machines), 0 to 1.
+
+        Children count as ours once they have ended and were waited for.
+        """
+        total, busy, own = (now - before for now, before in zip(self._look(), self._before))
+        return max(0.0, busy - own) / max(1.0, total)
+
+    @staticmethod
+    def _look() -> tuple[float, float, float]:
+        ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        idle = ticks[3] + ticks[4]  # idle, iowait
+        own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+        return float(sum(ticks)), float(sum(ticks) - idle), own
 
 
 def comparison(
@@ -147,6 +192,8 @@ def comparison(
         "rate_b": round(statistics.median(run.rate for run in b), 1),
         "ratio": _rounded(statistics.median(ratios)),
         "ratios": [_rounded(ratio) for ratio in ratios],
+        "processor_us_a": _rounded(statistics.median(run.processor_microseconds for run in a)),
+        "processor_us_b": _rounded(statistics.median(run.processor_microseconds for run in b)),
         **_judged(statistics.median(ratios), goal),
         "items_a": a[0].count,
         "items_b": b[0].count,
@@ -177,7 +224,6 @@ def machine() -> dict[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 2),
         **{name: _version(name) for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio")},
     }
 

@@ -9,7 +9,7 @@ from benchmarks import data
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 
 FULL = Size(items=400_000, reference_items=20_000, repeats=5)
-SHORT = Size(items=100_000, reference_items=5_000, repeats=2)
+SHORT = Size(items=60_000, reference_items=3_000, repeats=2)
 
 GOAL = Goal(40)
 BATCH = 256
@@ -46,4 +46,4 @@ def _read(batches: Any, episodes: int) -> Run:
         count = sum(len(batch.step_type) for batch in batches)
     if count != episodes * data.STEPS:
         raise RuntimeError(f"expected {episodes * data.STEPS} trajectories, read {count}")
-    return Run(count, watch.seconds)
+    return watch.run(count)

@@ -22,7 +22,7 @@ from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 
 FULL = Size(items=200_000, reference_items=200_000, repeats=5)
-SHORT = Size(items=60_000, reference_items=60_000, repeats=2)
+SHORT = Size(items=40_000, reference_items=40_000, repeats=3)
 
 GOAL = Goal(0.85)
 
@@ -80,4 +80,4 @@ def _send_encoded(server: BenchServer, requests: list[Request]) -> Run:
         sender.drain()
     items = sum(len(request.item_keys) for request in requests)
     server.expect(writers.TABLE, items)
-    return Run(items, watch.seconds)
+    return watch.run(items)

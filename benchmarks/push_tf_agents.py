@@ -11,7 +11,7 @@ from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparis
 from benchmarks.servers import BenchServer
 
 FULL = Size(items=200_000, reference_items=10_000, repeats=5)
-SHORT = Size(items=60_000, reference_items=5_000, repeats=2)
+SHORT = Size(items=60_000, reference_items=4_000, repeats=2)
 
 GOAL = Goal(30)
 STRETCH = 40

@@ -11,7 +11,7 @@ from benchmarks.common import Result, Side, Size, alternate, comparison
 from benchmarks.servers import BenchServer
 
 FULL = Size(items=200_000, reference_items=30_000, repeats=5)
-SHORT = Size(items=60_000, reference_items=6_000, repeats=2)
+SHORT = Size(items=60_000, reference_items=6_000, repeats=1)
 
 OURS, TRAJECTORY, STRUCTURED = "rlds2reverb", "TrajectoryWriter", "StructuredWriter"
 

@@ -10,7 +10,7 @@ from benchmarks.common import Result, Run, Side, Size, alternate, comparison, ti
 from rlds2reverb.sources import open_source
 
 FULL = Size(items=400_000, reference_items=50_000, repeats=5)
-SHORT = Size(items=100_000, reference_items=10_000, repeats=2)
+SHORT = Size(items=60_000, reference_items=5_000, repeats=1)
 
 
 def run(size: Size) -> Iterator[Result]:
@@ -27,10 +27,10 @@ def run(size: Size) -> Iterator[Result]:
 def _episodes(dataset: Any) -> Run:
     with timed() as watch:
         steps = sum(map(len, open_source(dataset)))
-    return Run(steps, watch.seconds)
+    return watch.run(steps)
 
 
 def _step_by_step(dataset: Any) -> Run:
     with timed() as watch:
         steps = sum(1 for _ in dataset.flat_map(lambda episode: episode["steps"]).as_numpy_iterator())
-    return Run(steps, watch.seconds)
+    return watch.run(steps)

@@ -14,7 +14,7 @@ from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparis
 from benchmarks.servers import BenchServer
 
 FULL = Size(items=300_000, reference_items=300_000, repeats=5)
-SHORT = Size(items=60_000, reference_items=60_000, repeats=2)
+SHORT = Size(items=40_000, reference_items=40_000, repeats=2)
 
 OURS, THEIRS = "rlds2reverb", "tf_agents"
 BATCH = 256
@@ -65,4 +65,4 @@ def sample(server: BenchServer, table: str, batches: int) -> Run:
             next(reader)
     del reader
     server.settle()
-    return Run(batches * BATCH, watch.seconds)
+    return watch.run(batches * BATCH)

@@ -20,7 +20,7 @@ def push(server: BenchServer, source: Any, table: str = TABLE, view: str = "two_
     with timed() as watch:
         report = server.client.push(source, table, view, again=True, **options)
     server.expect(table, report.items_confirmed)
-    return Run(report.items_confirmed, watch.seconds)
+    return watch.run(report.items_confirmed)
 
 
 def observer_push(server: BenchServer, push_function: Any, dataset: Any, observer: Any, items: int) -> Run:
@@ -30,7 +30,7 @@ def observer_push(server: BenchServer, push_function: Any, dataset: Any, observe
         steps = push_function(dataset, observer)
         observer.flush()
     server.expect(TABLE, items)
-    return Run(steps, watch.seconds)
+    return watch.run(steps)
 
 
 def observe(observer: Any, episodes: TrajectorySteps) -> Run:
@@ -40,7 +40,7 @@ def observe(observer: Any, episodes: TrajectorySteps) -> Run:
             for step in episode:
                 observer(step)
         observer.flush()
-    return Run(sum(map(len, episodes)), watch.seconds)
+    return watch.run(sum(map(len, episodes)))
 
 
 def trajectory_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
@@ -56,7 +56,7 @@ def trajectory_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
         writer.flush()
     items = sum(len(episode) - 1 for episode in episodes)
     server.expect(TABLE, items)
-    return Run(items, watch.seconds)
+    return watch.run(items)
 
 
 def structured_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
@@ -76,7 +76,7 @@ def structured_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
         writer.flush()
     items = sum(len(episode) - 1 for episode in episodes)
     server.expect(TABLE, items)
-    return Run(items, watch.seconds)
+    return watch.run(items)
 
 
 def repeated(episodes: TrajectorySteps, count: int) -> list[Sequence[Any]]:

@@ -16,6 +16,9 @@ Row = list[Any]
 """One trajectory: its leaves in the order of TensorFlow's nest; those of row 0 are step_type, observation..., action..."""
 
 
+PolicyInfoFn = Callable[[Step, Step], Any] | None
+
+
 def leaves(nest: Any) -> list[Any]:
     """Leaves of dicts (keys sorted), tuples, lists and namedtuples, in the order of TensorFlow's nest."""
     if isinstance(nest, Mapping):
@@ -83,33 +86,36 @@ def pairs(steps: list[Step]) -> list[tuple[Step, Step]]:
     return list(zip(steps, [*steps[1:], padding_step(steps[-1])])) if steps else []
 
 
-def trajectories(steps: list[Step], policy_info_fn: Callable[[Step, Step], Any] | None = None) -> list[Row]:
+def trajectory(current: Step, following: Step, policy_info_fn: PolicyInfoFn = None) -> Row:
+    """The trajectory of a step, given the step after it."""
+    kinds = step_type(current), step_type(following)
+    if kinds == (FIRST, FIRST):
+        kinds = LAST, LAST
+    ended = current["is_last"] and current["is_terminal"]
+    info = policy_info_fn(current, following) if policy_info_fn else ()
+    return leaves(
+        (
+            np.array(kinds[0], np.int32),
+            current["observation"],
+            current["action"],
+            mapped(np.asarray, info),
+            np.array(kinds[1], np.int32),
+            current["reward"],
+            np.zeros_like(current["discount"]) if ended else current["discount"],
+        )
+    )
+
+
+def trajectories(steps: list[Step], policy_info_fn: PolicyInfoFn = None) -> list[Row]:
     """A stream of steps -> one trajectory a step.
 
     Raises:
       ValueError: TF-Agents' text for the first pair that breaks a rule.
     """
-    rows = []
     for current, following in pairs(steps):
         if message := broken_rule(current, following):
             raise ValueError(message)
-        kinds = step_type(current), step_type(following)
-        if kinds == (FIRST, FIRST):
-            kinds = LAST, LAST
-        ended = current["is_last"] and current["is_terminal"]
-        info = policy_info_fn(current, following) if policy_info_fn else ()
-        discount = np.zeros_like(current["discount"]) if ended else current["discount"]
-        nest = (
-            np.array(kinds[0], np.int32),
-            current["observation"],
-            current["action"],
-            info,
-            np.array(kinds[1], np.int32),
-            current["reward"],
-            discount,
-        )
-        rows.append(leaves(nest))
-    return rows
+    return [trajectory(current, following, policy_info_fn) for current, following in pairs(steps)]
 
 
 def next_step_type_index(steps: list[Step], info_leaves: int = 0) -> int:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import conventions
@@ -54,12 +54,11 @@ class TestFilling:
         assert filled.steps["reward"].tolist() == [0.0] * 4
         assert filled.steps["discount"].tolist() == [1.0] * 4
 
-    @pytest.mark.parametrize(
-        ("rows", "discount"), [(4, [1, 1, 0, 0]), (3, [1, 0, 0]), (2, [0, 0]), (1, [0]), (0, [])]
-    )
+    @pytest.mark.parametrize(("rows", "discount"), [(4, [1, 1, 0, 0]), (3, [1, 0, 0]), (2, [0, 0]), (1, [0]), (0, [])])
     def test_a_terminal_end_has_discount_zero_on_both_its_rows(self, rows, discount):
         assert fill_absent(steps(rows, terminal=True)).steps["discount"].tolist() == discount
 
+    @settings(max_examples=30)
     @given(strategies.episodes(min_steps=1), st.sets(st.sampled_from(OPTIONAL)))
     def test_absent_fields_are_filled_and_the_others_left_alone(self, episode, absent):
         kept = {path: column for path, column in episode.steps.items() if path not in absent}
@@ -132,7 +131,9 @@ class TestTransitions:
 
 
 class TestConventions:
-    @given(strategies.episodes(), st.sampled_from(("as_recorded", "transition")), st.sampled_from(("as_recorded", "shift")))
+    @given(
+        strategies.episodes(), st.sampled_from(("as_recorded", "transition")), st.sampled_from(("as_recorded", "shift"))
+    )
     def test_each_option_changes_its_own_column_only(self, episode, terminal_discount, last_reward):
         applied = Conventions(terminal_discount, last_reward).apply(episode)
         discount, reward = episode.steps["discount"].tolist(), episode.steps["reward"].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import STEP_FIELDS, Episode, byte_view, columns_under, content_digest
@@ -19,6 +19,7 @@ def test_the_seven_step_fields_stand_in_tf_agents_order():
     assert STEP_FIELDS == ("observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal")
 
 
+@settings(max_examples=30)
 @given(strategies.episodes())
 def test_columns_and_metadata_cannot_be_changed(episode):
     for column in episode.steps.values():
@@ -77,6 +78,13 @@ def test_bytes_count_the_text_itself():
     assert Episode({"a": np.zeros((3, 2), np.float32), "b": np.array([b"xy", b"", b"z"], object)}).nbytes == 24 + 3
 
 
+def test_episodes_are_told_apart_by_identity():
+    episode = Episode({"a": np.zeros(2)})
+    assert episode == episode  # noqa: PLR0124 - columns are not compared
+    assert episode != Episode({"a": np.zeros(2)})
+    assert len({episode, episode}) == 1
+
+
 def test_copies_keep_id_and_metadata():
     episode = Episode({"a": np.zeros(3)}, {"agent": "x"})
     added = episode.with_columns(b=np.ones(3))
@@ -92,6 +100,7 @@ def test_an_id_of_ones_own_is_kept():
     assert Episode({"a": np.zeros(3)}, id="train#7").id == "train#7"
 
 
+@settings(max_examples=30)
 @given(strategies.episodes(), st.randoms(use_true_random=False))
 def test_the_digest_is_the_same_for_equal_content_however_it_lies_in_memory(episode, random):
     paths = list(episode.steps)
@@ -103,6 +112,7 @@ def test_the_digest_is_the_same_for_equal_content_however_it_lies_in_memory(epis
     assert len(again.id) == len("content:") + 32
 
 
+@settings(max_examples=30)
 @given(strategies.episodes(), st.data())
 def test_the_digest_depends_on_every_column(episode, data):
     path = data.draw(st.sampled_from(sorted(episode.steps)))

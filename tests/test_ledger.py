@@ -158,6 +158,14 @@ def test_another_programs_database_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_a_ledger_is_marked_as_ours(tmp_path):
+    Ledger(tmp_path / "ledger.db", "push", "server").__exit__()
+    database = sqlite3.connect(tmp_path / "ledger.db")
+    marks = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    database.close()
+    assert marks == [int.from_bytes(b"RL2R", "big"), 1]
+
+
 def test_a_ledger_of_another_version_is_left_alone(tmp_path):
     path = tmp_path / "ledger.db"
     Ledger(path, "push", "server").__exit__()

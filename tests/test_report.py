@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_the_rate_is_items_over_seconds(items, seconds, rate):
 
 def test_plain_values_go_through_json():
     report = PushReport(
-        "source", ("a", "b"), "view", 7, 70, 5, 50, 45, {"nan": 2}, 20, filled=("reward",), bytes=9, seconds=2.0
+        "source", ("a", "b"), "view", 7, 70, 5, 50, 45, {"nan": 2}, 20, filled=("reward",), bytes=9, seconds=7.0
     )
     values = json.loads(json.dumps(report.as_dict()))
     assert values == {
@@ -40,10 +41,25 @@ def test_plain_values_go_through_json():
         "filled": ["reward"],
         "episodes_resumed": 0,
         "bytes": 9,
-        "seconds": 2.0,
+        "seconds": 7.0,
         "reconnects": 0,
-        "items_per_second": 22.5,
+        "items_per_second": 6.4,
     }
+
+
+def test_a_report_of_nothing_counts_nothing():
+    values = PushReport("source", ("t",), "view").as_dict()
+    assert {name: value for name, value in values.items() if value} == {
+        "source": "source",
+        "tables": ("t",),
+        "view": "view",
+    }
+
+
+@pytest.mark.parametrize("account", [PushReport("source", ("t",), "view"), Progress(1, 10, None, 9, 100, 0.5)])
+def test_accounts_cannot_be_changed(account):
+    with pytest.raises(FrozenInstanceError):
+        account.seconds = 1.0
 
 
 def test_progress_waits_for_nothing_unless_it_says_so():

@@ -9,7 +9,7 @@ from collections import OrderedDict, namedtuple
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
@@ -195,11 +195,13 @@ class TestDifferences:
         one = named_tuple_type("T", ("a", "b"))
         assert differences(one(spec(), (spec(),)), {"b": [spec()], "a": spec()}) == []
 
+    @settings(max_examples=40)
     @given(NESTS)
     def test_a_nest_does_not_differ_from_itself(self, nest):
         specs = map_leaves(lambda leaf: spec((abs(leaf) % 5,)), nest)
         assert differences(specs, specs) == []
 
+    @settings(max_examples=40)
     @given(NESTS, st.data())
     def test_one_changed_leaf_gives_one_line(self, nest, data):
         specs = map_leaves(lambda leaf: spec((abs(leaf) % 5,)), nest)

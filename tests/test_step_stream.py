@@ -32,7 +32,7 @@ ANY_FLAGS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max
 def valid_flags(draw):
     """The flags of a few good episodes; of a single step, with or without a last flag."""
     flags = []
-    for rows, ends in draw(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("terminal truncated cut".split())))):
+    for rows, ends in draw(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["terminal", "truncated", "cut"])))):
         is_cut = rows == 1 and ends == "cut"
         flags += [(at == 0, at == rows - 1 and not is_cut, at == rows - 1 and ends == "terminal") for at in range(rows)]
     return flags
@@ -78,7 +78,7 @@ def slow_kind(step):
 def slow_error(flags):
     """(message, step) of the first pair that breaks a rule, rule by rule as TF-Agents asks; None for a good stream."""
     for at, (current, following) in enumerate(zip(flags, [*flags[1:], PADDING])):
-        is_first, is_last, is_terminal = current
+        _, is_last, is_terminal = current
         if is_terminal and not is_last:
             return "Terminal step must be the last step of an episode.", at
         if slow_kind(current) == MID and following[0]:
@@ -117,7 +117,7 @@ def run(blocks):
     came = []
     try:
         for segment in segments(with_lookahead(blocks)):
-            came.append(plain(segment))
+            came.append(plain(segment))  # noqa: PERF401 - what came before an error counts
     except StreamError as error:
         return came, error
     return came, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,7 +52,7 @@ def number(value: float | None) -> str:
 
 
 def describe(progress: Progress) -> str:
-    """Episodes, steps/s, MB/s, ETA, and what is waited for, on one line."""
+    """Episodes, steps/s, MB/s, ETA, and whether something is waited for, on one line."""
     seconds = max(progress.seconds, 1e-9)
     total = "" if progress.episode_count is None else f"/{progress.episode_count:,}"
     parts = [
@@ -64,32 +64,42 @@ def describe(progress: Progress) -> str:
         left = seconds / progress.episodes * max(0, progress.episode_count - progress.episodes)
         parts.append(f"ETA {int(left) // 60}:{int(left) % 60:02d}")
     if progress.waiting:
-        parts.append(f"waiting: {progress.waiting}")
+        parts.append("waiting")
     return "  ".join(parts)
 
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Any]:
-    """A callback for `on_progress`: a bar on a terminal, a line a wait elsewhere."""
+    """A callback for `on_progress`: a bar on a terminal, and everywhere a line for every wait."""
     console = Console(stderr=True)
+    tell_wait = _Waits(lambda text: console.print(text, highlight=False, soft_wrap=True))
     if quiet or not sys.stderr.isatty():
-        yield _waits_only(quiet)
+        yield _ignore if quiet else tell_wait
         return
     columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
-        yield lambda progress: bar.update(
-            task, description=describe(progress), completed=progress.episodes, total=progress.episode_count
-        )
+
+        def update(progress: Progress) -> None:
+            tell_wait(progress)
+            bar.update(task, description=describe(progress), completed=progress.episodes, total=progress.episode_count)
+
+        yield update
 
 
-def _waits_only(quiet: bool) -> Any:
-    told = ""
+class _Waits:
+    """Tells a wait when it begins, and again only when it is another one: its counts change, its start does not."""
 
-    def update(progress: Progress) -> None:
-        nonlocal told
-        if progress.waiting and progress.waiting.partition("(")[0] != told.partition("(")[0] and not quiet:
-            talk(f"waiting: {progress.waiting}")
-        told = progress.waiting
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = ""
 
-    return update
+    def __call__(self, progress: Progress) -> None:
+        wait = progress.waiting.partition(" waits for ")[0]
+        if wait and wait != self._told:
+            self._tell(f"waiting: {progress.waiting}")
+        self._told = wait or self._told
+
+
+def _ignore(_: Progress) -> None:
+    """Tells nothing."""

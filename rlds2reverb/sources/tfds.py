@@ -68,7 +68,7 @@ def open_tfds(text: str, name_for_people: str = "") -> RldsSource:
         dataset = builder.as_dataset(split=name.split, shuffle_files=False, read_config=read_config, decoders=decoders)
     except (ValueError, KeyError, AssertionError, tf.errors.OpError) as error:
         splits = ", ".join(sorted(builder.info.splits)) or "none"
-        raise SourceError(f'tfds:{text}: split "{name.split}" cannot be read ({error}); there are: {splits}') from error
+        raise SourceError(f'tfds:{text}: split "{name.split}" cannot be read ({_first_line(error)}); there are: {splits}') from error
     return RldsSource(dataset, _fingerprint(builder), name_for_people or f"tfds:{text}", _ID_FEATURE)
 
 
@@ -77,7 +77,7 @@ def _builder(name: TfdsName) -> Any:
         if name.is_directory:
             return tfds.builder_from_directory(str(Path(name.dataset).expanduser()))
         builder = tfds.builder(name.dataset, try_gcs=False)
-    except (FileNotFoundError, ValueError, RuntimeError, tf.errors.OpError, tfds.core.DatasetNotFoundError) as error:
+    except (OSError, ValueError, RuntimeError, tf.errors.OpError, tfds.core.DatasetNotFoundError) as error:
         raise SourceError(f"tfds:{name.dataset}: cannot be opened: {_first_line(error)}; {_hint(name)}") from error
     if not builder.info.splits:
         raise SourceError(f"tfds:{name.dataset}: not prepared in {builder.data_dir}; {_hint(name)}")

@@ -17,8 +17,8 @@ from rlds2reverb.validation.repair import repair
 RAISE, SKIP, QUARANTINE, REPAIR = "raise", "skip", "quarantine", "repair"
 ACTIONS = (RAISE, SKIP, QUARANTINE, REPAIR)
 
-_REPAIR_ROUNDS = 2
-"""A flag of zeros and ones must be mended before what it says can be judged."""
+_REPAIR_ROUNDS = 3
+"""A flag's dtype first, then what it says, then the discount that leads into a terminal last step."""
 
 _INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype")
 """Codes of episodes that no view can cut."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ServerRestarted, Stalled, TransportError
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.limiter import explain_inserts, samples_needed
@@ -148,7 +149,7 @@ class Sender:
         if stalled:
             raise Stalled(
                 f"server {self._channel.address}: nothing was confirmed for {quiet_seconds:.0f} s; {reason}. "
-                "Start the sampling side, change the table's rate limiter, or wait longer (stall_seconds)"
+                "Start the sampling side, change the table's rate limiter, or wait longer (stall_seconds, --stall-timeout)"
             )
         self._on_wait(reason)
 
@@ -201,16 +202,20 @@ class Sender:
             call = self._call = self._channel.insert_stream(self._messages(self._stream))
         try:
             for response in call:
-                with self._changed:
-                    self._session.confirm(codec.decode_confirmed_keys(response))
-                    self._progress_at = time.monotonic()
-                    self._breaks.clear()
-                    self._changed.notify_all()
+                self._confirm(codec.decode_confirmed_keys(response))
         except grpc.RpcError as error:
             return self._channel.broken_stream(error)
         finally:
             call.cancel()  # of no effect on a stream that has ended
         return TransportError(f"server {self._channel.address}: it ended the stream", retryable=True)
+
+    def _confirm(self, item_keys: Array) -> None:
+        with self._changed:
+            self._session.confirm(item_keys)
+            if len(item_keys):  # an answer without a key is no progress
+                self._progress_at = time.monotonic()
+                self._breaks.clear()
+            self._changed.notify_all()
 
     def _leave_stream(self) -> bool:
         """Stops the messages of the stream that ended; whether another one is wanted."""

@@ -6,17 +6,20 @@ standard input is closed: it cannot outlive its parent, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import selectors
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from replay_server.tables import TableConfig
-from rlds2reverb.errors import ServerUnreachable
+from rlds2reverb.errors import ConfigError, ServerUnreachable
 
 START_SECONDS = 120.0
 """Importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine."""
@@ -71,15 +74,22 @@ class EmbeddedServer:
           ServerUnreachable: the process ended, or did not answer in time; its error output is in the message.
         """
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "replay_server.embedded"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
-        self._send_request(self._process)
-        self.port = self._read_port(self._process)
+        with tempfile.TemporaryFile() as errors:  # not a pipe: nobody reads it while the server runs
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-c", "from replay_server.embedded import serve; serve()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+            )
+            self._send_request(process)
+            port = self._read_port(process)
+            if port is None:
+                self.stop()
+                errors.seek(0)
+                text = errors.read().decode(errors="replace").strip()
+                raise ServerUnreachable(f"the embedded server did not start: {text[-2000:]}")
+        self.port = port
         return self
 
     def stop(self) -> None:
@@ -102,10 +112,12 @@ class EmbeddedServer:
     def _send_request(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None  # we asked for a pipe
         payload = pickle.dumps(self._request)
-        process.stdin.write(len(payload).to_bytes(8, "little") + payload)
-        process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; so has its output
+            process.stdin.write(len(payload).to_bytes(8, "little") + payload)
+            process.stdin.flush()
 
-    def _read_port(self, process: subprocess.Popen[bytes]) -> int:
+    def _read_port(self, process: subprocess.Popen[bytes]) -> int | None:
+        """The port that the process tells; None when it ended, or told none in time."""
         assert process.stdout is not None  # we asked for a pipe
         end = time.monotonic() + START_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -116,29 +128,39 @@ class EmbeddedServer:
                     return int(line.split()[1])
                 if not line:
                     break
-        process.kill()
-        _, errors = process.communicate()
-        raise ServerUnreachable(f"the embedded server did not start: {errors.decode(errors='replace')[-2000:]}")
+        return None
 
 
-def _serve() -> None:
+def serve() -> None:
     """The child: tables from standard input, port to standard output, until standard input closes."""
     size = int.from_bytes(sys.stdin.buffer.read(8), "little")
     tables, port, checkpoint_dir = pickle.loads(sys.stdin.buffer.read(size))
+    if port is not None:
+        _check_port_is_free(port)
 
     import reverb
 
     from replay_server.tables import reverb_table
 
-    checkpointer = None
-    if checkpoint_dir is not None:
-        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir)
-    server = reverb.Server([reverb_table(table) for table in tables], port=port, checkpointer=checkpointer)
+    with tempfile.TemporaryDirectory() as unused:  # Reverb makes a folder for checkpoints in any case, and leaves it
+        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir or unused)
+        server = reverb.Server([reverb_table(table) for table in tables], port=port, checkpointer=checkpointer)
     sys.stdout.write(f"port {server.port}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams
 
 
-if __name__ == "__main__":
-    _serve()
+def _check_port_is_free(port: int) -> None:
+    """Refuses what gRPC does not: to share a port with a server that allows it (SO_REUSEPORT); clients would meet either.
+
+    Raises:
+      ConfigError: something listens on the port.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6).close()
+    except OSError as error:
+        raise ConfigError(
+            f"port {port}: taken, or not allowed ({error}); choose another, or none for a free one"
+        ) from error

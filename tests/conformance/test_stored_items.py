@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -30,18 +30,28 @@ TABLES = ("one", "two")
 PRIORITIES = st.floats(0, 1e6, allow_nan=False)
 
 
+Push = Callable[..., dict[str, list[StoredItem]]]
+
+
 @pytest.fixture(scope="module")
-def sampler(server: Any) -> Iterator[Any]:
-    yield reverb.Client(server.address)
+def sampler(server: Any) -> Any:
+    return reverb.Client(server.address)
 
 
-@pytest.fixture(autouse=True)
-def _shared(client: Client, sampler: Any) -> None:
-    """Hypothesis takes no function-scoped fixtures into a test: the module's globals hold them."""
-    _shared_clients.update(ours=client, theirs=sampler)
+@pytest.fixture
+def push_and_take(client: Client, sampler: Any) -> Push:
+    """Pushes into empty tables, and empties them; too short episodes are passed over."""
 
+    def run(episodes: list[Episode], view: View, tables: Iterable[str] = TABLES, **options: Any) -> Any:
+        for table in TABLES:
+            sampler.reset(table)
+        report = client.push(episodes, tables, view, on_invalid="skip", **options)
+        dtypes = [leaf.dtype for leaf in flatten(view.signature(spec_of(episodes[0]))).values()]
+        stored = {table: take_all(sampler, table, dtypes) for table in tables}
+        assert report.items_confirmed == sum(map(len, stored.values()))
+        return stored
 
-_shared_clients: dict[str, Any] = {}
+    return run
 
 
 def views() -> st.SearchStrategy[View]:
@@ -72,20 +82,6 @@ def expected_items(episode: Episode, view: View) -> list[list[Any]]:
     return reference.sequence_items(rows, next_index, view.length, view.stride, view.pad_end, view.tile_end)
 
 
-def push_and_take(
-    episodes: list[Episode], view: View, tables: tuple[str, ...] = TABLES, **options: Any
-) -> dict[str, list[StoredItem]]:
-    """Pushes into empty tables, and empties them; too short episodes are passed over."""
-    ours, theirs = _shared_clients["ours"], _shared_clients["theirs"]
-    for table in TABLES:
-        theirs.reset(table)
-    report = ours.push(episodes, tables, view, on_invalid="skip", **options)
-    dtypes = [leaf.dtype for leaf in flatten(view.signature(spec_of(episodes[0]))).values()]
-    stored = {table: take_all(theirs, table, dtypes) for table in tables}
-    assert report.items_confirmed == sum(map(len, stored.values()))
-    return stored
-
-
 def assert_stored(stored: list[StoredItem], episodes: list[Episode], view: View) -> None:
     expected = [item for episode in episodes for item in expected_items(episode, view)]
     reference.assert_same_items([item.columns for item in stored], expected)
@@ -95,7 +91,9 @@ def assert_stored(stored: list[StoredItem], episodes: list[Episode], view: View)
 @given(pushes())
 @settings(max_examples=150)
 @example(([strategies.episode(np.random.default_rng(0), 3)], Sequence(5, 2, True, True, 0.0), 1, 2))
-def test_sampled_items_are_those_of_the_reference(push: tuple[list[Episode], View, int | None, int]) -> None:
+def test_sampled_items_are_those_of_the_reference(
+    push_and_take: Push, push: tuple[list[Episode], View, int | None, int]
+) -> None:
     episodes, view, chunk_length, table_count = push
     stored = push_and_take(episodes, view, TABLES[:table_count], chunk_length=chunk_length)
     for items in stored.values():
@@ -103,7 +101,7 @@ def test_sampled_items_are_those_of_the_reference(push: tuple[list[Episode], Vie
 
 
 @pytest.mark.parametrize("dtype", strategies.DTYPES, ids=str)
-def test_every_dtype_comes_back_at_every_rank(dtype: np.dtype[Any]) -> None:
+def test_every_dtype_comes_back_at_every_rank(push_and_take: Push, dtype: np.dtype[Any]) -> None:
     shapes = [(), (0,), (3,), (2, 0), (2, 3), (1, 2, 3)]
     columns = {f"observation/s{number}": (dtype, shape) for number, shape in enumerate(shapes)}
     columns["action"] = (dtype, ())
@@ -115,14 +113,14 @@ def test_every_dtype_comes_back_at_every_rank(dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("rows_per_chunk", [1, 2, 3, 7, 8, 9, 64])
-def test_chunk_borders_do_not_show(rows_per_chunk: int) -> None:
+def test_chunk_borders_do_not_show(push_and_take: Push, rows_per_chunk: int) -> None:
     episode = strategies.episode(np.random.default_rng(2), 8, {"observation": (TEXT, ()), "action": (BFLOAT16, (2,))})
     for view in (two_step(), Sequence(8), WholeEpisode()):
         stored = push_and_take([episode], view, ("one",), chunk_length=rows_per_chunk)["one"]
         assert_stored(stored, [episode], view)
 
 
-def test_columns_that_compress_and_columns_that_do_not_come_back() -> None:
+def test_columns_that_compress_and_columns_that_do_not_come_back(push_and_take: Push) -> None:
     rng = np.random.default_rng(3)
     columns = {
         "observation/noise": (np.dtype(np.uint8), (64, 64)),
@@ -135,35 +133,34 @@ def test_columns_that_compress_and_columns_that_do_not_come_back() -> None:
     assert_stored(stored, [episode], two_step())
 
 
-def test_an_episode_over_many_requests_comes_back_in_order() -> None:
+def test_an_episode_over_many_requests_comes_back_in_order(push_and_take: Push) -> None:
     episode = strategies.episode(np.random.default_rng(4), 3000)
     stored = push_and_take([episode], two_step(), ("one",))["one"]
     assert_stored(stored, [episode], two_step())
 
 
-def test_strided_big_endian_and_unicode_columns_come_back_plain() -> None:
+def test_strided_big_endian_and_unicode_columns_come_back_plain(push_and_take: Push) -> None:
     rng = np.random.default_rng(5)
     episode = strategies.episode(rng, 6)
     wide = rng.normal(size=(12, 6)).astype(np.float32)
     plain = episode.with_columns(
-        **{"observation": wide[::2, ::-1], "action": np.array([b"a", b"bb", b"", b"c", b"d", "ö".encode()], object)}
+        observation=wide[::2, ::-1], action=np.array([b"a", b"bb", b"", b"c", b"d", "ö".encode()], object)
     )
-    odd = plain.with_columns(
-        **{"observation": wide.astype(">f4")[::2, ::-1], "action": np.array(["a", "bb", "", "c", "d", "ö"])}
-    )
+    odd = plain.with_columns(observation=wide.astype(">f4")[::2, ::-1], action=np.array(["a", "bb", "", "c", "d", "ö"]))
     assert odd.steps["observation"].dtype.byteorder == ">"
     stored = push_and_take([odd], two_step(), ("one",))["one"]
     assert_stored(stored, [plain], two_step())
 
 
-def test_rows_of_two_tables_are_sent_once() -> None:
-    ours, theirs = _shared_clients["ours"], _shared_clients["theirs"]
-    episode = strategies.episode(np.random.default_rng(6), 20, {"observation": (FLOAT32, (5000,)), "action": (TEXT, ())})
-    alone = ours.push([episode], "one")
-    both = ours.push([episode], TABLES, again=True)
+def test_rows_of_two_tables_are_sent_once(client: Client, sampler: Any) -> None:
+    episode = strategies.episode(
+        np.random.default_rng(6), 20, {"observation": (FLOAT32, (5000,)), "action": (TEXT, ())}
+    )
+    alone = client.push([episode], "one")
+    both = client.push([episode], TABLES, again=True)
     assert both.items_confirmed == 2 * alone.items_confirmed
     assert episode.nbytes < alone.bytes <= both.bytes < 1.05 * alone.bytes
-    first, second = take_all(theirs, "one")[19:], take_all(theirs, "two")
+    first, second = take_all(sampler, "one")[19:], take_all(sampler, "two")
     reference.assert_same_items([item.columns for item in first], [item.columns for item in second])
     assert not {item.key for item in first} & {item.key for item in second}
 
@@ -181,7 +178,7 @@ def key_by_hand(view: View, table: str, episode_id: str, anchor: int) -> int:
 
 
 @pytest.mark.parametrize("view", [two_step(), Sequence(3, 2), WholeEpisode()], ids=lambda view: view.label)
-def test_item_keys_are_a_function_of_view_table_episode_and_row(view: View) -> None:
+def test_item_keys_are_a_function_of_view_table_episode_and_row(push_and_take: Push, view: View) -> None:
     episodes = [strategies.episode(np.random.default_rng(n), 5 + n, episode_id=f"e{n}") for n in range(3)]
     stored = push_and_take(episodes, view)
     for table, items in stored.items():
@@ -189,7 +186,7 @@ def test_item_keys_are_a_function_of_view_table_episode_and_row(view: View) -> N
         assert [item.key for item in items] == [key_by_hand(view, table, *one) for one in anchors]
 
 
-def test_again_draws_new_keys() -> None:
+def test_again_draws_new_keys(push_and_take: Push) -> None:
     episode = strategies.episode(np.random.default_rng(8), 10)
     keys = [
         {item.key for item in push_and_take([episode], two_step(), ("one",), **options)["one"]}

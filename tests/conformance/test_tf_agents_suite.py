@@ -34,5 +34,7 @@ class TestConversion(rlds_to_reverb_test.RldsToTrajectoriesTest):
 
 
 def test_all_cases_of_the_wheel_are_collected() -> None:
-    names = [n for case in (TestPush, TestConversion) for n in dir(case) if n.startswith("test_") and n != "test_session"]
+    names = [
+        n for case in (TestPush, TestConversion) for n in dir(case) if n.startswith("test_") and n != "test_session"
+    ]
     assert len(names) == 39

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.sources.base import spec_of
+from rlds2reverb.specs import ArraySpec, flatten
 
 Columns = dict[str, Array]
 Fault = Callable[[np.random.Generator, Columns], tuple[str, str]]

@@ -34,6 +34,7 @@ def an_episode(rows=6, terminal=True, **columns):
 
 
 class TestGoodEpisodes:
+    @settings(max_examples=30)
     @given(strategies.episodes())
     def test_have_no_problems(self, episode):
         assert find_problems(episode) == []
@@ -101,7 +102,9 @@ FOUND_BY_THE_PUSHER = {"first_reward_lost", "no_items"}
 
 
 class TestEachCode:
-    @pytest.mark.parametrize(("code", "path", "episode"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+    @pytest.mark.parametrize(
+        ("code", "path", "episode"), CASES, ids=lambda value: value if isinstance(value, str) else ""
+    )
     def test_is_found_alone(self, code, path, episode):
         reported = found(episode, faults.spec(an_episode()))
         if code == "unequal_lengths" and path == "is_first":
@@ -142,7 +145,10 @@ class TestEachCode:
     def test_of_discounts_is_found_in_any_shape(self):
         discount = np.ones((6, 2), np.float32)
         discount[1, 1] = 2
-        assert found(an_episode(discount=discount)) == {("discount_range", "discount"), ("terminal_discount", "discount")}
+        assert found(an_episode(discount=discount)) == {
+            ("discount_range", "discount"),
+            ("terminal_discount", "discount"),
+        }
 
 
 class TestDetails:
@@ -247,9 +253,7 @@ class TestTheList:
 
     def test_names_the_flags_that_rlds_requires_even_where_the_dataset_lacks_them(self):
         episode = an_episode(is_first=None)
-        assert found(episode, faults.spec(episode)) == {("missing_column", "is_first"), ("extra_column", "is_first")} - {
-            ("extra_column", "is_first")
-        }
+        assert found(episode, faults.spec(episode)) == {("missing_column", "is_first")}
 
     def test_of_nothing_at_all_says_so(self):
         assert found(Episode({})) == {("no_steps", ""), ("missing_column", "is_first"), ("missing_column", "is_last")}
@@ -270,7 +274,7 @@ def odd_columns(draw, rows):
     shape = (draw(st.one_of(st.just(rows), st.integers(0, 4))), *draw(ODD_SHAPES))
     column = np.zeros(shape, dtype)
     if dtype == object:
-        column[...] = draw(st.sampled_from([None, True, 0, 1.5, b"x", "x", ()]))
+        column.fill(draw(st.sampled_from([None, True, 0, 1.5, b"x", "x", ()])))
     elif dtype.kind in "biufc" and column.size and draw(st.booleans()):
         column.reshape(-1)[draw(st.integers(0, column.size - 1))] = 1
     return column
@@ -285,7 +289,7 @@ def odd_episodes(draw):
 
 
 class TestAnythingAtAll:
-    @settings(max_examples=400)
+    @settings(max_examples=200)
     @given(odd_episodes(), st.one_of(st.none(), odd_episodes()))
     def test_gives_a_list_of_known_problems(self, episode, other):
         columns = None
@@ -296,6 +300,7 @@ class TestAnythingAtAll:
         assert all(problem.path in {"", *episode.steps, *(columns or {})} for problem in problems)
         assert all(str(problem) for problem in problems)
 
+    @settings(max_examples=30)
     @given(strategies.episodes())
     def test_is_left_as_it_is(self, episode):
         before = content_digest(episode.steps)

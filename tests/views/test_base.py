@@ -72,6 +72,7 @@ def test_row_counts_and_bytes():
     assert (cut.row_count, cut.row_bytes) == (4, 13)
     assert (a_cut().row_count, a_cut().row_bytes) == (0, 0)
     assert a_cut(a=np.zeros((0, 3))).row_bytes == 0
+    assert a_cut(a=np.zeros((1, 3), np.uint8)).row_bytes == 3
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,7 @@ def letters(view, rows):
     """Items as the docstring writes them: "abc bcP"."""
     cut = view.cut(counted(rows))
     observation = list(cut.rows).index("observation")
-    return " ".join(
-        "".join("Pabcdefghijkl"[number] for number in item[observation].tolist()) for item in items_of(cut)
-    )
+    return " ".join("".join("Pabcdefghijkl"[number] for number in item[observation].tolist()) for item in items_of(cut))
 
 
 def table_rows():

@@ -25,6 +25,14 @@ from tests import reference, strategies
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
 FLOAT = ArraySpec((), np.dtype(np.float32))
 
+STEPS = {
+    "action": FLOAT,
+    "discount": FLOAT,
+    "is_first": FLOAT,
+    "observation": {"b": FLOAT, "a": ArraySpec((3,), np.dtype(np.uint8))},
+    "reward": FLOAT,
+}
+
 
 def slow_type(is_first, is_last):
     if is_first:
@@ -67,7 +75,8 @@ def test_rows_of_any_flags_are_those_of_single_steps(flags, following):
     steps = columns(flags)
     rows = trajectory_rows(steps, following[0], following[1])
     expected = [
-        slow_row(one, other, discount) for one, other, discount in zip(flags, [*flags[1:], following], steps["discount"])
+        slow_row(one, other, discount)
+        for one, other, discount in zip(flags, [*flags[1:], following], steps["discount"])
     ]
     found = list(zip(rows["step_type"].tolist(), rows["next_step_type"].tolist(), rows["discount"]))
     assert found == expected
@@ -160,16 +169,8 @@ class TestPadding:
 
 
 class TestSpecs:
-    STEPS = {
-        "action": FLOAT,
-        "discount": FLOAT,
-        "is_first": FLOAT,
-        "observation": {"b": FLOAT, "a": ArraySpec((3,), np.dtype(np.uint8))},
-        "reward": FLOAT,
-    }
-
     def test_a_trajectory_has_the_fields_in_order(self):
-        spec = trajectory_spec(self.STEPS)
+        spec = trajectory_spec(STEPS)
         assert type(spec).__name__ == "Trajectory"
         assert spec._fields == FIELDS
         assert spec.policy_info == ()
@@ -186,17 +187,17 @@ class TestSpecs:
         ]
 
     def test_policy_info_of_the_steps_is_kept(self):
-        assert trajectory_spec({**self.STEPS, "policy_info": {"logits": FLOAT}}).policy_info == {"logits": FLOAT}
+        assert trajectory_spec({**STEPS, "policy_info": {"logits": FLOAT}}).policy_info == {"logits": FLOAT}
 
     @pytest.mark.parametrize("size", [2, None])
     def test_a_window_is_a_leading_axis_of_every_leaf(self, size):
-        windowed = flatten(with_window(trajectory_spec(self.STEPS), size))
+        windowed = flatten(with_window(trajectory_spec(STEPS), size))
         assert windowed["observation/a"].shape == (size, 3)
         assert all(spec.shape[0] == size for spec in windowed.values())
 
     @pytest.mark.parametrize("absent", [["reward"], ["observation", "discount"], ["action"]])
     def test_a_spec_that_lacks_a_field_is_refused(self, absent):
-        steps = {name: spec for name, spec in self.STEPS.items() if name not in absent}
+        steps = {name: spec for name, spec in STEPS.items() if name not in absent}
         with pytest.raises(ViewError, match=f"step spec without {', '.join(absent)}: a trajectory needs them; found"):
             trajectory_spec(steps)
 

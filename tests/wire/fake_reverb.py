@@ -28,11 +28,13 @@ class Plan:
       items: after so many confirmed items it ends; None: when the client ends it.
       code: with this status; None: without an error.
       response: sent in place of the first confirmation.
+      empty_answers: while there is nothing to confirm, confirmations without a key come again and again.
     """
 
     items: int | None = None
     code: grpc.StatusCode | None = None
     response: bytes | None = None
+    empty_answers: bool = False
 
 
 @dataclass
@@ -68,6 +70,8 @@ class FakeReverb:
       plans: how the next streams go, the first first; then they go well.
       info_codes: statuses with which the next calls of ServerInfo end.
       info_bytes: what ServerInfo answers instead of the truth.
+      info_calls: calls of ServerInfo so far.
+      info_after: ServerInfo answers only when so many calls have come.
       limiters: table -> fields of its rate limiter.
       metadata: of every call.
     """
@@ -82,6 +86,7 @@ class FakeReverb:
         self.info_codes: deque[grpc.StatusCode] = deque()
         self.info_bytes: bytes | None = None
         self.info_calls = 0
+        self.info_after = 0
         self.limiters: dict[str, dict[str, Any]] = {}
         self.metadata: list[dict[str, str | bytes]] = []
         self._batch = batch
@@ -149,6 +154,8 @@ class FakeReverb:
         with self.changed:
             self.info_calls += 1
             self._note_metadata(context)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.info_calls >= self.info_after, PATIENCE_SECONDS)
             code = self.info_codes.popleft() if self.info_codes else None
             data = self.info_bytes
         if code is not None:
@@ -197,7 +204,9 @@ class FakeReverb:
                     return self._insert(stream, count)
                 if stream.ended_by_client and not stream.waiting:
                     return None
-                self.changed.wait()
+                self.changed.wait(0.01 if stream.plan.empty_answers else None)
+                if stream.plan.empty_answers and not stream.over:
+                    return b""
 
     def _planned_end(self, stream: Stream) -> bool:
         return stream.plan.items is not None and len(stream.confirmed) >= stream.plan.items

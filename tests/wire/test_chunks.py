@@ -63,6 +63,30 @@ def test_chunks_decode_to_the_rows_of_every_column(data, rows, rows_per_chunk, e
             assert_same(tensor, wire_form(column)[start:end])
 
 
+@given(st.lists(st.integers(1, 9000), min_size=1, max_size=3), st.integers(1, 20), st.integers(1, 9), st.booleans())
+@settings(max_examples=40)
+def test_large_rows_come_back_as_well(widths, rows, rows_per_chunk, last_is_text):
+    rng = np.random.default_rng(0)
+    columns = {str(n): rng.integers(0, 256, (rows, width), np.uint8) for n, width in enumerate(widths)}
+    if last_is_text:
+        columns["text"] = strategies.array(rng, np.dtype(object), (rows, 2))
+    layout = ChunkLayout.of(rows, rows_per_chunk, 3)
+    for number, field in enumerate(encode_chunks(columns, layout, 2**63)):
+        start, end = layout.bounds(number)
+        chunk = decoded(field)
+        assert (chunk.start, chunk.stop) == (start, end)
+        for tensor, column in zip(chunk.tensors, columns.values()):
+            assert_same(tensor, column[start:end])
+
+
+@pytest.mark.parametrize("rows", [1, 126, 127, 128, 129, 20_000])
+def test_row_numbers_around_a_wider_varint_are_right(rows):
+    layout = ChunkLayout.of(rows, 1, 3)
+    found = [decoded(field) for field in encode_chunks({"x": np.arange(rows)}, layout, 1)]
+    assert [(chunk.start, chunk.stop) for chunk in found] == [(row, row + 1) for row in range(rows)]
+    assert [int(chunk.tensors[0][0]) for chunk in found] == list(range(rows))
+
+
 @given(st.data(), st.integers(1, 30), cuts.rows_per_chunk())
 @settings(max_examples=50)
 def test_a_chunk_says_how_many_tensors_and_bytes_it_has(data, rows, rows_per_chunk):

@@ -163,6 +163,14 @@ def test_an_exactly_full_request_leaves_nothing_behind():
     assert list(builder.flush()) == []
 
 
+def test_a_request_may_be_filled_to_the_last_byte():
+    episode = encoded(9)
+    size = sum(map(len, (*episode.chunks, *episode.items)))
+    (request,) = built([episode], RequestLimits(bytes=size))
+    assert request.nbytes == size
+    assert len(built([episode], RequestLimits(bytes=size - 1))) == 2
+
+
 def test_an_item_larger_than_a_request_comes_in_several_messages():
     episode = encoded(40, WholeEpisode(), rows_per_chunk=4)
     (request,) = built([episode], RequestLimits(bytes=2 * len(episode.chunks[0])))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import grpc
@@ -82,12 +83,13 @@ class Push:
         self.send_all()
         self.sender.drain()
 
-    def until_stored(self, items: int) -> None:
-        """Waits until the sender counts so many items as stored."""
+    def until(self, claim: Callable[[Sender], bool]) -> None:
+        """Waits until the claim holds for the sender."""
+        end = time.monotonic() + PATIENCE_SECONDS
         with self.sender._changed:
-            assert self.sender._changed.wait_for(
-                lambda: self.sender._session.stored_items == items, PATIENCE_SECONDS
-            ), "it did not happen"
+            while not claim(self.sender):
+                assert time.monotonic() < end, "it did not happen"
+                self.sender._changed.wait(0.01)
 
     def close(self) -> None:
         self.sender.close()
@@ -159,10 +161,10 @@ def test_an_episode_is_finished_when_the_request_with_its_last_item_is_confirmed
     one = push()
     one.send_all()
     fake.until(lambda fake: len(fake.stored[TABLE]) == before + ITEMS_A_REQUEST - 1)
-    one.until_stored(before)
+    one.until(lambda sender: sender._session.stored_items == before)
     assert one.sender.take_finished() == []
     fake.hold(1)
-    one.until_stored(before + ITEMS_A_REQUEST)
+    one.until(lambda sender: sender._session.stored_items == before + ITEMS_A_REQUEST)
     assert one.sender.take_finished() == [("episode 0", ITEMS)]
     fake.release()
     one.sender.drain()
@@ -356,7 +358,7 @@ def test_a_stall_is_explained_by_the_rate_limiter(fake, push):
     with pytest.raises(Stalled, match=r"nothing was confirmed for .* s; table \"replay\"") as error:
         one.run()
     assert "its rate limiter waits for 3 more samples before the next insert" in str(error.value)
-    assert "wait longer (stall_seconds)" in str(error.value)
+    assert "wait longer (stall_seconds" in str(error.value)
     assert error.value.retryable
     assert all("waits for 3 more samples" in text for text in one.told if text)
 
@@ -365,6 +367,22 @@ def test_a_stall_without_a_limiter_says_that_none_blocks(fake, push):
     fake.hold()
     with pytest.raises(Stalled, match="no rate limiter blocks: the server is busy or saves a checkpoint"):
         push(deadlines=IMPATIENT).run()
+
+
+def test_answers_without_a_key_are_no_progress(fake, push):
+    fake.hold()
+    fake.plans.append(Plan(empty_answers=True))
+    with pytest.raises(Stalled, match="no rate limiter blocks"):
+        push(deadlines=replace(IMPATIENT, stall=0.5)).run()
+
+
+def test_breaks_before_the_last_confirmation_are_no_reason(fake, push):
+    fake.plans.append(Plan(3, grpc.StatusCode.INTERNAL))
+    fake.hold(10)
+    one = push(deadlines=replace(IMPATIENT, stall=0.5))
+    with pytest.raises(Stalled, match="no rate limiter blocks"):
+        one.run()
+    assert (one.sender.reconnects, one.sender._session.stored_items) == (1, ITEMS_A_REQUEST)
 
 
 def test_a_stall_of_a_server_that_answers_nothing_says_so(fake, push):
@@ -428,11 +446,13 @@ def test_a_wait_that_is_over_for_a_while_is_told_as_well(fake, push):
     assert 0 < stored_when_told[0] < len(LOAD.keys)
 
 
-def test_a_pause_between_requests_is_no_stall(fake, push, monkeypatch):
-    one = push(deadlines=IMPATIENT)
+def test_a_pause_between_requests_is_no_stall(fake, push):
+    one = push(deadlines=replace(QUICK, notice=0.02))
     one.sender.send(LOAD.requests[0])
     one.sender.drain()
     one.sender._progress_at -= 1000  # long ago
+    fake.hold()
+    one.on_wait = lambda text: fake.release()  # after a while without a confirmation
     for request in LOAD.requests[1:]:
         one.sender.send(request)
     one.sender.drain()
@@ -477,7 +497,7 @@ def test_closing_while_the_server_is_away_ends_with_the_channel(fake, push):
 def test_closing_between_two_streams_opens_no_other(fake, push):
     fake.plans.extend(Plan(0, grpc.StatusCode.INTERNAL) for _ in range(10_000))
     one = push(deadlines=replace(QUICK, backoff_first=PATIENCE_SECONDS, backoff_most=PATIENCE_SECONDS))
-    fake.until(lambda fake: len(fake.streams) == 2)
+    one.until(lambda sender: len(sender._breaks) == 2)  # it pauses
     one.sender.close()
     assert not one.sender._receiver.is_alive()
     assert len(fake.streams) == 2

@@ -134,6 +134,13 @@ def test_a_server_that_comes_up_within_the_deadline_is_reached(fake, channel):
     assert fake.info_calls == 2
 
 
+def test_a_call_without_an_answer_gets_another_one_behind_it(fake, channel, monkeypatch):
+    monkeypatch.setattr(transport, "_NUDGE_SECONDS", 0.01)
+    fake.info_after = 2
+    assert channel.server_info().state_id == fake.state_id
+    assert fake.info_calls == 2
+
+
 def test_a_closed_channel_makes_no_call(fake):
     channel = ReverbChannel(fake.address)
     channel.server_info()
@@ -204,7 +211,7 @@ def test_metadata_goes_with_every_call(fake):
 
 def test_metadata_that_are_no_headers_are_refused(fake):
     channel = ReverbChannel(fake.address, metadata=[("Not A Header", "x")])
-    with pytest.raises(TransportError, match="[Mm]etadata"):
+    with pytest.raises(TransportError, match=r"[Mm]etadata"):
         channel.server_info()
     channel.close()
 

@@ -1,0 +1,186 @@
+"""The public surface is pinned: names, signatures and fields; and everything public has a docstring."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlds2reverb
+
+ROOT = Path(rlds2reverb.__file__).parent
+SERVER = ROOT.parent / "server" / "replay_server"
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+SURFACE = """
+class Client()
+    __init__(self, channel: ReverbChannel) -> None
+    __enter__(self) -> Client
+    __exit__(self, *_: object) -> None
+    close(self) -> None
+    server_info(self) -> ServerInfo
+    target(self, table: str | Sequence[str], view: str | View='two_step') -> Target
+    push(self, source: Any, table: str | Sequence[str], view: str | View='two_step', on_invalid: str='raise', quarantine: str | Path | None=None, allow: Sequence[str]=(), strict: bool=False, terminal_discount: str=AS_RECORDED, last_reward: str=AS_RECORDED, ledger: str | Path | None=None, resume: bool=True, again: bool=False, allow_eviction: bool=False, chunk_length: int | None=None, stall_seconds: float=Deadlines.stall, on_progress: Callable[[Progress], None]=lambda _: None) -> PushReport
+class Episode()
+    steps: Mapping[str, Array]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ''
+    __len__(self) -> int
+    @property nbytes(self) -> int
+    with_columns(self, **columns: Array) -> Episode
+    with_steps(self, steps: Mapping[str, Array]) -> Episode
+class Problem()
+    code: str
+    path: str
+    detail: str
+    @property is_advice(self) -> bool
+class Progress()
+    episodes: int
+    steps: int
+    episode_count: int | None
+    items_confirmed: int
+    bytes: int
+    seconds: float
+    waiting: str = ''
+class PushReport()
+    source: str
+    tables: tuple[str, ...]
+    view: str
+    episodes_read: int = 0
+    steps_read: int = 0
+    episodes_pushed: int = 0
+    steps_pushed: int = 0
+    items_confirmed: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    steps_rejected: int = 0
+    advice: Mapping[str, int] = field(default_factory=dict)
+    repaired: Mapping[str, int] = field(default_factory=dict)
+    filled: tuple[str, ...] = ()
+    episodes_resumed: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    reconnects: int = 0
+    @property episodes_rejected(self) -> int
+    @property items_per_second(self) -> float
+    as_dict(self) -> dict[str, Any]
+class Rlds2ReverbError(Exception)
+class Target()
+    client: Client
+    tables: tuple[str, ...]
+    view: View
+    get_table_signature(self) -> Nest | None
+def connect(address: str, credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call) -> Client
+def convert_rlds_to_trajectories(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
+def create_trajectory_data_spec(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
+def find_problems(episode: Episode, columns: Columns | None=None) -> list[Problem]
+def open_source(source: str | Source | Sequence[Episode] | Any) -> Source
+def push_rlds_to_reverb(rlds_data: tf.data.Dataset, reverb_observer: Observer, policy_info_fn: PolicyInfoFn=None) -> int
+"""
+
+
+def home(name: str) -> Path:
+    """The file in which an exported name is defined."""
+    path = ROOT / rlds2reverb._HOMES[name].replace(".", "/")
+    files = [path.with_suffix(".py")] if path.with_suffix(".py").exists() else sorted(path.glob("*.py"))
+    (found,) = [file for file in files if any(node.name == name for node in definitions(parsed(file)))]
+    return found
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), str(file))
+
+
+def definitions(node: ast.Module | ast.ClassDef) -> list[Definition]:
+    return [child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+
+
+def signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    returns = "" if function.returns is None else f" -> {ast.unparse(function.returns)}"
+    return f"({ast.unparse(function.args)}){returns}"
+
+
+def is_public(name: str) -> bool:
+    return not name.startswith("_") or name in ("__init__", "__len__", "__enter__", "__exit__")
+
+
+def surface(node: Definition) -> Iterator[str]:
+    """One line for a function; for a class, one for its head, each field and each public method."""
+    if not isinstance(node, ast.ClassDef):
+        yield f"def {node.name}{signature(node)}"
+        return
+    yield f"class {node.name}({', '.join(ast.unparse(base) for base in node.bases)})"
+    for child in node.body:
+        if isinstance(child, ast.AnnAssign) and is_public(ast.unparse(child.target)):
+            yield f"    {ast.unparse(child)}"
+        elif isinstance(child, ast.FunctionDef) and is_public(child.name):
+            marks = "".join(f"@{ast.unparse(mark)} " for mark in child.decorator_list)
+            yield f"    {marks}{child.name}{signature(child)}"
+
+
+def whole_surface() -> list[str]:
+    lines = []
+    for name in rlds2reverb.__all__:
+        (node,) = [node for node in definitions(parsed(home(name))) if node.name == name]
+        lines += surface(node)
+    return lines
+
+
+def test_names_signatures_and_fields_are_the_pinned_ones():
+    assert whole_surface() == SURFACE.strip().splitlines()
+
+
+def test_the_exports_are_sorted_and_each_has_its_home():
+    assert rlds2reverb.__all__ == sorted(rlds2reverb.__all__)
+    assert sorted(rlds2reverb._HOMES) == rlds2reverb.__all__
+    assert set(rlds2reverb.__all__) <= set(dir(rlds2reverb))
+
+
+@pytest.mark.parametrize("name", [name for name, module in rlds2reverb._HOMES.items() if module != "tf_agents"])
+def test_every_export_is_what_its_home_defines(name):
+    module = importlib.import_module(f"rlds2reverb.{rlds2reverb._HOMES[name]}")
+    assert getattr(rlds2reverb, name) is getattr(module, name)
+
+
+def test_what_is_not_exported_is_not_there():
+    with pytest.raises(AttributeError, match="module 'rlds2reverb' has no attribute 'nonsense'"):
+        rlds2reverb.nonsense  # noqa: B018
+
+
+def test_the_version_is_that_of_the_project():
+    project = ROOT.parent / "pyproject.toml"
+    if not project.exists():
+        pytest.skip("not a checkout")
+    assert f'\nversion = "{rlds2reverb.__version__}"\n' in project.read_text(encoding="utf-8")
+
+
+def undocumented(file: Path) -> Iterator[str]:
+    """Public modules, classes, functions and methods without a docstring."""
+
+    def visit(node: ast.Module | ast.ClassDef, where: str) -> Iterator[str]:
+        for child in definitions(node):
+            name = f"{where}.{child.name}" if where else child.name
+            if child.name.startswith("_"):
+                continue
+            if not ast.get_docstring(child):
+                yield f"{file.name}: {name}"
+            if isinstance(child, ast.ClassDef):
+                yield from visit(child, name)
+
+    tree = parsed(file)
+    if not ast.get_docstring(tree) and tree.body:
+        yield f"{file.name}: the module"
+    yield from visit(tree, "")
+
+
+@pytest.mark.parametrize("folder", [ROOT, SERVER], ids=lambda folder: folder.name)
+def test_everything_public_has_a_docstring(folder):
+    files = sorted(folder.rglob("*.py"))
+    if folder == SERVER and not files:
+        pytest.skip("not a checkout")
+    assert files
+    assert [line for file in files for line in undocumented(file)] == []

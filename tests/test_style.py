@@ -1,0 +1,153 @@
+"""Sizes and words: modules and functions stay small, excepts name what they catch, and no file tells of one machine."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import rlds2reverb
+
+ROOT = Path(rlds2reverb.__file__).parent
+CHECKOUT = ROOT.parent
+
+MODULE_LINES = 450
+FUNCTION_LINES = 60
+"""The hard bound, without the docstring; the aim is 300 and 30."""
+ARGUMENTS = 6
+
+MANY_ARGUMENTS = {
+    "rlds2reverb/client.py: Client.push": "the one call of the library; each argument is an option of a push, by name",
+    "rlds2reverb/cli/push.py: command": "click hands over one argument an option",
+}
+"""Functions with more arguments than that, each with its reason. Fields of dataclasses (PushOptions) do not count."""
+
+BROAD_EXCEPTS = {
+    "rlds2reverb/wire/sender.py": "an error of the receiving thread is raised in the caller's",
+}
+"""Files that catch everything and do not raise in the same place, each once, with the reason."""
+
+# Put together here, so that this file does not have them.
+FORBIDDEN = [
+    "TO" + "DO",
+    "FIX" + "ME",
+    "/wo" + "rk/",
+    "/ro" + "ot/",
+    "pypi" + ".org",
+    "python" + "hosted.org",
+    "--index" + "-url",
+    "--extra-index" + "-url",
+]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Text of every module of our packages, by path."""
+    folders = [ROOT, CHECKOUT / "server" / "replay_server"]
+    files = [file for folder in folders if folder.is_dir() for file in sorted(folder.rglob("*.py"))]
+    return {str(file.relative_to(CHECKOUT)): file.read_text(encoding="utf-8") for file in files}
+
+
+def functions(node: ast.AST, where: str = "") -> Iterator[tuple[str, Function]]:
+    """Every function with its name within the module, methods and inner functions included."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            name = f"{where}.{child.name}" if where else child.name
+            if not isinstance(child, ast.ClassDef):
+                yield name, child
+            yield from functions(child, name)
+        else:
+            yield from functions(child, where)
+
+
+@cache
+def all_functions() -> tuple[tuple[str, str, Function], ...]:
+    return tuple((path, name, node) for path, text in sources().items() for name, node in functions(ast.parse(text)))
+
+
+def lines_of(function: Function) -> int:
+    """Lines from the decorators to the end, without the docstring."""
+    first = min([function.lineno, *(mark.lineno for mark in function.decorator_list)])
+    lines = (function.end_lineno or first) - first + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    docstring = function.body[0]
+    return lines - ((docstring.end_lineno or docstring.lineno) - docstring.lineno + 1)
+
+
+def arguments_of(function: Function) -> int:
+    """Arguments that a caller gives: without self and cls, *args and **kwargs counting one each."""
+    given = function.args
+    names = [argument.arg for argument in (*given.posonlyargs, *given.args)]
+    own = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    return len(own) + len(given.kwonlyargs) + (given.vararg is not None) + (given.kwarg is not None)
+
+
+@pytest.mark.parametrize("path", sources())
+def test_modules_are_short(path):
+    assert len(sources()[path].splitlines()) <= MODULE_LINES
+
+
+def test_functions_are_short():
+    sizes = {f"{path}: {name}": lines_of(node) for path, name, node in all_functions()}
+    assert {name: lines for name, lines in sizes.items() if lines > FUNCTION_LINES} == {}
+
+
+def test_functions_take_few_arguments():
+    many = {f"{path}: {name}" for path, name, node in all_functions() if arguments_of(node) > ARGUMENTS}
+    assert many == set(MANY_ARGUMENTS)
+
+
+@pytest.mark.parametrize("path", sources())
+def test_every_except_names_what_it_catches(path):
+    handlers = [node for node in ast.walk(ast.parse(sources()[path])) if isinstance(node, ast.ExceptHandler)]
+    assert [handler.lineno for handler in handlers if handler.type is None] == []
+
+
+def swallows_everything(handler: ast.ExceptHandler) -> bool:
+    raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    return handler.type is not None and ast.unparse(handler.type) in ("Exception", "BaseException") and not raises
+
+
+def test_what_catches_everything_raises_it_again():
+    nodes = [(path, node) for path, text in sources().items() for node in ast.walk(ast.parse(text))]
+    handlers = [(path, node) for path, node in nodes if isinstance(node, ast.ExceptHandler)]
+    assert [path for path, handler in handlers if swallows_everything(handler)] == list(BROAD_EXCEPTS)
+
+
+def tracked_files() -> list[Path]:
+    """Files under version control; none outside a checkout."""
+    if not (CHECKOUT / ".git").exists():
+        return []
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, timeout=60, check=False)
+    return [CHECKOUT / name for name in listed.stdout.decode().split("\0") if name and (CHECKOUT / name).is_file()]
+
+
+def forbidden_words(file: Path) -> Iterator[str]:
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        return  # no text
+    for number, line in enumerate(text.splitlines(), 1):
+        yield from (f"{file.relative_to(CHECKOUT)}:{number}: {word}" for word in FORBIDDEN if word in line)
+
+
+def test_no_file_has_a_forbidden_word():
+    files = tracked_files()
+    if not files:
+        pytest.skip("not a git checkout")
+    assert [found for file in files for found in forbidden_words(file)] == []
+
+
+def test_a_forbidden_word_would_be_found(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "CHECKOUT", tmp_path)
+    (tmp_path / "text").write_text(f"fine\nsee {FORBIDDEN[2]}here\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe" + FORBIDDEN[0].encode())
+    assert list(forbidden_words(tmp_path / "text")) == [f"text:2: {FORBIDDEN[2]}"]
+    assert list(forbidden_words(tmp_path / "binary")) == []

@@ -1,0 +1,175 @@
+"""Any RLDS `tf.data.Dataset` as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.sources import open_source
+from rlds2reverb.specs import flatten
+from tests.rlds_data import dataset, episode
+
+tf = pytest.importorskip("tensorflow")
+
+from rlds2reverb.sources.rlds import RldsSource  # noqa: E402
+
+NESTED = {"observation": {"camera": ("uint8", (2, 2)), "text": ("O", ())}, "action": [("int64", ()), ("float32", (2,))]}
+
+
+def columns_of(lengths: list[int], **specs: Any) -> list[Any]:
+    rng = np.random.default_rng(5)
+    return [episode(rng, rows, **specs) for rows in lengths]
+
+
+def test_episodes_have_their_columns_bit_by_bit() -> None:
+    made = columns_of([3, 1, 600], **NESTED)
+    read = list(RldsSource(dataset(made)))
+    assert [len(one) for one in read] == [3, 1, 600]
+    for one, wanted in zip(read, made):
+        assert set(one.steps) == set(flatten(wanted))
+        for path, column in flatten(wanted).items():
+            assert one.steps[path].dtype == column.dtype
+            np.testing.assert_array_equal(one.steps[path], column)
+
+
+def test_the_spec_is_read_off_without_reading_data() -> None:
+    spec = flatten(RldsSource(dataset(columns_of([2], **NESTED))).spec())
+    assert str(spec["observation/camera"]) == "uint8[2, 2]"
+    assert str(spec["observation/text"]) == "string[]"
+    assert str(spec["action/1"]) == "float32[2]"
+    assert list(spec)[:2] == ["action/0", "action/1"]
+
+
+def test_an_episode_without_steps_is_an_empty_episode() -> None:
+    made = columns_of([2])
+    empty = {name: column[:0] for name, column in made[0].items()}
+    read = list(RldsSource(dataset([made[0], empty, made[0]])))
+    assert [len(one) for one in read] == [2, 0, 2]
+    assert read[1].steps["observation"].shape == (0, 3)
+
+
+def test_steps_may_come_as_columns() -> None:
+    made = columns_of([4, 4])
+    stacked = tf.nest.map_structure(lambda *columns: np.stack(columns), *made)
+    source = RldsSource(tf.data.Dataset.from_tensor_slices({"steps": stacked}))
+    assert [str(leaf) for leaf in flatten(source.spec()).values()] == [
+        str(leaf) for leaf in flatten(RldsSource(dataset(made)).spec()).values()
+    ]
+    for one, wanted in zip(source, made):
+        np.testing.assert_array_equal(one.steps["observation"], wanted["observation"])
+
+
+def test_episode_features_become_metadata() -> None:
+    source = RldsSource(dataset(columns_of([2, 3]), metadata=[{"seed": 7, "who": b"a"}, {"seed": 8, "who": b"b"}]))
+    assert [(one.metadata["seed"], one.metadata["who"]) for one in source] == [(7, b"a"), (8, b"b")]
+
+
+def test_ids_are_stable_and_depend_on_the_content_without_a_fingerprint() -> None:
+    made = columns_of([2, 2, 3])
+    first, again = ([one.id for one in RldsSource(dataset(made))] for _ in range(2))
+    assert first == again
+    other = columns_of([2, 2, 3])
+    other[1]["reward"] = other[1]["reward"] + 1
+    changed = [one.id for one in RldsSource(dataset(other))]
+    assert [a == b for a, b in zip(first, changed)] == [True, False, True]
+    assert [one.id for one in RldsSource(dataset(made), "data")] == ["data#0", "data#1", "data#2"]
+
+
+def test_equal_episodes_have_ids_of_their_own() -> None:
+    made = columns_of([2]) * 3
+    assert len({one.id for one in RldsSource(dataset(made))}) == 3
+
+
+def test_shards_share_out_the_episodes() -> None:
+    made = columns_of([1, 2, 3, 4, 5])
+    source = RldsSource(dataset(made), "data")
+    shards = [source.shard(index, 2) for index in range(2)]
+    assert [[len(one) for one in shard] for shard in shards] == [[1, 3, 5], [2, 4]]
+    assert len({one.id for shard in shards for one in shard}) == 5
+    with pytest.raises(SourceError, match="shard 2 of 2"):
+        source.shard(2, 2)
+
+
+def test_a_step_of_another_shape_is_named_by_its_episode() -> None:
+    def steps() -> Iterator[Any]:
+        yield {"x": [1.0, 2.0]}
+        yield {"x": [1.0]}
+
+    spec = {"x": tf.TensorSpec((None,), tf.float32)}
+    ragged = tf.data.Dataset.range(1).map(
+        lambda _: {"steps": tf.data.Dataset.from_generator(steps, output_signature=spec)}
+    )
+    with pytest.raises(SourceError, match="odd, episode 0: cannot be read"):
+        list(RldsSource(ragged, name="odd"))
+
+
+def test_an_error_in_the_middle_keeps_the_episodes_before_it() -> None:
+    made = columns_of([2, 2])
+
+    def elements() -> Iterator[Any]:
+        yield made[0]
+        raise RuntimeError("the disk is gone")
+
+    class Endless:
+        def __iter__(self) -> Iterator[Any]:
+            return elements()
+
+    source = RldsSource(dataset(Endless(), like=made[0]), name="broken")
+    episodes = iter(source)
+    assert len(next(episodes)) == 2
+    with pytest.raises(SourceError, match="broken, episode 1: cannot be read"):
+        next(episodes)
+
+
+def test_at_most_a_few_episodes_are_read_ahead() -> None:
+    made = columns_of([2])
+    read = 0
+
+    class Counted:
+        def __iter__(self) -> Iterator[Any]:
+            nonlocal read
+            for _ in range(50):
+                read += 1
+                yield made[0]
+
+    source = iter(RldsSource(dataset(Counted(), like=made[0])))
+    for taken in range(1, 20):
+        next(source)
+        assert read <= taken + 3
+
+
+@pytest.mark.parametrize(
+    ("element", "said"),
+    [
+        ({"episodes": 1}, 'needs a feature "steps"; found'),
+        (3, 'needs a feature "steps"; found'),
+        ({"steps": tf.data.Dataset.range(2)}, "a step must be a dict"),
+    ],
+)
+def test_what_is_not_rlds_is_refused(element: Any, said: str) -> None:
+    with pytest.raises(SourceError, match=said):
+        RldsSource(tf.data.Dataset.range(1).map(lambda _: element))
+
+
+def test_ragged_features_are_refused() -> None:
+    steps = {"observation": tf.ragged.constant([[1.0], [2.0, 3.0]])}
+    rlds = tf.data.Dataset.range(1).map(lambda _: {"steps": tf.data.Dataset.from_tensor_slices(steps)})
+    with pytest.raises(SourceError, match="Ragged"):
+        RldsSource(rlds).spec()
+
+
+def test_a_key_with_a_slash_must_not_collide() -> None:
+    steps = {"a/b": np.zeros(2), "a": {"b": np.zeros(2)}}
+    rlds = tf.data.Dataset.range(1).map(lambda _: {"steps": tf.data.Dataset.from_tensor_slices(steps)})
+    with pytest.raises(SourceError, match='both named "a/b"'):
+        RldsSource(rlds).spec()
+
+
+def test_a_dataset_is_a_source_as_it_is() -> None:
+    source = open_source(dataset(columns_of([2, 3])))
+    assert [len(one) for one in source] == [2, 3]
+    assert source.step_count is None

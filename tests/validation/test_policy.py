@@ -1,0 +1,258 @@
+"""The policy raises, skips, quarantines, mends or tolerates as it is told, and counts every episode."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import ConfigError, InvalidEpisode
+from rlds2reverb.validation import CODES, Policy, Problem, find_problems
+from rlds2reverb.validation.policy import ACTIONS
+from tests.validation import faults
+
+FAULTS = st.lists(st.sampled_from(sorted(faults.SPOILERS)), max_size=3, unique=True)
+EPISODES = st.lists(st.tuples(FAULTS, st.booleans()), max_size=6)
+SPEC = faults.spec(faults.good(np.random.default_rng(0), 6))
+
+
+def an_episode(names=(), terminal=True, seed=0):
+    rng = np.random.default_rng(seed)
+    chosen = [name for name in names if terminal or not faults.SPOILERS[name].needs_terminal]
+    return faults.spoiled(rng, faults.good(rng, 7, terminal), chosen)[0]
+
+
+def codes(problems):
+    return [problem.code for problem in problems]
+
+
+def bad_codes(episode, strict=False, allow=()):
+    problems = find_problems(episode, SPEC)
+    return [problem.code for problem in problems if problem.code not in allow and (strict or not problem.is_advice)]
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+class TestRaise:
+    def test_is_the_default(self):
+        with pytest.raises(InvalidEpisode):
+            Policy().judge(an_episode(["nan"]), SPEC)
+
+    def test_carries_every_problem_but_advice(self):
+        with pytest.raises(InvalidEpisode) as error:
+            Policy("raise").judge(an_episode(["infinite", "last_reward", "first_missing", "nan"]), SPEC)
+        assert codes(error.value.problems) == ["first_missing", "nan", "infinite"]
+        assert error.value.episode_id == "good"
+
+    def test_lets_a_good_episode_through_as_it_is(self):
+        episode, policy = an_episode(), Policy("raise")
+        verdict = policy.judge(episode, SPEC)
+        assert verdict.episode is episode
+        assert (verdict.rejected, verdict.advice, verdict.repaired) == ((), (), ())
+        assert not policy.rejected
+        assert not policy.advice
+        assert not policy.repaired
+
+    def test_lets_advice_through_and_counts_it(self):
+        policy = Policy()
+        episode = an_episode(["last_reward", "terminal_discount"])
+        verdict = policy.judge(episode, SPEC)
+        assert verdict.episode is episode
+        assert codes(verdict.advice) == ["last_reward", "terminal_discount"]
+        assert policy.advice == {"last_reward": 1, "terminal_discount": 1}
+
+
+class TestSkip:
+    @settings(max_examples=40)
+    @given(EPISODES, st.booleans(), st.sets(st.sampled_from(["nan", "shape", "last_reward", "first_missing"])))
+    def test_judges_each_episode_by_its_problems_and_counts_it_once(self, described, strict, allow):
+        policy = Policy("skip", strict=strict, allow=tuple(allow))
+        kept, rejected = 0, []
+        for seed, (names, terminal) in enumerate(described):
+            episode = an_episode(names, terminal, seed)
+            bad = bad_codes(episode, strict, allow)
+            verdict = policy.judge(episode, SPEC)
+            assert codes(verdict.rejected) == bad
+            assert verdict.episode is (None if bad else episode)
+            kept += verdict.episode is not None
+            rejected += bad[:1]
+        assert kept + sum(policy.rejected.values()) == len(described)
+        assert dict(policy.rejected) == {code: rejected.count(code) for code in rejected}
+
+    def test_counts_a_rejected_episode_under_its_first_problem_and_none_of_its_advice(self):
+        policy = Policy("skip")
+        policy.judge(an_episode(["nan", "first_missing", "last_reward"]), SPEC)
+        assert dict(policy.rejected) == {"first_missing": 1}
+        assert not policy.advice
+
+
+class TestStrict:
+    def test_rejects_advice(self):
+        with pytest.raises(InvalidEpisode) as error:
+            Policy(strict=True).judge(an_episode(["last_reward"]), SPEC)
+        assert codes(error.value.problems) == ["last_reward"]
+
+    def test_tolerates_what_is_allowed(self):
+        policy = Policy(strict=True, allow=("last_reward",))
+        episode = an_episode(["last_reward"])
+        verdict = policy.judge(episode, SPEC)
+        assert verdict.episode is episode
+        assert verdict.advice == ()
+        assert not policy.advice
+
+
+class TestAllow:
+    @pytest.mark.parametrize("name", ["nan", "first_inside", "discount_range", "missing_column", "extra_column"])
+    def test_lets_an_episode_through_whose_problems_are_all_tolerated(self, name):
+        episode = an_episode([name])
+        assert Policy(allow=(name, "infinite")).judge(episode, SPEC).episode is episode
+        with pytest.raises(InvalidEpisode):
+            Policy(allow=("infinite",)).judge(episode, SPEC)
+
+    def test_does_not_hide_another_problem(self):
+        with pytest.raises(InvalidEpisode) as error:
+            Policy(allow=("nan",)).judge(an_episode(["nan", "infinite"]), SPEC)
+        assert codes(error.value.problems) == ["infinite"]
+
+    @pytest.mark.parametrize("code", ["no_steps", "unequal_lengths", "flag_dtype"])
+    def test_refuses_what_no_view_can_cut(self, code):
+        with pytest.raises(ConfigError, match=f"allow: {code} cannot be tolerated: no view can cut such an episode"):
+            Policy(allow=("nan", code))
+
+
+class TestQuarantine:
+    @settings(max_examples=40)
+    @given(EPISODES)
+    def test_writes_a_line_for_every_problem_of_a_rejected_episode(self, tmp_path_factory, described):
+        path = tmp_path_factory.mktemp("quarantine") / "bad.jsonl"
+        policy = Policy("quarantine", path)
+        expected = []
+        for seed, (names, terminal) in enumerate(described):
+            episode = an_episode(names, terminal, seed)
+            problems = [problem for problem in find_problems(episode, SPEC) if not problem.is_advice]
+            verdict = policy.judge(episode, SPEC)
+            assert verdict.episode is (None if problems else episode)
+            expected += [
+                {"episode": "good", "code": problem.code, "path": problem.path, "detail": problem.detail}
+                for problem in problems
+            ]
+        assert lines(path) == expected
+        assert sum(policy.rejected.values()) == sum(
+            bool(bad_codes(an_episode(names, terminal, seed))) for seed, (names, terminal) in enumerate(described)
+        )
+
+    def test_appends_to_the_file(self, tmp_path):
+        path = tmp_path / "bad.jsonl"
+        for _ in range(2):
+            Policy("quarantine", str(path)).judge(an_episode(["nan"]), SPEC)
+        assert [line["code"] for line in lines(path)] == ["nan", "nan"]
+
+    def test_writes_no_file_when_nothing_is_bad(self, tmp_path):
+        Policy("quarantine", tmp_path / "bad.jsonl").judge(an_episode(), SPEC)
+        assert not (tmp_path / "bad.jsonl").exists()
+
+    def test_writes_text_as_it_is(self, tmp_path):
+        policy = Policy("quarantine", tmp_path / "bad.jsonl")
+        policy.reject(an_episode(), [Problem("no_items", "größe", "日本\nx")])
+        text = (tmp_path / "bad.jsonl").read_text(encoding="utf-8")
+        assert '"größe"' in text
+        assert text.count("\n") == 1
+        assert lines(tmp_path / "bad.jsonl")[0]["detail"] == "日本\nx"
+
+
+class TestRepair:
+    @pytest.mark.parametrize("name", ["first_missing", "last_missing", "terminal_discount"])
+    def test_mends_and_counts(self, name):
+        policy = Policy("repair")
+        verdict = policy.judge(an_episode([name]), SPEC)
+        good = an_episode()
+        assert verdict.episode is not None
+        assert all(np.array_equal(verdict.episode.steps[path], column) for path, column in good.steps.items())
+        assert codes(verdict.repaired) == [name]
+        assert dict(policy.repaired) == {name: 1}
+        assert not policy.rejected
+
+    def test_raises_for_the_rest_and_tells_only_what_is_left(self):
+        policy = Policy("repair")
+        with pytest.raises(InvalidEpisode) as error:
+            policy.judge(an_episode(["first_missing", "nan"]), SPEC)
+        assert codes(error.value.problems) == ["nan"]
+        assert not policy.repaired
+
+    def test_mends_a_flags_dtype_first_and_then_what_it_says(self):
+        good = an_episode()
+        flags = np.zeros((7, 1), np.uint8)
+        bad = good.with_columns(is_first=flags, is_last=flags, is_terminal=good.steps["is_terminal"].astype(np.int8))
+        bad = bad.with_columns(discount=np.ones(7, np.float32))
+        policy = Policy("repair")
+        verdict = policy.judge(bad, SPEC)
+        assert verdict.episode is not None
+        assert find_problems(verdict.episode, SPEC) == []
+        assert verdict.episode.steps["is_first"].tolist() == [True] + [False] * 6
+        assert verdict.episode.steps["is_last"].tolist() == [False] * 6 + [True]
+
+    def test_accepts_flags_that_the_whole_dataset_has_as_numbers(self):
+        good = an_episode()
+        as_numbers = {
+            name: good.steps[name].astype(np.uint8)[:, None] for name in ("is_first", "is_last", "is_terminal")
+        }
+        bad = good.with_columns(**as_numbers)
+        verdict = Policy("repair").judge(bad, faults.spec(bad))
+        assert codes(verdict.repaired) == ["flag_dtype"] * 3
+        assert verdict.advice == ()
+
+    def test_leaves_advice_that_it_cannot_mend(self):
+        verdict = Policy("repair").judge(an_episode(["last_reward", "terminal_discount"]), SPEC)
+        assert (codes(verdict.advice), codes(verdict.repaired)) == (["last_reward"], ["terminal_discount"])
+
+
+class TestRejectionByOthers:
+    PROBLEMS = (Problem("no_items", "", "too short"), Problem("first_reward_lost", "reward", "lost"))
+
+    @pytest.mark.parametrize("action", ["raise", "repair"])
+    def test_raises(self, action):
+        with pytest.raises(InvalidEpisode) as error:
+            Policy(action).reject(an_episode(), self.PROBLEMS)
+        assert error.value.problems == self.PROBLEMS
+
+    def test_is_counted_once(self):
+        policy = Policy("skip")
+        verdict = policy.reject(an_episode(), self.PROBLEMS)
+        assert (verdict.episode, verdict.rejected) == (None, self.PROBLEMS)
+        assert dict(policy.rejected) == {"no_items": 1}
+
+    def test_does_not_raise_for_what_is_tolerated(self):
+        policy = Policy("raise", allow=("no_items",))
+        assert policy.reject(an_episode(), self.PROBLEMS[:1]).episode is None
+        assert dict(policy.rejected) == {"no_items": 1}
+        with pytest.raises(InvalidEpisode):
+            policy.reject(an_episode(), self.PROBLEMS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"action": "drop"}, 'on_invalid "drop": expected one of raise, skip, quarantine, repair'),
+        ({"action": "quarantine"}, "give both or neither"),
+        ({"action": "skip", "quarantine": "bad.jsonl"}, "give both or neither"),
+        ({"allow": ("nan", "nonsense", "bad")}, "allow: unknown code bad, nonsense; known: no_steps, single_step"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Policy(**arguments)
+
+
+def test_the_actions_are_those_documented():
+    assert ACTIONS == ("raise", "skip", "quarantine", "repair")
+    assert all(f'"{action}"' in Policy.__doc__ for action in ACTIONS)
+
+
+def test_every_code_but_three_can_be_tolerated():
+    tolerated = [code for code in CODES if code not in ("no_steps", "unequal_lengths", "flag_dtype")]
+    Policy(allow=tuple(tolerated))
