@@ -204,9 +204,9 @@ def test_what_tf_agents_lets_pass_passes():
 
 
 def test_rows_of_a_block_that_is_one_segment_are_not_copied():
-    block = columns([(1, 0, 0), (0, 0, 0), (0, 1, 1)])
-    (segment,) = segments(with_lookahead([block]))
-    assert np.shares_memory(segment["action"], block["action"])
+    blocks = [columns([(1, 0, 0), (0, 0, 0), (0, 1, 1)], start) for start in (0, 3)]
+    found = list(segments(with_lookahead(blocks)))
+    assert [np.shares_memory(one["action"], block["action"]) for one, block in zip(found, blocks)] == [True, True]
 
 
 def test_blocks_are_taken_one_ahead_and_not_all_at_once():

@@ -68,7 +68,9 @@ def open_tfds(text: str, name_for_people: str = "") -> RldsSource:
         dataset = builder.as_dataset(split=name.split, shuffle_files=False, read_config=read_config, decoders=decoders)
     except (ValueError, KeyError, AssertionError, tf.errors.OpError) as error:
         splits = ", ".join(sorted(builder.info.splits)) or "none"
-        raise SourceError(f'tfds:{text}: split "{name.split}" cannot be read ({_first_line(error)}); there are: {splits}') from error
+        raise SourceError(
+            f'tfds:{text}: split "{name.split}" cannot be read ({_first_line(error)}); there are: {splits}'
+        ) from error
     return RldsSource(dataset, _fingerprint(builder), name_for_people or f"tfds:{text}", _ID_FEATURE)
 
 

@@ -15,7 +15,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.sources.base import EpisodeList
 from tests import strategies
 
-EPISODES, STEPS = 300, 1000
+EPISODES, STEPS = 500, 1000
 WARM = 50
 """Episodes after which everything that is made once is made."""
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 REPOSITORY = Path(__file__).parents[2]
 MAX_SIZE = 10_000
 MOST_GROWTH_BYTES = 40 << 20
-"""The 250,000 steps after the first 50,000 are 26 MB a column set of numbers; sent, 40 MB and more."""
+"""Less than the 450,000 steps measured: 46 MB of columns, and half as much again on the wire. Queues may fill up."""
 
 
 def test_the_clients_memory_does_not_grow_with_the_push() -> None:
@@ -28,6 +28,6 @@ def test_the_clients_memory_does_not_grow_with_the_push() -> None:
         with rlds2reverb.connect(server.address) as client:
             assert client.server_info().tables["bounded"].current_size == MAX_SIZE
     told = json.loads(done.stdout)
-    assert told["steps"] == 300_000
-    assert told["items"] == 300 * 999
+    assert told["steps"] == 500_000
+    assert told["items"] == 500 * 999
     assert told["grown_bytes"] < MOST_GROWTH_BYTES

@@ -1,0 +1,208 @@
+"""RLDS data into the tables of an observer, over this package's own wire."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any, Union
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.replay_buffers import reverb_utils
+
+from rlds2reverb.client import Target, connect
+from rlds2reverb.episodes import IS_FIRST
+from rlds2reverb.errors import TransportError, ViewError
+from rlds2reverb.sources.rlds import STEPS, batch_steps
+from rlds2reverb.specs import flatten
+from rlds2reverb.step_stream import Rows, StreamError, segments, with_lookahead
+from rlds2reverb.tf_agents.conversion import convert_rlds_to_trajectories, policy_info
+from rlds2reverb.tf_agents.specs import (
+    PolicyInfoFn,
+    check_discount,
+    check_signature,
+    create_trajectory_data_spec,
+    policy_spec,
+    step_spec_of,
+)
+from rlds2reverb.views.base import Cut
+from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.views.trajectory import POLICY_INFO
+from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
+from rlds2reverb.wire.sender import Sender
+
+Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
+
+_log = logging.getLogger("rlds2reverb.tf_agents")
+
+_TOO_LONG = (
+    "The number of trajectories within the same episode exceeds `max_sequence_length`. Consider increasing the "
+    "`max_sequence_length` or set `bypass_partial_episodes` to true to bypass the episodes with length more than "
+    "`max_sequence_length`."
+)
+
+
+def push_rlds_to_reverb(
+    rlds_data: tf.data.Dataset, reverb_observer: Observer, policy_info_fn: PolicyInfoFn = None
+) -> int:
+    """Stores the data's trajectories in Reverb as the observer would have, and waits until the server has them all.
+
+    The configuration of TF-Agents' two observers is read; the data goes over this package's own wire, in the same order.
+    An observer of another kind is called step by step. Called twice, it stores twice. What was stored before an
+    error stays stored.
+
+    Args:
+      rlds_data: as for `create_trajectory_data_spec`.
+      reverb_observer: `ReverbAddTrajectoryObserver`, `ReverbAddEpisodeObserver`, a `Target` (`client.target(...)`), or any
+        callable with `get_table_signature()`.
+      policy_info_fn: as for `convert_rlds_to_trajectories`.
+
+    Returns:
+      The number of trajectories made of the data (one a step), as TF-Agents counts them.
+
+    Raises:
+      ValueError: no RLDS steps, a field is missing, the table's signature is another (the cause lists it leaf by
+        leaf), or an episode is longer than the episode observer's `max_sequence_length` and not bypassed.
+      TypeError: the discount is not float32.
+      tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
+      TransportError: the server cannot be reached, was restarted, or confirms nothing.
+    """
+    step_spec = step_spec_of(rlds_data)
+    check_signature(rlds_data, reverb_observer, policy_info_fn)
+    check_discount(step_spec)
+    if isinstance(reverb_observer, Target):
+        return _push(rlds_data, reverb_observer, policy_info_fn)
+    view = _view_of(reverb_observer)
+    if view is None or reverb_observer._cached_steps:
+        return _push_by_call(rlds_data, reverb_observer, policy_info_fn)
+    reverb_observer.flush()  # what the caller observed before comes first
+    with connect(reverb_observer.py_client.server_address) as client:
+        return _push(rlds_data, client.target(reverb_observer._table_names, view), policy_info_fn)
+
+
+def _view_of(observer: Any) -> Sequence | WholeEpisode | None:
+    """The view that stores what the observer stores, or None for an observer of another kind."""
+    if type(observer) is reverb_utils.ReverbAddTrajectoryObserver:
+        observer._get_writer()  # TF-Agents' error when it is closed
+        return Sequence(
+            observer._sequence_length,
+            observer._stride_length,
+            observer._pad_end_of_episodes,
+            observer._tile_end_of_episodes,
+            float(observer._priority),
+        )
+    if type(observer) is reverb_utils.ReverbAddEpisodeObserver:
+        observer._get_writer()
+        return WholeEpisode(observer._max_sequence_length, observer._bypass_partial_episodes, float(observer._priority))
+    return None
+
+
+def _push_by_call(rlds_data: tf.data.Dataset, observer: Any, policy_info_fn: PolicyInfoFn) -> int:
+    count = 0
+    for entry in convert_rlds_to_trajectories(rlds_data, policy_info_fn):
+        observer(entry)
+        count += 1
+    if hasattr(observer, "flush"):
+        observer.flush()
+    return count
+
+
+def _push(rlds_data: tf.data.Dataset, target: Target, policy_info_fn: PolicyInfoFn) -> int:
+    client, view = target.client, target.view
+    if not isinstance(view, (Sequence, WholeEpisode)):
+        raise ViewError(f"view {view.label}: push_rlds_to_reverb takes two_step, sequence or episode; use client.push")
+    order = _column_order(rlds_data, policy_info_fn)
+    encoder = EpisodeEncoder(target.tables, secrets.randbits(64))
+    builder = RequestBuilder(RequestLimits())
+    steps = items = 0
+    with Sender(client.channel, target.tables, client.server_info()) as sender:
+        try:
+            for number, rows in enumerate(_checked_segments(rlds_data, policy_info_fn)):
+                cut = _cut(view, rows).in_order(order)
+                steps += len(next(iter(rows.values())))
+                items += len(cut.anchors) * len(target.tables)
+                if len(cut.anchors):
+                    for request in builder.add(encoder.encode(str(number), cut)):
+                        sender.send(request)
+        except TransportError:
+            raise
+        except Exception:  # whatever stops the reading, what was sent before it is waited for
+            _drain(builder, sender)
+            raise
+        _drain(builder, sender)
+    _log.info("Successfully wrote %d steps to Reverb, as %d items.", steps, items)
+    return steps
+
+
+def _drain(builder: RequestBuilder, sender: Sender) -> None:
+    for request in builder.flush():
+        sender.send(request)
+    sender.drain()
+
+
+def _cut(view: Sequence | WholeEpisode, rows: Rows) -> Cut:
+    try:
+        cut = view.cut_rows(rows)
+    except ViewError as error:
+        raise ValueError(_TOO_LONG) from error
+    if not len(cut.anchors) and isinstance(view, WholeEpisode):
+        _log.error("An episode of %d steps exceeds `max_sequence_length` and was not stored.", cut.row_count)
+    return cut
+
+
+def _column_order(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) -> list[str]:
+    return list(flatten(create_trajectory_data_spec(rlds_data, policy_info_fn)))
+
+
+def _checked_segments(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) -> Iterator[Rows]:
+    """Trajectory rows, one boundary each; TF-Agents' error for bad data."""
+    episodes = rlds_data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1).as_numpy_iterator()
+    columns = _with_policy_info(episodes, step_spec_of(rlds_data), policy_info_fn)
+    try:
+        yield from segments(with_lookahead(columns))
+    except StreamError as error:
+        message = f"assertion failed: [{error}] [step {error.step} of its episode]"
+        raise tf.errors.InvalidArgumentError(None, None, message) from error
+
+
+def _with_policy_info(
+    episodes: Iterator[Any], step_spec: Any, policy_info_fn: PolicyInfoFn
+) -> Iterator[Mapping[str, Any]]:
+    """Columns of every episode, with policy_info columns if there is a function."""
+    if policy_info_fn is None:
+        yield from map(flatten, episodes)
+        return
+    info_spec = policy_spec(step_spec, policy_info_fn)
+    compute = tf.function(
+        lambda current, following: policy_info(current, following, policy_info_fn, info_spec), reduce_retracing=True
+    )
+    for steps, following in _with_following(episodes):
+        info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, following))
+        yield {**flatten(steps), **flatten(info, POLICY_INFO)}
+
+
+def _with_following(episodes: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+    """Steps [T, ...] with, for each step, the one after it; a padding step after the last."""
+    previous: Any = None
+    for steps in episodes:
+        if not len(steps[IS_FIRST]):
+            continue
+        if previous is not None:
+            yield previous, _shifted(previous, tf.nest.map_structure(lambda column: column[:1], steps))
+        previous = steps
+    if previous is not None:
+        yield previous, _shifted(previous, _numpy_padding_step(previous))
+
+
+def _shifted(steps: Any, next_row: Any) -> Any:
+    return tf.nest.map_structure(lambda column, row: np.concatenate((column[1:], row)), steps, next_row)
+
+
+def _numpy_padding_step(like: Any) -> Any:
+    def zeros(column: Any) -> Any:
+        return np.full((1, *column.shape[1:]), b"" if column.dtype == object else 0, column.dtype)
+
+    return {**tf.nest.map_structure(zeros, like), IS_FIRST: np.ones(1, bool)}
