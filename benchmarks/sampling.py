@@ -13,22 +13,26 @@ from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
 
-FULL = Size(items=300_000, reference_items=300_000, repeats=5)
+FULL = Size(items=150_000, reference_items=150_000, repeats=5)
 SHORT = Size(items=40_000, reference_items=40_000, repeats=2)
 
 OURS, THEIRS = "rlds2reverb", "tf_agents"
 BATCH = 256
 IN_FLIGHT = 2 * BATCH
+STORED_SHARE = 8
+"""One item is stored for so many samples."""
+
+STORED_IMAGES = 4_000
 IMAGE_SHARE = 10
-"""Images are sampled, and small steps stored, this many times fewer than `Size` says."""
+"""Images are sampled this many times fewer than `Size` says."""
 
 
 def run(size: Size) -> Iterator[Result]:
     """Rates in samples (2-step items) a second; `Size` counts samples."""
-    stored = size.items // IMAGE_SHARE
+    stored = size.items // STORED_SHARE
     yield _case("half_cheetah", data.half_cheetah(), stored, size, Goal(1.5))
     fewer = Size(size.items // IMAGE_SHARE, size.reference_items // IMAGE_SHARE, size.repeats)
-    yield _case("images", data.pictures(), min(stored, 4_000), fewer, Goal(0.95))
+    yield _case("images", data.pictures(), min(stored, STORED_IMAGES), fewer, Goal(0.95))
 
 
 def _case(name: str, columns: list[dict[str, data.Array]], stored: int, size: Size, goal: Goal) -> Result:

@@ -47,7 +47,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_datasets", "tf_agents"}
 """Top-level packages that the core does without."""
 
-NEEDS_OPTIONAL = {"sources.rlds", "sources.tfds", "tf_agents"}
+NEEDS_OPTIONAL = {
+    "sources.rlds",
+    "sources.tfds",
+    "tf_agents",
+    "tf_agents.conversion",
+    "tf_agents.push",
+    "tf_agents.specs",
+}
 
 CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy", "rich", "xxhash"}
 

@@ -384,10 +384,10 @@ class TestBadEpisodes:
         assert len(server.contents()) == 2
 
     def test_whose_first_reward_a_shift_would_lose_are_rejected_unless_that_is_tolerated(self):
-        episode = episodes(1)[0]
+        episode = episodes(1)[0].with_columns(reward=np.array([0.5, 2, 3, 0]))
         shift = Conventions(last_reward="shift")
         with pytest.raises(
-            InvalidEpisode, match=r'first_reward_lost: column "reward": step 0 has reward .*needs no shift'
+            InvalidEpisode, match=r'first_reward_lost: column "reward": step 0 has reward 0.5; .*needs no shift'
         ):
             push(Server(), [episode], conventions=shift)
         server = Server()

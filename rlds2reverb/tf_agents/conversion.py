@@ -13,8 +13,8 @@ from rlds2reverb.sources.rlds import STEPS
 from rlds2reverb.step_stream import MESSAGES
 from rlds2reverb.tf_agents.specs import PolicyInfoFn, as_tensors, check_discount, policy_spec, step_spec_of
 
-_BLOCK_STEPS = 512
-"""Steps that are turned into trajectories at once."""
+_BLOCK_STEPS = 1024
+"""Steps that are turned into trajectories at once; episodes and blocks need not end together."""
 
 
 def convert_rlds_to_trajectories(
@@ -42,15 +42,16 @@ def convert_rlds_to_trajectories(
     step_spec = step_spec_of(rlds_data)
     check_discount(step_spec)
     info_spec = policy_spec(step_spec, policy_info_fn)
-    pairs = _pairs(rlds_data.flat_map(lambda episode: episode[STEPS]), batch_size or _BLOCK_STEPS)
-    blocks = pairs.map(lambda current, following: _to_trajectories(current, following, policy_info_fn, info_spec))
-    return blocks.unbatch() if batch_size is None else blocks.rebatch(batch_size)
+    # Batched within the episode first: that is cheaper than to flatten step by step.
+    blocks = rlds_data.flat_map(lambda episode: episode[STEPS].batch(_BLOCK_STEPS)).rebatch(_BLOCK_STEPS)
+    pairs = _pairs(blocks.prefetch(1), step_spec)
+    rows = pairs.map(lambda current, following: _to_trajectories(current, following, policy_info_fn, info_spec))
+    rows = rows.prefetch(1)
+    return rows.unbatch() if batch_size is None else rows.rebatch(batch_size)
 
 
-def _pairs(steps: tf.data.Dataset, block_steps: int) -> tf.data.Dataset:
-    """A dataset of steps -> (current, following) columns [n, ...] of adjacent steps, the last followed by padding."""
-    spec = steps.element_spec
-    blocks = steps.batch(block_steps).map(lambda block: (block, False))
+def _pairs(blocks: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
+    """Blocks of steps [b, ...] -> (current, following) columns [n, ...] of adjacent steps, the last followed by padding."""
     end = tf.data.Dataset.from_tensors((_zeros(spec, (0,)), True))
     initial = (False, _zeros(spec, ()))
 
@@ -65,7 +66,7 @@ def _pairs(steps: tf.data.Dataset, block_steps: int) -> tf.data.Dataset:
         current = tf.nest.map_structure(lambda column: column[:-1], rows)
         return (True, tf.nest.map_structure(lambda column: column[-1], rows)), (current, following)
 
-    return blocks.concatenate(end).scan(initial, step)
+    return blocks.map(lambda block: (block, False)).concatenate(end).scan(initial, step)
 
 
 def _zeros(spec: Any, leading: tuple[int, ...]) -> Any:

@@ -61,6 +61,7 @@ def step_spec_of(rlds_data: tf.data.Dataset) -> Any:
 
 
 def check_discount(step_spec: Any) -> None:
+    """Raises TypeError unless the discount is float32, as the trajectory spec says it is."""
     if step_spec[DISCOUNT].dtype != tf.float32:
         raise TypeError(
             f"RLDS discount: expected float32, as the trajectory spec says, got {step_spec[DISCOUNT].dtype.name}; "
@@ -77,6 +78,7 @@ def policy_spec(step_spec: Any, policy_info_fn: PolicyInfoFn) -> Any:
 
 
 def as_tensors(policy_info_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The same function with every leaf of its result as a tensor."""
     function = tf.autograph.experimental.do_not_convert(tf.nest.map_structure)
     return lambda current, following: function(tf.convert_to_tensor, policy_info_fn(current, following))
 

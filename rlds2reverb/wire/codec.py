@@ -32,7 +32,7 @@ from rlds2reverb.wire.varint import KEY_BYTES, varint
 def _parse(name: str, data: bytes) -> Any:
     try:
         return message_class(name).FromString(data)
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:  # the latter from protobuf without its C library
         raise WireError(f"{name}: {len(data)} bytes that are no such message ({error})") from error
 
 

@@ -178,6 +178,16 @@ class TestDetails:
                 'discount_range: column "discount": expected values in [0, 1]; 2 steps differ, the first is step 2 (7)',
             ),
             (
+                an_episode(discount=np.array([1, 1, 1, 1, 0.5, 0], np.float64)),
+                'terminal_discount: column "discount": step 4 leads into a terminal step with discount 0.5, expected 0; '
+                'terminal_discount="transition" mends it',
+            ),
+            (
+                an_episode(reward=np.array([0, 0, 0, 0, 1, 2], np.int32)),
+                'last_reward: column "reward": step 5 (the last) has reward 2, where learners do not look; '
+                'last_reward="shift" moves rewards one step back',
+            ),
+            (
                 an_episode(is_first=np.zeros((6, 1), np.uint8)),
                 'flag_dtype: column "is_first": expected bool[T], got uint8[6, 1]',
             ),

@@ -123,7 +123,7 @@ def test_every_item_has_the_views_priority():
 
 
 def test_two_steps_are_a_sequence_of_two():
-    assert two_step() == Sequence(length=2, stride=1)
+    assert two_step() == Sequence() == Sequence(length=2, stride=1)
     assert two_step(priority=3.0).priority == 3.0
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -337,6 +339,17 @@ def test_a_signature_nested_as_deep_as_people_do_is_read():
         (level,) = level
         depth += 1
     assert depth == 20
+
+
+@pytest.mark.parametrize("error", [DecodeError("truncated"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad byte")])
+def test_each_error_of_a_protobuf_parser_is_a_wire_error(error, monkeypatch):
+    def refuse(_: bytes) -> None:
+        raise error
+
+    monkeypatch.setattr(codec, "message_class", lambda _: SimpleNamespace(FromString=refuse))
+    with pytest.raises(WireError, match="ServerInfoResponse: 3 bytes that are no such message") as raised:
+        codec.decode_server_info(b"abc")
+    assert raised.value.__cause__ is error
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.wire.records import as_bytes, records, width_of
@@ -23,6 +23,7 @@ def parts_of(draw: st.DrawFn) -> tuple[int, list]:
 
 
 @given(parts_of())
+@settings(max_examples=50)
 def test_a_record_is_its_parts_one_after_the_other(case):
     count, parts = case
     block = records(count, parts)

@@ -95,7 +95,7 @@ def test_a_new_stream_can_go_on_from_any_request(made, data):
 
 
 @given(anything_built())
-@settings(max_examples=35)
+@settings(max_examples=25)
 def test_requests_respect_their_limits(made):
     for request in made.requests:
         assert 1 <= len(request.item_keys) <= made.limit.items
@@ -110,7 +110,7 @@ def test_requests_respect_their_limits(made):
 
 
 @given(anything_built())
-@settings(max_examples=35)
+@settings(max_examples=25)
 def test_no_chunk_is_sent_twice_and_none_is_kept_for_nothing(made):
     sent: set[int] = set()
     for number, request in enumerate(made.requests):
@@ -126,7 +126,7 @@ def test_no_chunk_is_sent_twice_and_none_is_kept_for_nothing(made):
 
 
 @given(anything_built())
-@settings(max_examples=35)
+@settings(max_examples=25)
 def test_every_episode_is_finished_once_by_the_request_with_its_last_item(made):
     finishes = [finish for request in made.requests for finish in request.finishes]
     assert finishes == [(episode.tag, len(episode.items)) for episode in made.encoded]

@@ -232,6 +232,6 @@ def test_any_structured_value_is_a_nest_or_a_wire_error(message):
 def test_a_broken_signature_is_a_nest_or_a_wire_error(data):
     try:
         message = StructuredValue.FromString(data)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):
         return
     value_or_wire_error(message)

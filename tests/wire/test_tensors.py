@@ -229,7 +229,7 @@ def value_or_wire_error(message) -> None:
 def test_a_broken_tensor_is_a_value_or_a_wire_error(data):
     try:
         message = message_class("Tensor").FromString(data)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):
         return
     value_or_wire_error(message)
 
