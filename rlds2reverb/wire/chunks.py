@@ -23,8 +23,11 @@ from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, int_field, varint, v
 CHUNK_BYTES = 4096
 """Aim for chunks of this size: a sample carries whole chunks, so larger ones slow sampling down."""
 
-MIN_ROWS, MAX_ROWS = 4, 32
-"""Bounds of the chosen chunk length for short windows; see docs/benchmarks.md, "Chunk length"."""
+MAX_ROWS = 32
+"""Most rows of a chunk for short windows; see docs/benchmarks.md, "Chunk length"."""
+
+WINDOW_SHARE = 4
+"""A chunk holds at least a quarter of a window: finer ones add slices, and save little of what a sample carries."""
 
 LONG_CHUNK_BYTES = 1 << 18
 """Aim for windows longer than `MAX_ROWS`: such an item reads its chunks nearly whole."""
@@ -78,7 +81,7 @@ def choose_rows_per_chunk(row_bytes: int, window_rows: int) -> int:
     row_bytes = max(1, row_bytes)
     if window_rows > MAX_ROWS:
         return max(1, min(window_rows, LONG_CHUNK_BYTES // row_bytes))
-    return max(MIN_ROWS, min(MAX_ROWS, CHUNK_BYTES // row_bytes))
+    return max(1, window_rows // WINDOW_SHARE, min(MAX_ROWS, CHUNK_BYTES // row_bytes))
 
 
 def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout, episode_id: int) -> list[bytes]:

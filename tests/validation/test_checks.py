@@ -127,12 +127,24 @@ class TestEachCode:
     @pytest.mark.parametrize("dtype", [np.float16, ">f4", np.longdouble, ml_dtypes.bfloat16, np.complex64])
     def test_of_numbers_that_are_none_is_found_in_any_dtype(self, dtype):
         column = np.zeros((6, 2), dtype)
-        column[1, 1], column[3, 0], column[4, 1] = np.nan, np.inf, np.nan
+        column[1], column[3, 0], column[4, 1] = np.nan, np.inf, np.nan
         problems = find_problems(an_episode(confidence=column))
         assert problems == [
             Problem("nan", "confidence", "expected numbers; 2 steps differ, the first is step 1"),
             Problem("infinite", "confidence", "expected finite numbers; 1 steps differ, the first is step 3"),
         ]
+
+    def test_is_found_in_the_shortest_episodes(self):
+        pair = an_episode(2, reward=np.array([np.nan, 1]), discount=np.array([2.0, 0]))
+        assert found(pair) == {
+            ("nan", "reward"),
+            ("discount_range", "discount"),
+            ("last_reward", "reward"),
+            ("terminal_discount", "discount"),
+        }
+        alone = {path: column[-1:] for path, column in pair.steps.items()}
+        alone |= {"is_first": np.array([True]), "reward": np.array([np.nan]), "discount": np.array([2.0])}
+        assert found(Episode(alone)) == {("single_step", ""), ("nan", "reward")}
 
     def test_of_rewards_is_found_in_every_leaf(self):
         left, right = np.ones(6, np.float32), np.zeros((6, 2), np.float32)

@@ -177,8 +177,9 @@ def test_the_columns_are_not_changed():
         (128, 2, 32),
         (129, 2, 31),
         (512, 2, 8),
-        (1024, 32, 4),
-        (28_224, 2, chunks.MIN_ROWS),  # an image of 84 x 84 x 4
+        (1024, 2, 4),
+        (1024, 32, 8),  # a quarter of the window
+        (28_224, 2, 1),  # an image of 84 x 84 x 4
         (128, 33, 33),
         (128, 100_000, 2048),
         (1 << 20, 1000, 1),
@@ -194,8 +195,9 @@ def test_the_chunk_length_follows_from_row_and_window(row_bytes, window_rows, ex
 def test_the_chosen_chunk_length_is_bounded(row_bytes, window_rows):
     rows = choose_rows_per_chunk(row_bytes, window_rows)
     if window_rows <= chunks.MAX_ROWS:
-        assert chunks.MIN_ROWS <= rows <= chunks.MAX_ROWS
-        assert rows == chunks.MIN_ROWS or rows * row_bytes <= chunks.CHUNK_BYTES
+        least = max(1, window_rows // chunks.WINDOW_SHARE)
+        assert least <= rows <= chunks.MAX_ROWS
+        assert rows == least or rows * row_bytes <= chunks.CHUNK_BYTES
     else:
         assert 1 <= rows <= window_rows
         assert rows == 1 or rows * row_bytes <= chunks.LONG_CHUNK_BYTES
