@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import data
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 
-FULL = Size(items=400_000, reference_items=20_000, repeats=5)
+FULL = Size(items=200_000, reference_items=10_000, repeats=5)
 SHORT = Size(items=60_000, reference_items=3_000, repeats=2)
 
 GOAL = Goal(40)

@@ -9,7 +9,7 @@ from benchmarks import data
 from benchmarks.common import Result, Run, Side, Size, alternate, comparison, timed
 from rlds2reverb.sources import open_source
 
-FULL = Size(items=400_000, reference_items=50_000, repeats=5)
+FULL = Size(items=400_000, reference_items=20_000, repeats=5)
 SHORT = Size(items=60_000, reference_items=5_000, repeats=1)
 
 

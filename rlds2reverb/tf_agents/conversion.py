@@ -77,8 +77,11 @@ def _zeros(spec: Any, leading: tuple[int, ...]) -> Any:
 
 def _stack_rows(last: Any, seen: tf.Tensor, rows: Any) -> Any:
     """The rows, with the last row before them in front if there was one."""
-    count = tf.cast(seen, tf.int32)
-    return tf.nest.map_structure(lambda row, column: tf.concat((row[tf.newaxis][:count], column), 0), last, rows)
+
+    def joined() -> Any:
+        return tf.nest.map_structure(lambda row, column: tf.concat((row[tf.newaxis], column), 0), last, rows)
+
+    return tf.cond(seen, joined, lambda: rows)  # `last` has no size yet where the spec leaves one free
 
 
 def _padding_step(like: Any) -> Any:

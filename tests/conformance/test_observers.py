@@ -238,7 +238,7 @@ def compare(
 
 @pytest.mark.parametrize("spec", ["flat", "mixed", "text"])
 @given(lengths=LENGTHS, seed=SEEDS, options=observers())
-@settings(max_examples=9)
+@settings(max_examples=6)
 @example([3, 1, 5], 1, Windows(tables=2))
 @example([1, 1], 2, Windows(4, 2, pad=True, tile=True, priority=0.5))
 @example([4, 9, 2], 3, Episodes(5, bypass=True))
@@ -252,7 +252,7 @@ def test_stored_items_are_those_of_tf_agents(
 
 
 @given(lengths=LENGTHS, seed=SEEDS, options=observers())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_nested_steps_are_stored_as_the_reference_says(
     sampler: Any, lengths: list[int], seed: int, options: Windows | Episodes
 ) -> None:
@@ -343,7 +343,7 @@ def text_of_tf_agents(blocks: list[Any]) -> str | None:
 
 
 @given(blocks=flagged_blocks())
-@settings(max_examples=50)
+@settings(max_examples=35)
 def test_bad_flags_raise_as_in_tf_agents_and_nothing_of_the_bad_episode_is_stored(
     sampler: Any, blocks: list[Any]
 ) -> None:
