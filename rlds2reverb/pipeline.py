@@ -20,6 +20,7 @@ from rlds2reverb.errors import (
     SourceError,
     SpecMismatch,
     TransportError,
+    ViewError,
 )
 from rlds2reverb.ledger import Ledger
 from rlds2reverb.report import Progress, PushReport
@@ -135,7 +136,7 @@ class Pusher:
         self._filled = _fields_to_fill(source, spec)
         self._columns: dict[str, ArraySpec] = flatten(filled_spec(spec))
         signature = options.view.signature(filled_spec(spec))
-        self._order = list(flatten(signature))
+        self._item_columns: dict[str, ArraySpec] = flatten(signature)
         self._info = channel.server_info()
         check_tables(self._info, options.tables, signature)
         self._check_known_size()
@@ -211,10 +212,11 @@ class Pusher:
         verdict = self._policy.judge(filled, self._columns)
         if verdict.episode is None:
             return verdict, None
-        lost = _reward_lost_by_shift(verdict.episode, options.conventions)
+        lost = _reward_spoilt_by_shift(verdict.episode, options.conventions)
         if lost is not None and lost.code not in options.allow:
             return self._policy.reject(episode, [lost]), None
-        cut = options.view.cut(options.conventions.apply(verdict.episode)).in_order(self._order)
+        cut = options.view.cut(options.conventions.apply(verdict.episode)).in_order(list(self._item_columns))
+        _check_rows(episode, cut, self._item_columns)
         if len(cut.anchors):
             return verdict, cut
         detail = f"{options.view.label} makes no item of {len(episode)} steps"
@@ -277,9 +279,9 @@ class Pusher:
         return stack.enter_context(Ledger(self._options.ledger, push, f"{self._info.state_id:032x}"))
 
     def _check_known_size(self) -> None:
-        """Where the source knows its episodes, a table too small for even one item each is refused at once."""
+        """Where every episode of a known number must give an item, a table too small for one each is refused at once."""
         episodes = self._source.episode_count
-        if episodes is not None:
+        if episodes is not None and self._options.on_invalid in ("raise", "repair") and not self._options.allow:
             self._check_size(episodes, "at least")
 
     def _check_size_so_far(self, next_items: int) -> None:
@@ -333,7 +335,21 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     return absent_fields(spec)
 
 
-def _reward_lost_by_shift(episode: Episode, conventions: Conventions) -> Problem | None:
+def _check_rows(episode: Episode, cut: Cut, columns: dict[str, ArraySpec]) -> None:
+    """Refuses rows that are not those of the signature, which only tolerated problems let through to here."""
+    for path, rows in cut.rows.items():
+        dtype = np.dtype(object) if rows.dtype.kind in "SU" else rows.dtype
+        found = ArraySpec((None, *rows.shape[1:]), dtype)
+        wanted = ArraySpec((None, *columns[path].shape[1:]), columns[path].dtype)
+        if differences(found, wanted):
+            raise ViewError(
+                f'episode {episode.id}: column "{path}" has {found}, the items need {wanted}; '
+                "do not tolerate dtype or shape for it"
+            )
+
+
+def _reward_spoilt_by_shift(episode: Episode, conventions: Conventions) -> Problem | None:
+    """What a shift would lose at the start, or bring from the last step, where validation does not look."""
     if conventions.last_reward != "shift":
         return None
     for path, reward in columns_under(episode.steps, REWARD).items():
@@ -343,5 +359,10 @@ def _reward_lost_by_shift(episode: Episode, conventions: Conventions) -> Problem
                 path,
                 f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
                 "so it needs no shift",
+            )
+        if reward.dtype.kind == "f" and not np.all(np.isfinite(reward[-1])):
+            code = "nan" if np.any(np.isnan(reward[-1])) else "infinite"
+            return Problem(
+                code, path, f"step {len(reward) - 1} (the last) has reward {reward[-1]}, which a shift would use"
             )
     return None

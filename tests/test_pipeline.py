@@ -395,6 +395,22 @@ class TestBadEpisodes:
         assert report.episodes_pushed == 1
         assert server.contents()[0][4].tolist() == episode.steps["reward"][1:3].tolist()
 
+    def test_whose_last_reward_a_shift_would_bring_in_as_nan_are_rejected(self):
+        for value, code in ((np.nan, "nan"), (np.inf, "infinite")):
+            episode = episodes(1)[0].with_columns(reward=np.array([0, 2, 3, value], np.float32))
+            server = Server()
+            with pytest.raises(InvalidEpisode, match=f"{code}: .*which a shift would use"):
+                push(server, [episode], conventions=Conventions(last_reward="shift"))
+            assert push(server, [episode]).episodes_pushed == 1
+
+    @pytest.mark.parametrize(("code", "column"), [("dtype", np.zeros(4)), ("shape", np.zeros((4, 2), np.float32))])
+    def test_whose_rows_are_not_the_tables_are_never_stored(self, code, column):
+        good, bad = episodes(2)
+        server = Server()
+        with pytest.raises(ViewError, match='column "reward" has .*, the items need'):
+            push(server, [good, bad.with_columns(reward=column)], allow=(code,))
+        assert len(server.contents()) == 3
+
     def test_too_long_for_the_view_stop_the_push_with_what_came_before_stored(self):
         server, source = Server(), [*episodes(1, 3), *episodes(1, 6)]
         with pytest.raises(ViewError, match="longer than max_length 5"):

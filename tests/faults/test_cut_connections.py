@@ -65,11 +65,11 @@ def test_an_uncut_push_reports_no_reconnect(server: Any, proxy: Proxy) -> None:
     [
         *[(UP, (count,)) for count in (1, 24, 100, 400, 1000)],
         *[(DOWN, (count,)) for count in (1, 20, 100, 400)],
-        *places(UP, 1, 20),
-        *places(DOWN, 1, 15),
-        *places(UP, 4, 10),
-        *places(DOWN, 4, 10),
-        *places(UP, 12, 3),
+        *places(UP, 1, 12),
+        *places(DOWN, 1, 10),
+        *places(UP, 4, 6),
+        *places(DOWN, 4, 6),
+        *places(UP, 12, 2),
     ],
 )
 def test_cuts_lose_nothing_and_double_nothing(
