@@ -407,7 +407,7 @@ class TestBadEpisodes:
     def test_whose_rows_are_not_the_tables_are_never_stored(self, code, column):
         good, bad = episodes(2)
         server = Server()
-        with pytest.raises(ViewError, match='column "reward" has .*, the items need'):
+        with pytest.raises(ViewError, match=r'column "reward" has .*, the items need'):
             push(server, [good, bad.with_columns(reward=column)], allow=(code,))
         assert len(server.contents()) == 3
 
