@@ -111,7 +111,7 @@ def test_interruption_says_that_what_is_confirmed_stays(
 
 def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
     line = output.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
-    assert line == '5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting'
+    assert line == "5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting"
     assert "ETA" not in output.describe(Progress(5, 5000, None, 4000, 0, 2.0))
 
 

@@ -2,150 +2,135 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb import convert_rlds_to_trajectories, create_trajectory_data_spec
-from tests import reference
-from tests.rlds_data import dataset, episode
-
 tf = pytest.importorskip("tensorflow")
-theirs = pytest.importorskip("tf_agents.replay_buffers.rlds_to_reverb")
+pytest.importorskip("tf_agents")
 
+from tf_agents.replay_buffers import rlds_to_reverb as theirs  # noqa: E402
+
+from rlds2reverb import convert_rlds_to_trajectories, create_trajectory_data_spec  # noqa: E402
 from rlds2reverb.tf_agents import conversion  # noqa: E402
+from tests import reference  # noqa: E402
+from tests.rlds_data import dataset, episode  # noqa: E402
 
-FLAT = {"observation": ("float32", (3,)), "action": ("int64", ())}
-NESTED = {"observation": {"b": ("uint8", (2, 2)), "a": ("float32", ())}, "action": [("int64", ()), ("float32", (2,))]}
+SPECS: dict[str, dict[str, Any]] = {
+    "flat": {"observation": ("float32", (3,)), "action": ("int64", ())},
+    "text": {"observation": ("O", (2,)), "action": ("O", ()), "reward": ("float64", (2,))},
+    "nested": {
+        "observation": {"b": ("uint8", (2, 2)), "a": ("float32", ())},
+        "action": [("int64", ()), ("float32", (2,))],
+    },
+}
+BLOCK = conversion._BLOCK_STEPS
 Lengths = list[tuple[int, bool]]
-LENGTHS = st.lists(st.tuples(st.integers(1, 8), st.booleans()), min_size=1, max_size=4)
-
-
-def data(lengths: Lengths, specs: Any = None) -> tuple[list[Any], Any]:
-    rng = np.random.default_rng(len(lengths))
-    episodes = [episode(rng, rows, terminal, **(specs or FLAT)) for rows, terminal in lengths]
-    return episodes, dataset(episodes)
-
-
-def rows_of(trajectories: Any) -> list[list[Any]]:
-    return [[np.asarray(leaf) for leaf in reference.leaves(row)] for row in trajectories.as_numpy_iterator()]
+LENGTHS = st.lists(st.tuples(st.integers(1, 8), st.booleans()), max_size=4)
+Row = list[Any]
 
 
 def pair_info(current: Any, following: Any) -> Any:
+    """A policy_info that tells what the function saw; the same in TensorFlow and numpy."""
     return {"delta": following["observation"] - current["observation"], "last": following["is_last"]}
 
 
-@settings(max_examples=12)
-@given(lengths=LENGTHS)
-def test_every_trajectory_is_tf_agents(lengths: Lengths) -> None:
-    _, rlds = data(lengths)
-    for function in (None, pair_info):
-        ours = rows_of(convert_rlds_to_trajectories(rlds, function))
-        reference.assert_same_items(ours, rows_of(theirs.convert_rlds_to_trajectories(rlds, function)))
+def nested_info(current: Any, following: Any) -> Any:
+    return (current["observation"]["b"], following["is_first"], following["action"][1])
 
 
-@settings(max_examples=8)
-@given(lengths=LENGTHS, batch=st.integers(1, 9))
-def test_batches_hold_the_same_trajectories(lengths: Lengths, batch: int) -> None:
-    _, rlds = data(lengths)
-    wanted = rows_of(convert_rlds_to_trajectories(rlds))
-    batches = list(convert_rlds_to_trajectories(rlds, batch_size=batch).as_numpy_iterator())
-    assert all(len(one.step_type) == batch for one in batches[:-1])
-    columns = [np.concatenate(column) for column in zip(*(reference.leaves(one) for one in batches))]
-    reference.assert_same_items([list(row) for row in zip(*columns)], wanted)
+def make(lengths: Lengths, spec: str = "flat", seed: int = 3) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [episode(rng, rows, terminal, **SPECS[spec]) for rows, terminal in lengths]
 
 
-def test_nested_observations_and_actions_are_those_of_the_current_step() -> None:
-    episodes, rlds = data([(4, True), (1, True), (2, False)], NESTED)
+def rows_of(trajectories: Any) -> list[Row]:
+    return [[np.asarray(leaf) for leaf in reference.leaves(row)] for row in trajectories.as_numpy_iterator()]
+
+
+def expected(episodes: list[Any], function: Any = None) -> list[Row]:
     steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds)), reference.trajectories(steps))
+    return reference.trajectories(steps, function)
 
 
-def test_policy_info_sees_nested_steps_and_the_padding_step() -> None:
-    episodes, rlds = data([(3, True), (2, False)], NESTED)
+class Conversions:
+    """Conversions of one dataset whose episodes are replaced: to build one takes a hundred times as long as to use it."""
 
-    def info(current: Any, following: Any) -> Any:
-        return (current["observation"]["b"], following["is_first"])
+    def __init__(self, spec: str) -> None:
+        self._episodes: list[Any] = []
+        self.rlds = dataset(self._episodes, make([(2, True)], spec)[0])
+        self._built: dict[Any, Any] = {}
 
-    steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds, info)), reference.trajectories(steps, info))
+    def __call__(
+        self, episodes: list[Any], function: Any = None, convert: Callable[..., Any] = None, **options: Any
+    ) -> Any:
+        """The converted dataset of these episodes; by our function, unless another is given."""
+        self._episodes[:] = episodes
+        key = (function, convert, *options.items())
+        if key not in self._built:
+            self._built[key] = (convert or convert_rlds_to_trajectories)(self.rlds, function, **options)
+        return self._built[key]
 
 
-FLAG = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=4)
+@pytest.fixture(scope="module")
+def conversions() -> Iterator[dict[str, Conversions]]:
+    made = {spec: Conversions(spec) for spec in SPECS}
+    yield made
+    made.clear()
+
+
+# Element by element.
+
+
+@pytest.mark.parametrize("spec", ["flat", "text"])
+@settings(max_examples=25)
+@given(lengths=LENGTHS, seed=st.integers(0, 9))
+def test_every_trajectory_is_that_of_tf_agents(
+    conversions: dict[str, Conversions], spec: str, lengths: Lengths, seed: int
+) -> None:
+    convert = conversions[spec]
+    episodes = make(lengths, spec, seed)
+    for function in (None, pair_info) if spec == "flat" else (None,):
+        ours = rows_of(convert(episodes, function))
+        reference.assert_same_items(ours, rows_of(convert(episodes, function, theirs.convert_rlds_to_trajectories)))
+        reference.assert_same_items(ours, expected(episodes, function))
 
 
 @settings(max_examples=25)
-@given(flags=FLAG)
-def test_random_flags_give_tf_agents_error(flags: list[tuple[bool, bool, bool]]) -> None:
-    episodes, _ = data([(2, True), (len(flags), False)])
-    first, last, terminal = (np.array(flag) for flag in zip(*flags))
-    episodes[1].update(is_first=first, is_last=last, is_terminal=terminal)
-    rlds = dataset(episodes)
-    steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    broken = [rule for pair in reference.pairs(steps) if (rule := reference.broken_rule(*pair))]
-    if not broken:
-        reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds)), reference.trajectories(steps))
-        return
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        rows_of(convert_rlds_to_trajectories(rlds))
-    assert broken[0] in str(error.value)
+@given(lengths=LENGTHS)
+@example([(1, True)])
+def test_nested_steps_are_those_of_the_current_step_and_reach_the_function(
+    conversions: dict[str, Conversions], lengths: Lengths
+) -> None:
+    episodes = make(lengths, "nested")
+    for function in (None, nested_info):
+        ours = rows_of(conversions["nested"](episodes, function))
+        reference.assert_same_items(ours, expected(episodes, function))
 
 
-def test_an_empty_dataset_gives_nothing() -> None:
-    episodes, _ = data([(2, True)])
-    assert rows_of(convert_rlds_to_trajectories(dataset([], like=episodes[0]))) == []
+@settings(max_examples=40)
+@given(lengths=LENGTHS, batch=st.sampled_from([1, 3, 5000]))
+@example([(5, True), (4, False)], 3)
+def test_batches_hold_the_same_trajectories(conversions: dict[str, Conversions], lengths: Lengths, batch: int) -> None:
+    episodes = make(lengths)
+    batches = [reference.leaves(one) for one in conversions["flat"](episodes, batch_size=batch).as_numpy_iterator()]
+    steps = sum(rows for rows, _ in lengths)
+    assert [len(one[0]) for one in batches] == [min(batch, steps - at) for at in range(0, steps, batch)]
+    found = [list(row) for one in batches for row in zip(*one)]
+    assert [[np.asarray(leaf).tolist() for leaf in row] for row in found] == [
+        [leaf.tolist() for leaf in row] for row in expected(episodes)
+    ]
 
 
-def test_the_result_is_an_ordinary_dataset() -> None:
-    _, rlds = data([(5, True), (3, False)])
-    trajectories = convert_rlds_to_trajectories(rlds)
-    assert len(rows_of(trajectories)) == len(rows_of(trajectories)) == 8
-    rewards = trajectories.map(lambda row: row.reward).repeat(2).shuffle(16, seed=1).batch(4)
-    assert sum(len(batch) for batch in rewards) == 16
-    assert int(rlds.map(lambda one: one).reduce(0, lambda count, _: count + 1)) == 2
-
-
-@pytest.mark.parametrize("specs", [FLAT, NESTED])
-def test_the_spec_is_tf_agents(specs: Any) -> None:
-    _, rlds = data([(2, True)], specs)
-    assert create_trajectory_data_spec(rlds) == theirs.create_trajectory_data_spec(rlds)
-
-
-def test_the_elements_have_the_spec() -> None:
-    _, rlds = data([(2, True)], NESTED)
-    spec = create_trajectory_data_spec(rlds)
-    found = convert_rlds_to_trajectories(rlds).element_spec
-    for wanted, leaf in zip(tf.nest.flatten(spec), tf.nest.flatten(found)):
-        assert (wanted.shape, wanted.dtype) == (leaf.shape, leaf.dtype)
-
-
-def test_the_spec_can_have_policy_info() -> None:
-    _, rlds = data([(2, True)])
-    info = create_trajectory_data_spec(rlds, pair_info).policy_info
-    assert (info["delta"].shape, info["delta"].dtype) == ((3,), tf.float32)
-    assert info["last"].dtype == tf.bool
-
-
-def test_a_float64_discount_is_a_type_error() -> None:
-    episodes, _ = data([(2, True)])
-    episodes[0]["discount"] = episodes[0]["discount"].astype(np.float64)
-    with pytest.raises(TypeError, match="expected float32"):
-        convert_rlds_to_trajectories(dataset(episodes))
-
-
-def test_extra_step_features_are_left_out_but_seen_by_the_function() -> None:
-    episodes, _ = data([(3, True)])
-    episodes[0]["extra"] = np.array([b"a", b"b", b"c"], object)
-    rlds = dataset(episodes)
-    rows = list(convert_rlds_to_trajectories(rlds, lambda current, _: current["extra"]).as_numpy_iterator())
-    assert [row.policy_info for row in rows] == [b"a", b"b", b"c"]
-    assert not hasattr(rows[0], "extra")
-
-
-BLOCK = conversion._BLOCK_STEPS
+def test_batches_have_the_dtypes_of_the_spec(conversions: dict[str, Conversions]) -> None:
+    (batch,) = conversions["flat"](make([(5, True)]), batch_size=5000)
+    spec = create_trajectory_data_spec(conversions["flat"].rlds)
+    for leaf, wanted in zip(tf.nest.flatten(batch), tf.nest.flatten(spec), strict=True):
+        assert (leaf.dtype, leaf.shape) == (wanted.dtype, (5, *wanted.shape))
 
 
 @pytest.mark.parametrize(
@@ -153,80 +138,77 @@ BLOCK = conversion._BLOCK_STEPS
     [[BLOCK - 1], [BLOCK], [BLOCK + 1], [2 * BLOCK, 1], [BLOCK - 3, 3, 2], [BLOCK - 1, 1, 1], [BLOCK - 1, 2, BLOCK]],
     ids=lambda lengths: "+".join(map(str, lengths)),
 )
-def test_where_a_block_ends_does_not_show(lengths: list[int]) -> None:
-    episodes, rlds = data([(rows, True) for rows in lengths])
-    steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    expected = reference.trajectories(steps, numpy_info)
-    reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds, pair_info)), expected)
+def test_where_a_block_ends_does_not_show(conversions: dict[str, Conversions], lengths: list[int]) -> None:
+    episodes = make([(rows, True) for rows in lengths])
+    reference.assert_same_items(rows_of(conversions["flat"](episodes, pair_info)), expected(episodes, pair_info))
 
 
-def numpy_info(current: Any, following: Any) -> Any:
-    return {"delta": following["observation"] - current["observation"], "last": following["is_last"]}
+def test_episodes_without_steps_are_passed_over(conversions: dict[str, Conversions]) -> None:
+    first, second = make([(3, True), (2, False)])
+    empty = {name: column[:0] for name, column in first.items()}
+    found = rows_of(conversions["flat"]([empty, first, empty, second, empty], pair_info))
+    reference.assert_same_items(found, expected([first, second], pair_info))
+
+
+# Mistakes.
+
+
+FLAGS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=4)
+
+
+@settings(max_examples=60)
+@given(flags=FLAGS)
+def test_random_flags_give_the_error_of_tf_agents(
+    conversions: dict[str, Conversions], flags: list[tuple[bool, bool, bool]]
+) -> None:
+    episodes = make([(2, True), (len(flags), False)])
+    first, last, terminal = (np.array(flag) for flag in zip(*flags))
+    episodes[1].update(is_first=first, is_last=last, is_terminal=terminal)
+    found = []
+    for convert in (None, theirs.convert_rlds_to_trajectories):
+        try:
+            found.append(rows_of(conversions["flat"](episodes, convert=convert)))
+        except tf.errors.InvalidArgumentError as error:
+            found.append([text for text in conversion.MESSAGES if text in str(error)])
+    try:
+        reference.assert_same_items(found[0], expected(episodes))
+        reference.assert_same_items(found[1], found[0])
+    except ValueError as error:
+        assert found == [[str(error)]] * 2
 
 
 @pytest.mark.parametrize("at", [BLOCK - 2, BLOCK - 1, BLOCK])
-def test_a_mistake_at_the_border_of_two_blocks_is_found(at: int) -> None:
-    episodes, _ = data([(BLOCK + 3, True)])
-    episodes[0]["is_first"] = episodes[0]["is_first"] | (np.arange(BLOCK + 3) == at)
+def test_a_mistake_at_the_border_of_two_blocks_is_found(conversions: dict[str, Conversions], at: int) -> None:
+    (columns,) = make([(BLOCK + 3, True)])
+    columns["is_first"] = columns["is_first"] | (np.arange(BLOCK + 3) == at)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Mid step should not be followed by a first step"):
-        rows_of(convert_rlds_to_trajectories(dataset(episodes)))
+        rows_of(conversions["flat"]([columns]))
 
 
-def test_text_and_numbers_are_those_of_tf_agents() -> None:
-    specs = {"observation": ("O", (2,)), "action": ("O", ()), "reward": ("float64", (2,))}
-    _, rlds = data([(3, True), (1, False), (2, True)], specs)
-    ours = rows_of(convert_rlds_to_trajectories(rlds))
-    reference.assert_same_items(ours, rows_of(theirs.convert_rlds_to_trajectories(rlds)))
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32"])
+def test_a_discount_of_another_dtype_is_a_type_error_as_in_tf_agents(dtype: str) -> None:
+    (columns,) = make([(2, True)])
+    rlds = dataset([{**columns, "discount": columns["discount"].astype(dtype)}])
+    with pytest.raises(TypeError):
+        theirs.convert_rlds_to_trajectories(rlds)
+    with pytest.raises(TypeError, match=f"expected float32, .* got {dtype}"):
+        convert_rlds_to_trajectories(rlds)
 
 
-def test_extra_features_reach_the_function_as_in_tf_agents() -> None:
-    episodes, _ = data([(3, True), (2, False)])
-    for columns in episodes:
-        columns["extra"] = np.arange(len(columns["reward"]), dtype=np.int16)
-    rlds = dataset(episodes)
-
-    def info(current: Any, following: Any) -> Any:
-        return {"here": current["extra"], "there": following["extra"]}
-
-    ours = rows_of(convert_rlds_to_trajectories(rlds, info))
-    reference.assert_same_items(ours, rows_of(theirs.convert_rlds_to_trajectories(rlds, info)))
+# An ordinary dataset.
 
 
-@pytest.mark.parametrize("batch", [1, 3, 8, 9, 5000])
-def test_a_batch_may_be_of_any_size(batch: int) -> None:
-    _, rlds = data([(5, True), (3, False)])
-    batches = list(convert_rlds_to_trajectories(rlds, pair_info, batch_size=batch).as_numpy_iterator())
-    assert [len(one.policy_info["last"]) for one in batches] == [min(batch, 8 - at) for at in range(0, 8, batch)]
-    empty = dataset([], like=data([(2, True)])[0][0])
-    assert list(convert_rlds_to_trajectories(empty, batch_size=batch).as_numpy_iterator()) == []
-
-
-def test_episodes_without_steps_are_passed_over() -> None:
-    episodes, _ = data([(3, True), (2, False)])
-    empty = {name: column[:0] for name, column in episodes[0].items()}
-    rlds = dataset([empty, episodes[0], empty, episodes[1], empty])
-    steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds)), reference.trajectories(steps))
-
-
-def test_steps_of_unknown_sizes_are_converted() -> None:
-    """TF-Agents fails at the padding step here, whose unknown sizes it takes for 1."""
-    episodes, rlds = data([(3, True), (2, False)])
-
-    def loose(step: Any) -> Any:
-        return {**step, "observation": tf.numpy_function(lambda value: value, [step["observation"]], tf.float32)}
-
-    def with_rank(step: Any) -> Any:
-        return {**step, "observation": tf.ensure_shape(step["observation"], [None])}
-
-    rlds = rlds.map(lambda one: {"steps": one["steps"].map(loose).map(with_rank)})
-    assert create_trajectory_data_spec(rlds).observation.shape.as_list() == [None]
-    steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds)), reference.trajectories(steps))
+def test_the_result_can_be_iterated_mapped_shuffled_and_repeated(conversions: dict[str, Conversions]) -> None:
+    trajectories = conversions["flat"](make([(5, True), (3, False)]))
+    assert len(rows_of(trajectories)) == len(rows_of(trajectories)) == 8
+    rewards = trajectories.map(lambda row: row.reward).repeat(2).shuffle(16, seed=1).batch(4)
+    found = np.concatenate(list(rewards.as_numpy_iterator()))
+    wanted = [row[-2] for row in rows_of(trajectories)] * 2
+    assert sorted(found.tolist()) == sorted(float(reward) for reward in wanted)
 
 
 def test_nothing_is_read_before_the_first_trajectory_is_asked_for() -> None:
-    episodes, _ = data([(2, True)])
+    episodes = make([(2, True)])
     read = []
 
     class Counted:
@@ -242,13 +224,83 @@ def test_nothing_is_read_before_the_first_trajectory_is_asked_for() -> None:
 
 def test_it_can_be_part_of_another_pipeline() -> None:
     """Inside a `flat_map`, so in the graph, one dataset of trajectories an episode."""
-    episodes, rlds = data([(3, True), (4, False)])
-    nested = rlds.flat_map(lambda one: convert_rlds_to_trajectories(tf.data.Dataset.from_tensors(one)))
-    steps = [step for columns in episodes for step in reference.steps_of(columns)]
-    reference.assert_same_items(rows_of(nested), reference.trajectories(steps))
+    episodes = make([(3, True), (4, False)])
+    inner = dataset(episodes).flat_map(lambda one: convert_rlds_to_trajectories(tf.data.Dataset.from_tensors(one)))
+    reference.assert_same_items(rows_of(inner), expected(episodes))
 
 
-def test_a_dataset_of_numpy_values_from_the_function_is_a_dataset_of_tensors() -> None:
-    _, rlds = data([(2, True)])
+# What the steps may hold beside the seven fields.
+
+
+def test_extra_features_are_left_out_but_reach_the_function_as_in_tf_agents() -> None:
+    episodes = make([(3, True), (2, False)])
+    for columns in episodes:
+        columns["extra"] = np.arange(len(columns["reward"]), dtype=np.int16)
+        columns["words"] = np.array([b"w%d" % n for n in range(len(columns["reward"]))], object)
+
+    def info(current: Any, following: Any) -> Any:
+        return {"here": current["extra"], "there": following["extra"], "words": following["words"]}
+
+    rlds = dataset(episodes)
+    ours = convert_rlds_to_trajectories(rlds, info)
+    reference.assert_same_items(rows_of(ours), rows_of(theirs.convert_rlds_to_trajectories(rlds, info)))
+    assert not hasattr(next(iter(ours)), "extra")
+
+
+def test_the_function_may_give_plain_numbers() -> None:
+    rlds = dataset(make([(2, True)]))
     rows = list(convert_rlds_to_trajectories(rlds, lambda *_: (np.float32(2.5), 7)).as_numpy_iterator())
     assert [row.policy_info for row in rows] == [(2.5, 7), (2.5, 7)]
+
+
+def test_steps_of_unknown_sizes_are_converted() -> None:
+    """TF-Agents fails at the padding step here, whose unknown sizes it takes for 1."""
+    episodes = make([(3, True), (2, False)])
+
+    def loose(step: Any) -> Any:
+        value = tf.numpy_function(lambda value: value, [step["observation"]], tf.float32)
+        return {**step, "observation": tf.ensure_shape(value, [None])}
+
+    rlds = dataset(episodes).map(lambda one: {"steps": one["steps"].map(loose)})
+    assert create_trajectory_data_spec(rlds).observation.shape.as_list() == [None]
+    reference.assert_same_items(rows_of(convert_rlds_to_trajectories(rlds)), expected(episodes))
+
+
+# The spec.
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_spec_is_that_of_tf_agents(conversions: dict[str, Conversions], spec: str) -> None:
+    rlds = conversions[spec].rlds
+    ours, wanted = create_trajectory_data_spec(rlds), theirs.create_trajectory_data_spec(rlds)
+    assert ours == wanted
+    assert repr(ours) == repr(wanted)  # names and bounds, too
+
+
+@pytest.mark.parametrize(("spec", "function"), [("flat", None), ("flat", pair_info), ("nested", nested_info)])
+def test_the_elements_have_the_spec(conversions: dict[str, Conversions], spec: str, function: Any) -> None:
+    wanted = create_trajectory_data_spec(conversions[spec].rlds, function)
+    found = conversions[spec]([], function).element_spec
+    tf.nest.assert_same_structure(found, wanted)
+    for leaf, other in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
+        assert (leaf.shape, leaf.dtype) == (other.shape, other.dtype)
+
+
+def test_the_spec_can_have_policy_info(conversions: dict[str, Conversions]) -> None:
+    info = create_trajectory_data_spec(conversions["flat"].rlds, pair_info).policy_info
+    assert (info["delta"].shape, info["delta"].dtype) == ((3,), tf.float32)
+    assert info["last"].dtype == tf.bool
+
+
+@pytest.mark.parametrize("function", [create_trajectory_data_spec, convert_rlds_to_trajectories])
+def test_data_that_is_not_rlds_is_refused_with_the_text_of_tf_agents(function: Callable[..., Any]) -> None:
+    for rlds in (
+        tf.data.Dataset.from_tensors({"episodes": 1}),
+        dataset([{"observation": np.zeros(2), "is_first": np.ones(2, bool)}]),
+    ):
+        texts = []
+        for one in (function, getattr(theirs, function.__name__)):
+            with pytest.raises(ValueError) as caught:
+                one(rlds)
+            texts.append(str(caught.value))
+        assert texts[0] == texts[1]
