@@ -21,6 +21,9 @@ SHORT = Size(items=20_000, reference_items=0, repeats=1)
 IMAGE_SHARE = 10
 """Images are this many times fewer than `Size` says."""
 
+SAMPLED_SHARE = 4
+"""One sample is taken for so many items."""
+
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -52,9 +55,10 @@ def _measure(
         def fill(filled: BenchServer) -> int:
             return writers.push(filled, episodes, chunk_length=length).count
 
+        batches = max(10, items // (SAMPLED_SHARE * sampling.BATCH))
         item_bytes = growth_per_item(server, fill)
         rates = [push() for _ in range(repeats)]
-        samples = [sampling.sample(server, writers.TABLE, max(20, items // sampling.BATCH)) for _ in range(repeats)]
+        samples = [sampling.sample(server, writers.TABLE, batches) for _ in range(repeats)]
     result = figure(
         f"chunk_length/{name}/{length}",
         statistics.median(rates),

@@ -40,6 +40,7 @@ def run(size: Size) -> Iterator[Result]:
         first_mb=warm[0],
         last_mb=warm[-1],
         peak_mb=max(warm),
+        tenths_mb=[warm[len(warm) * tenth // 10] for tenth in range(10)],
         samples=len(warm),
         steps=pushed.count,
         steps_per_second=round(pushed.rate),

@@ -19,7 +19,8 @@ from rlds2reverb.views.registry import view_of
 @json_option
 def command(source: str, view: str, limit: int | None, as_json: bool) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
-    inspection = inspect_source(open_source(source), view_of(view), limit)
+    chosen = view_of(view)
+    inspection = inspect_source(open_source(source), chosen, limit)
     if as_json:
         output.print_json(inspection.as_dict())
     else:

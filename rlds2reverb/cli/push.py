@@ -57,16 +57,17 @@ def command(
     Run again, the same push adds nothing: item keys are a function of the data.
     """
     connection = {name: options.pop(name) for name in ("server", "tls_ca", "tls_cert", "tls_key", "header", "timeout")}
+    chosen = view_of(view)
     with open_client(**connection) as client:
         opened = open_source(source)
         if dry_run:
-            signature = view_of(view).signature(filled_spec(opened.spec()))
+            signature = chosen.signature(filled_spec(opened.spec()))
             check_tables(client.server_info(), table, signature)
             output.talk("the tables take these items; nothing was sent")
             _print(as_json, {path: str(spec) for path, spec in flatten(signature).items()})
             return
         with output.progress_bar(quiet=as_json) as on_progress:
-            report = client.push(opened, table, view, stall_seconds=stall_timeout, on_progress=on_progress, **options)
+            report = client.push(opened, table, chosen, stall_seconds=stall_timeout, on_progress=on_progress, **options)
     _print(as_json, report.as_dict() if as_json else _fields(report))
 
 
