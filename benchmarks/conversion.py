@@ -9,7 +9,7 @@ from benchmarks import data
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 
 FULL = Size(items=200_000, reference_items=10_000, repeats=5)
-SHORT = Size(items=60_000, reference_items=3_000, repeats=2)
+SHORT = Size(items=200_000, reference_items=3_000, repeats=3)
 
 GOAL = Goal(40)
 BATCH = 256

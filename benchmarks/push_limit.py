@@ -22,7 +22,7 @@ from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 
 FULL = Size(items=200_000, reference_items=200_000, repeats=5)
-SHORT = Size(items=40_000, reference_items=40_000, repeats=3)
+SHORT = Size(items=160_000, reference_items=160_000, repeats=3)
 
 GOAL = Goal(0.85)
 

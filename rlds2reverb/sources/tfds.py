@@ -99,7 +99,7 @@ def _first_line(error: Exception) -> str:
 def _fingerprint(builder: Any) -> str:
     """Names the data, not the place: full name and version, and the size and shards of every split."""
     splits = ",".join(
-        f"{split.name}:{split.num_bytes}:{'-'.join(map(str, split.shard_lengths))}"
+        f"{split.name}:{split.num_bytes:d}:{'-'.join(map(str, split.shard_lengths))}"
         for split in sorted(builder.info.splits.values(), key=lambda split: str(split.name))
     )
     return f"{builder.info.full_name}[{splits}]"

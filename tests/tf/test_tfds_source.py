@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 
 tfds = pytest.importorskip("tensorflow_datasets")
+
+from etils import epath  # noqa: E402
+from tensorflow_datasets.core.utils import file_utils  # noqa: E402
 
 from rlds2reverb.sources import tfds as tfds_source  # noqa: E402
 
@@ -52,49 +57,225 @@ def test_the_fast_path_gives_what_the_nested_path_gives(name: str, monkeypatch: 
             np.testing.assert_array_equal(column, other.steps[path])
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """A TFDS dataset with images (stored as PNG), text and a class label; its directory, and its steps."""
+def numbered(observation: Any, splits: dict[str, list[int]]) -> dict[str, list[Any]]:
+    """Episodes of these lengths by split; `observation` makes that of a step from its number in the dataset."""
+    number = 0
+    made: dict[str, list[Any]] = {}
+    for split, lengths in splits.items():
+        made[split] = []
+        for rows in lengths:
+            steps = [
+                {
+                    "observation": observation(number + row),
+                    "action": number + row,
+                    "reward": np.float32(row),
+                    "discount": np.float32(1),
+                    "is_first": row == 0,
+                    "is_last": row == rows - 1,
+                    "is_terminal": False,
+                }
+                for row in range(rows)
+            ]
+            made[split].append({"steps": steps, "episode_metadata": {"begins": number, "path": f"file {number}"}})
+            number += rows
+    return made
+
+
+def write(parent: Path, name: str, feature: Any, episodes: dict[str, list[Any]]) -> Path:
+    """A TFDS dataset by TFDS's own writers, two episodes a file; its version directory."""
     from tensorflow_datasets.rlds import rlds_base
 
-    directory = tmp_path_factory.mktemp("tfds") / "pictures" / "1.0.0"
+    directory = parent / name / "1.0.0"
     directory.mkdir(parents=True)
-    observation = tfds.features.FeaturesDict(
-        {"image": tfds.features.Image(shape=(4, 5, 3)), "text": tfds.features.Text()}
-    )
     config = rlds_base.DatasetConfig(
-        name="pictures",
-        observation_info=observation,
+        name=name,
+        observation_info=feature,
         action_info=np.int64,
         reward_info=np.float32,
         discount_info=np.float32,
+        episode_metadata_info={"episode_metadata": {"begins": np.int64, "path": tfds.features.Text()}},
     )
-    identity = tfds.core.DatasetIdentity("pictures", tfds.core.Version("1.0.0"), str(directory), "")
-    rng = np.random.default_rng(3)
-    steps = [
-        {
-            "observation": {"image": rng.integers(0, 256, (4, 5, 3), np.uint8), "text": f"step {number}"},
-            "action": number,
-            "reward": np.float32(number),
-            "discount": np.float32(1),
-            "is_first": number == 0,
-            "is_last": number == 3,
-            "is_terminal": False,
-        }
-        for number in range(4)
-    ]
-    writer = tfds.core.SequentialWriter(rlds_base.build_info(config, identity), max_examples_per_shard=5)
-    writer.initialize_splits(["train"])
-    writer.add_examples({"train": [{"steps": steps}]})
+    identity = tfds.core.DatasetIdentity(name, tfds.core.Version("1.0.0"), str(directory), "")
+    writer = tfds.core.SequentialWriter(rlds_base.build_info(config, identity), max_examples_per_shard=2)
+    writer.initialize_splits(list(episodes))
+    writer.add_examples(episodes)
     writer.close_all()
-    return directory, steps
+    return directory
 
 
-def test_images_are_decoded(pictures: tuple[Path, list[Any]]) -> None:
-    directory, steps = pictures
-    (one,) = open_source(f"tfds:{directory}")
-    np.testing.assert_array_equal(one.steps["observation/image"], [step["observation"]["image"] for step in steps])
-    assert one.steps["observation/text"].tolist() == [b"step 0", b"step 1", b"step 2", b"step 3"]
+@dataclass(frozen=True)
+class Written:
+    """Two datasets in one TFDS data folder, and what was written."""
+
+    folder: Path
+    pictures: dict[str, list[Any]]
+    numbers: dict[str, list[Any]]
+
+
+SPLITS = {"train": [4, 1, 3, 2, 5], "test": [3, 2]}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """ "pictures" has images (stored as PNG), text and a class label; "numbers" what is stored as it is, nested."""
+    features = tfds.features
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, 256, (40, 4, 5, 3), np.uint8)
+    cube = rng.normal(size=(40, 2, 2)).astype(np.float64)
+    pictures = numbered(
+        lambda number: {"image": images[number], "text": f"step {number}", "label": "ab"[number % 2]}, SPLITS
+    )
+    numbers = numbered(
+        lambda number: {
+            "flag": number % 3 == 0,
+            "deep": {"cube": cube[number], "small": np.int8(number - 9)},
+            "text": f"step {number}" * (number % 4),
+        },
+        SPLITS,
+    )
+    folder = tmp_path_factory.mktemp("tfds")
+    picture = {
+        "image": features.Image(shape=(4, 5, 3)),
+        "text": features.Text(),
+        "label": features.ClassLabel(names="ab"),
+    }
+    write(folder, "pictures", features.FeaturesDict(picture), pictures)
+    deep = {"cube": features.Tensor(shape=(2, 2), dtype=np.float64), "small": features.Scalar(dtype=np.int8)}
+    number = {"flag": np.bool_, "deep": deep, "text": features.Text()}
+    write(folder, "numbers", features.FeaturesDict(number), numbers)
+    return Written(folder, pictures, numbers)
+
+
+def columns_of(steps: list[Any]) -> dict[str, Any]:
+    """Rows, as they were written, to columns."""
+    rows = [flatten(step) for step in steps]
+    texts = {path for path, value in rows[0].items() if isinstance(value, str)}
+    return {
+        path: np.array([row[path].encode() for row in rows], object)
+        if path in texts
+        else np.stack([r[path] for r in rows])
+        for path in rows[0]
+    }
+
+
+def assert_columns(found: Any, wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for path, column in wanted.items():
+        assert found[path].shape == column.shape, path
+        np.testing.assert_array_equal(found[path], column, err_msg=path)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_images_text_and_labels_are_decoded(written: Written, split: str) -> None:
+    source = open_source(f"tfds:{written.folder}/pictures/1.0.0@{split}")
+    assert not source._batched  # type: ignore[attr-defined]
+    assert source.episode_count == len(SPLITS[split])
+    for one, wanted in zip(source, written.pictures[split], strict=True):
+        columns = columns_of(wanted["steps"])
+        columns["observation/label"] = np.array([ord(label) - ord(b"a") for label in columns["observation/label"]])
+        assert_columns(one.steps, columns)
+        assert one.steps["observation/image"].dtype == np.uint8
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_what_is_stored_as_it_is_is_read_by_the_column(written: Written, split: str) -> None:
+    source = open_source(f"tfds:{written.folder}/numbers/1.0.0@{split}")
+    assert source._batched  # type: ignore[attr-defined]
+    for one, wanted in zip(source, written.numbers[split], strict=True):
+        assert_columns(one.steps, columns_of(wanted["steps"]))
+        assert one.steps["observation/deep/small"].dtype == np.int8
+        assert one.steps["observation/flag"].dtype == bool
+        metadata = wanted["episode_metadata"]
+        assert one.metadata["episode_metadata/begins"] == metadata["begins"]
+        assert one.metadata["episode_metadata/path"] == metadata["path"].encode()
+
+
+def test_the_fast_path_gives_what_the_nested_path_gives_for_every_kind_of_feature(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"tfds:{written.folder}/numbers/1.0.0"
+    fast = open_source(name)
+    monkeypatch.setattr(tfds_source, "_columns_are_stored_as_is", lambda _: False)
+    slow = open_source(name)
+    assert flatten(fast.spec()) == flatten(slow.spec())
+    for one, other in zip(fast, slow, strict=True):
+        assert (one.id, list(one.steps)) == (other.id, list(other.steps))
+        assert {path: column.dtype for path, column in one.steps.items()} == {
+            path: column.dtype for path, column in other.steps.items()
+        }
+        assert_columns(one.steps, dict(other.steps))
+
+
+def test_every_slice_gives_an_episode_the_same_name_and_content(written: Written) -> None:
+    name = f"tfds:{written.folder}/numbers/1.0.0"
+    whole = {one.id: one for split in SPLITS for one in open_source(f"{name}@{split}")}
+    assert len(whole) == 7
+    train = list(whole)[:5]
+    for split, wanted in {
+        "train[:2]": train[:2],
+        "train[3:]": train[3:],
+        "train[40%:80%]": train[2:4],
+        "train[-1:]": train[-1:],
+        "train+test": list(whole),
+        "train[4:]+test[:1]": list(whole)[4:6],
+    }.items():
+        found = list(open_source(f"{name}@{split}"))
+        assert [one.id for one in found] == wanted, split
+        for one in found:
+            assert_columns(one.steps, dict(whole[one.id].steps))
+
+
+def test_shards_share_out_the_episodes_under_the_same_names(written: Written) -> None:
+    source = open_source(f"tfds:{written.folder}/numbers/1.0.0")
+    whole = [one.id for one in source]
+    assert [[one.id for one in source.shard(index, 2)] for index in range(2)] == [whole[::2], whole[1::2]]
+
+
+def test_a_copy_in_another_place_gives_the_same_names_and_other_data_others(written: Written, tmp_path: Path) -> None:
+    name = "numbers/1.0.0"
+    shutil.copytree(written.folder / name, tmp_path / name)
+    assert ids(f"tfds:{tmp_path / name}") == ids(f"tfds:{written.folder / name}")
+    feature = tfds.features.FeaturesDict({"x": np.int64})
+    other = write(tmp_path / "other", "numbers", feature, numbered(lambda number: {"x": number}, SPLITS))
+    assert not set(ids(f"tfds:{other}")) & set(ids(f"tfds:{written.folder / name}"))
+
+
+@pytest.mark.parametrize("name", ["numbers", "numbers:1.0.0"])
+def test_a_prepared_dataset_is_found_by_its_name(written: Written, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(file_utils, "_REGISTERED_DATA_DIRS", {epath.Path(written.folder)})
+    source = open_source(f"tfds:{name}@test")
+    assert (source.name, source.episode_count) == (f"tfds:{name}@test", 2)
+    assert [one.id for one in source] == ids(f"tfds:{written.folder}/numbers/1.0.0@test")
+
+
+def test_a_directory_may_be_relative_or_below_home(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(written.folder)
+    monkeypatch.setenv("HOME", str(written.folder))
+    wanted = ids(f"tfds:{written.folder}/numbers/1.0.0")
+    assert ids("tfds:./numbers/1.0.0") == wanted
+    assert ids("tfds:~/numbers/1.0.0") == wanted
+
+
+def test_a_dataset_without_steps_is_no_rlds(tmp_path: Path) -> None:
+    identity = tfds.core.DatasetIdentity("plain", tfds.core.Version("1.0.0"), str(tmp_path), "")
+    info = tfds.core.DatasetInfo(builder=identity, features=tfds.features.FeaturesDict({"x": np.int64}))
+    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=2)
+    writer.initialize_splits(["train"])
+    writer.add_examples({"train": [{"x": 1}]})
+    writer.close_all()
+    with pytest.raises(SourceError, match=r"not RLDS: an episode needs a feature \"steps\"; found .*'x'"):
+        open_source(f"tfds:{tmp_path}")
+
+
+def test_a_damaged_file_stops_the_reading_with_the_episode_named(written: Written, tmp_path: Path) -> None:
+    shutil.copytree(written.folder / "numbers" / "1.0.0", tmp_path / "copy")
+    file = sorted((tmp_path / "copy").glob("*train.tfrecord*"))[1]
+    file.write_bytes(file.read_bytes()[:-10])
+    source = open_source(f"tfds:{tmp_path / 'copy'}")
+    read = []
+    with pytest.raises(SourceError, match=r"episode \d: cannot be read") as caught:
+        read += [one.id for one in source]
+    assert str(caught.value).startswith(f"tfds:{tmp_path / 'copy'}, episode ")
 
 
 @pytest.mark.parametrize(
