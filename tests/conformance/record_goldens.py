@@ -1,4 +1,4 @@
-"""Records what Reverb's own writers send: `python -m tests.conformance.record_goldens`.
+"""Records what Reverb's own writers and TF-Agents' observers send: `python -m tests.conformance.record_goldens [NAME...]`.
 
 A forwarding proxy stands between Reverb's client and a real server and keeps the bytes of every InsertStreamRequest and of the
 ServerInfoResponse. The files hold length-delimited messages (4 bytes, little-endian, then the message).
@@ -6,7 +6,8 @@ ServerInfoResponse. The files hold length-delimited messages (4 bytes, little-en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import grpc
 import numpy as np
 
 from rlds2reverb.specs import ArraySpec, named_tuple_type
+from tests import rlds_data
 
 GOLDENS = Path(__file__).parent / "goldens"
 STEPS = 7
@@ -108,6 +110,45 @@ def write_structured(client: Any, table: str) -> None:
     writer.flush()
 
 
+LENGTHS = (4, 1, 3)
+"""Rows of the episodes that the observers write."""
+
+
+def rlds_episodes() -> list[Any]:
+    """RLDS episodes: terminal, single step, truncated."""
+    rng = np.random.default_rng(21)
+    specs = {"observation": ("float32", (3,)), "action": ("object", ())}
+    return [rlds_data.episode(rng, rows, terminal=rows != 3, **specs) for rows in LENGTHS]
+
+
+def write_windows(client: Any, table: str) -> None:
+    """Padded and tiled windows of 3 rows for two tables, by TF-Agents' `ReverbAddTrajectoryObserver`."""
+    from tf_agents.replay_buffers import reverb_utils
+
+    tables = [table, f"{table}_too"]
+    observer = reverb_utils.ReverbAddTrajectoryObserver(
+        client, tables, 3, priority=0.5, pad_end_of_episodes=True, tile_end_of_episodes=True
+    )
+    _observe(observer)
+
+
+def write_episodes(client: Any, table: str) -> None:
+    """Whole episodes, by TF-Agents' `ReverbAddEpisodeObserver`."""
+    from tf_agents.replay_buffers import reverb_utils
+
+    _observe(reverb_utils.ReverbAddEpisodeObserver(client, table, max(LENGTHS), priority=2))
+
+
+def _observe(observer: Any) -> None:
+    """What TF-Agents' `push_rlds_to_reverb` does after its check of the signature."""
+    from tf_agents.replay_buffers import rlds_to_reverb
+
+    for entry in rlds_to_reverb.convert_rlds_to_trajectories(rlds_data.dataset(rlds_episodes())):
+        observer(entry)
+    observer.flush()
+    observer.close()
+
+
 def save(name: str, messages: list[bytes]) -> None:
     """Writes one file of messages."""
     (GOLDENS / name).write_bytes(b"".join(len(message).to_bytes(4, "little") + message for message in messages))
@@ -123,23 +164,33 @@ def load(name: str) -> list[bytes]:
     return messages
 
 
-def main() -> None:
-    """Records every file."""
+WRITERS = {
+    "pairs": write_pairs,
+    "structured": write_structured,
+    "windows": write_windows,
+    "episodes": write_episodes,
+}
+
+
+def main(names: Sequence[str] = ()) -> None:
+    """Records the named files, or every file."""
     import reverb
     from replay_server import EmbeddedServer, TableConfig
 
-    tables = [TableConfig("pairs"), TableConfig("structured"), TableConfig("signed", signature(), max_size=77)]
-    with EmbeddedServer(tables) as server:
-        for name, write in (("pairs", write_pairs), ("structured", write_structured)):
+    tables = [TableConfig(name) for name in (*WRITERS, "windows_too")]
+    with EmbeddedServer([*tables, TableConfig("signed", signature(), max_size=77)]) as server:
+        for name, write in WRITERS.items():
+            if name in (names or WRITERS):
+                proxy = Proxy(server.address)
+                write(reverb.Client(f"localhost:{proxy.port}"), name)
+                save(f"{name}.bin", proxy.inserts)
+                proxy.close()
+        if "server_info" in (names or ["server_info"]):
             proxy = Proxy(server.address)
-            write(reverb.Client(f"localhost:{proxy.port}"), name)
-            save(f"{name}.bin", proxy.inserts)
+            reverb.Client(f"localhost:{proxy.port}").server_info()
+            save("server_info.bin", [proxy.info])
             proxy.close()
-        proxy = Proxy(server.address)
-        reverb.Client(f"localhost:{proxy.port}").server_info()
-        save("server_info.bin", [proxy.info])
-        proxy.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
