@@ -5,8 +5,12 @@ Both send through the same `Sender`, so what is left of the difference is readin
 
 from __future__ import annotations
 
+import json
 import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from replay_server import TableConfig
@@ -14,6 +18,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
+from rlds2reverb.datasets import bundled_path
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.sequence import two_step
@@ -35,7 +40,9 @@ def run(size: Size) -> Iterator[Result]:
     columns = data.half_cheetah()
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
         yield _case("list", server, lambda n: data.episodes(columns, n), size)
-        yield _case("tfds", server, _bundled_repeated, size)
+        with tempfile.TemporaryDirectory() as folder:
+            dataset = _copies_of_bundled(Path(folder), data.episodes_for(size.items, data.STEPS))
+            yield _case("tfds", server, lambda n: f"tfds:{dataset}@train[:{n}]", size)
 
 
 def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
@@ -51,13 +58,23 @@ def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
     return comparison(f"push_limit/{name}", runs, "rlds2reverb", "server limit", "items/s", GOAL)
 
 
-def _bundled_repeated(episodes: int) -> Any:
-    """The bundled half-cheetah files, read over and over; every reading of an episode is an episode of its own."""
-    from rlds2reverb.sources.rlds import RldsSource
+def _copies_of_bundled(folder: Path, episodes: int) -> Path:
+    """A TFDS dataset of at least so many episodes: the bundled half-cheetah file, joined to itself.
 
-    source = open_source("bundled:half_cheetah")
-    dataset = source._dataset.repeat().take(episodes)  # type: ignore[attr-defined]  # read as the source reads it
-    return RldsSource(dataset, "bundled, repeated", "bundled, repeated")
+    Files of TFRecords may be concatenated. Every record is an episode of its own, named by its place in the file.
+    """
+    bundled = bundled_path("half_cheetah")
+    info = json.loads((bundled / "dataset_info.json").read_text())
+    split = info["splits"][0]
+    recorded = int(split["shardLengths"][0])
+    copies = -(-episodes // recorded)
+    split["shardLengths"] = [str(copies * recorded)]
+    split["numBytes"] = str(copies * int(split["numBytes"]))
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    shutil.copy(bundled / "features.json", folder)
+    (shard,) = bundled.glob("*.tfrecord-*")
+    (folder / shard.name).write_bytes(shard.read_bytes() * copies)
+    return folder
 
 
 def _encode(source: Any) -> list[Request]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -13,8 +15,14 @@ from rlds2reverb.sources.rlds import STEPS
 from rlds2reverb.step_stream import MESSAGES
 from rlds2reverb.tf_agents.specs import PolicyInfoFn, as_tensors, check_discount, policy_spec, step_spec_of
 
-_BLOCK_STEPS = 1024
-"""Steps that are turned into trajectories at once; episodes and blocks need not end together."""
+_BLOCK_STEPS = 4096
+"""Most steps that are turned into trajectories at once; episodes and blocks need not end together."""
+
+_BLOCK_BYTES = 4 << 20
+"""Fewer where steps are large (images); sizes that the spec leaves free count as 1."""
+
+_READ_AHEAD = 2
+"""Blocks that a stage may be ahead of the next one."""
 
 
 def convert_rlds_to_trajectories(
@@ -43,50 +51,59 @@ def convert_rlds_to_trajectories(
     check_discount(step_spec)
     info_spec = policy_spec(step_spec, policy_info_fn)
     # Batched within the episode first: that is cheaper than to flatten step by step.
-    blocks = rlds_data.flat_map(lambda episode: episode[STEPS].batch(_BLOCK_STEPS)).rebatch(_BLOCK_STEPS)
-    pairs = _pairs(blocks.prefetch(1), step_spec)
-    rows = pairs.map(lambda current, following: _to_trajectories(current, following, policy_info_fn, info_spec))
-    rows = rows.prefetch(1)
+    size = _block_steps(step_spec)
+    blocks = rlds_data.flat_map(lambda episode: episode[STEPS].batch(size)).rebatch(size)
+
+    def to_rows(current: Any, following: Any) -> trajectory.Trajectory:
+        return _to_trajectories(current, following, policy_info_fn, info_spec)
+
+    rows = _map_pairs(blocks.prefetch(_READ_AHEAD), step_spec, to_rows).prefetch(_READ_AHEAD)
     return rows.unbatch() if batch_size is None else rows.rebatch(batch_size)
 
 
-def _pairs(blocks: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
-    """Blocks of steps [b, ...] -> (current, following) columns [n, ...] of adjacent steps, the last followed by padding."""
-    end = tf.data.Dataset.from_tensors((_zeros(spec, (0,)), True))
-    initial = (False, _zeros(spec, ()))
+def _block_steps(spec: Any) -> int:
+    row_bytes = sum(math.prod(size or 1 for size in leaf.shape) * leaf.dtype.size for leaf in tf.nest.flatten(spec))
+    return max(1, min(_BLOCK_STEPS, _BLOCK_BYTES // max(1, row_bytes)))
 
-    def step(state: Any, element: Any) -> Any:
-        (seen, last), (block, is_end) = state, element
-        rows = tf.cond(
-            is_end,
-            lambda: _stack_rows(last, seen, _padding_step(last)),
-            lambda: _stack_rows(last, seen, block),
-        )
+
+def _map_pairs(blocks: tf.data.Dataset, spec: Any, function: Callable[[Any, Any], Any]) -> tf.data.Dataset:
+    """Blocks of steps [b, ...] -> function(current, following) of the columns [n, ...] of adjacent steps.
+
+    The last step of the data is followed by a padding step.
+    """
+    nothing = tf.nest.map_structure(lambda leaf: tf.zeros((0, *(n or 0 for n in leaf.shape)), leaf.dtype), spec)
+    end = tf.data.Dataset.from_tensors((nothing, True))
+
+    def step(held: Any, element: tuple[Any, tf.Tensor]) -> tuple[Any, Any]:
+        block, is_end = element
+        held, block = _shaped_like(held, block), _shaped_like(block, held)
+        padding = _padding_steps(block, tf.cast(is_end, tf.int32))
+        rows = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), held, block, padding)
         following = tf.nest.map_structure(lambda column: column[1:], rows)
         current = tf.nest.map_structure(lambda column: column[:-1], rows)
-        return (True, tf.nest.map_structure(lambda column: column[-1], rows)), (current, following)
+        return tf.nest.map_structure(lambda column: column[-1:], rows), function(current, following)
 
-    return blocks.map(lambda block: (block, False)).concatenate(end).scan(initial, step)
-
-
-def _zeros(spec: Any, leading: tuple[int, ...]) -> Any:
-    return tf.nest.map_structure(
-        lambda leaf: tf.zeros((*leading, *(size or 0 for size in leaf.shape)), leaf.dtype), spec
-    )
+    # What is held is the last row so far: none at the start, then one.
+    return blocks.map(lambda block: (block, False)).concatenate(end).scan(nothing, step)
 
 
-def _stack_rows(last: Any, seen: tf.Tensor, rows: Any) -> Any:
-    """The rows, with the last row before them in front if there was one."""
+def _shaped_like(columns: Any, others: Any) -> Any:
+    """Columns without rows get the row shape of the others; `nothing` has size 0 where the spec leaves a size free."""
 
-    def joined() -> Any:
-        return tf.nest.map_structure(lambda row, column: tf.concat((row[tf.newaxis], column), 0), last, rows)
+    def fit(column: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        if column.shape[1:].is_fully_defined() and other.shape[1:].is_fully_defined():
+            return column
+        shape, other_shape = tf.shape(column), tf.shape(other)
+        return tf.reshape(column, tf.concat((shape[:1], tf.where(shape[0] > 0, shape, other_shape)[1:]), 0))
 
-    return tf.cond(seen, joined, lambda: rows)  # `last` has no size yet where the spec leaves one free
+    return tf.nest.map_structure(fit, columns, others)
 
 
-def _padding_step(like: Any) -> Any:
-    zeros = tf.nest.map_structure(lambda row: tf.zeros_like(row)[tf.newaxis], like)
-    return {**zeros, IS_FIRST: tf.ones((1,), tf.bool)}
+def _padding_steps(like: Any, count: tf.Tensor) -> Any:
+    def zeros(column: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.concat(([count], tf.shape(column)[1:]), 0), column.dtype)
+
+    return {**tf.nest.map_structure(zeros, like), IS_FIRST: tf.ones([count], tf.bool)}
 
 
 def _to_trajectories(current: Any, following: Any, policy_info_fn: PolicyInfoFn, info_spec: Any) -> Any:

@@ -1,6 +1,7 @@
 """Numpy dtype <-> TensorFlow's DataType number, for every dtype that Reverb can store.
 
-Source: types.proto of TensorFlow 2.15; the dtypes are those of Reverb 0.14's Python bindings.
+Source: types.proto of TensorFlow 2.15; the dtypes are those of Reverb 0.14's Python bindings, and bfloat16. The server keeps
+bfloat16 and `reverb.TrajectoryDataset` returns it; `reverb.Client.sample` cannot make an array of it (probed).
 
 | numpy | wire | back |
 | --- | --- | --- |

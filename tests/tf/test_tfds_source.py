@@ -121,7 +121,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     features = tfds.features
     rng = np.random.default_rng(3)
     images = rng.integers(0, 256, (40, 4, 5, 3), np.uint8)
-    cube = rng.normal(size=(40, 2, 2)).astype(np.float64)
+    cube = rng.normal(size=(40, 2, 2)).astype(np.float32).astype(np.float64)  # TFRecords hold no more than float32
     pictures = numbered(
         lambda number: {"image": images[number], "text": f"step {number}", "label": "ab"[number % 2]}, SPLITS
     )
