@@ -40,6 +40,8 @@ COMMANDS = {
     "inspect": "Show what is in a dataset and which table it needs.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
     "status": "Show the tables of a running server.",
+    "serve": "Run the replay server: tables from a YAML file, checkpoints, health, metrics, status page.",
+    "checkpoint": "Have a running replay server write a checkpoint now.",
     "demo": "Fill an embedded server with a shipped dataset and sample from it.",
 }
 """Command -> one line of help. Each command is a module of this package, imported when it is used."""

@@ -6,8 +6,11 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.options import json_option, limit_option, source_argument, view_option
+from rlds2reverb.conventions import filled_spec
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.inspection import Findings, Inspection, Range, inspect_source, summary
 from rlds2reverb.sources import open_source
+from rlds2reverb.specs import Nest
 from rlds2reverb.validation import CODES
 from rlds2reverb.views.registry import view_of
 
@@ -16,15 +19,30 @@ from rlds2reverb.views.registry import view_of
 @source_argument
 @view_option
 @limit_option
+@click.option(
+    "--server-config", is_flag=True, help="Print a config for `rlds2reverb serve` instead, with a table for all items."
+)
+@click.option("--table", default="replay", show_default=True, help="The table's name in that config.")
 @json_option
-def command(source: str, view: str, limit: int | None, as_json: bool) -> None:
+def command(source: str, view: str, limit: int | None, server_config: bool, table: str, as_json: bool) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
-    chosen = view_of(view)
-    inspection = inspect_source(open_source(source), chosen, limit)
-    if as_json:
+    chosen, opened = view_of(view), open_source(source)
+    inspection = inspect_source(opened, chosen, limit)
+    if server_config:
+        signature = chosen.signature(filled_spec(opened.spec()))
+        click.echo(_config_text(source, view, table, inspection.items, signature), nl=False)
+    elif as_json:
         output.print_json(inspection.as_dict())
     else:
         _print(inspection)
+
+
+def _config_text(source: str, view: str, table: str, items: int, signature: Nest) -> str:
+    try:
+        from replay_server.template import config_text
+    except ImportError as error:
+        raise ConfigError(f'--server-config: {error}; install with: pip install "rlds2reverb[server]"') from error
+    return config_text(source, view, table, items, signature)
 
 
 def _print(inspection: Inspection) -> None:

@@ -62,7 +62,9 @@ def convert_rlds_to_trajectories(
 
 
 def _block_steps(spec: Any) -> int:
-    row_bytes = sum(math.prod(size or 1 for size in leaf.shape) * leaf.dtype.size for leaf in tf.nest.flatten(spec))
+    row_bytes: int = sum(
+        math.prod(size or 1 for size in leaf.shape) * leaf.dtype.size for leaf in tf.nest.flatten(spec)
+    )
     return max(1, min(_BLOCK_STEPS, _BLOCK_BYTES // max(1, row_bytes)))
 
 

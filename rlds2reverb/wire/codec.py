@@ -23,6 +23,7 @@ from rlds2reverb.wire.messages import (
     ServerInfo,
     Slice,
     TableInfo,
+    WorkerTime,
 )
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature
@@ -74,6 +75,18 @@ def _table_info(proto: Any) -> TableInfo:
         episodes=proto.num_episodes,
         deleted_episodes=proto.num_deleted_episodes,
         unique_samples=proto.num_unique_samples,
+        worker=_worker_time(proto.table_worker_time),
+    )
+
+
+def _worker_time(proto: Any) -> WorkerTime:
+    return WorkerTime(
+        running=proto.running_ms / 1000,
+        sampling=proto.sampling_ms / 1000,
+        inserting=proto.inserting_ms / 1000,
+        sleeping=proto.sleeping_ms / 1000,
+        waiting_for_samples=proto.waiting_for_sampling_ms / 1000,
+        waiting_for_inserts=proto.waiting_for_inserts_ms / 1000,
     )
 
 
@@ -84,6 +97,20 @@ def _distribution(proto: Any) -> str:
     if proto.HasField("heap"):
         return "min_heap" if proto.heap.min_heap else "max_heap"
     return next((name for name in ("fifo", "uniform", "lifo") if getattr(proto, name)), "unknown")
+
+
+def encode_checkpoint_request() -> bytes:
+    """CheckpointRequest: no fields."""
+    return b""
+
+
+def decode_checkpoint_path(data: bytes) -> str:
+    """CheckpointResponse: checkpoint_path(1).
+
+    Raises:
+      WireError: not such a message.
+    """
+    return str(_parse("CheckpointResponse", data).checkpoint_path)
 
 
 def decode_confirmed_keys(data: bytes) -> Array:

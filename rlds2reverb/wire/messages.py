@@ -85,6 +85,26 @@ class RateLimiter:
 
 
 @dataclass(frozen=True)
+class WorkerTime:
+    """What a table's worker thread has done since the server started, in seconds.
+
+    Attributes:
+      running: all its work, sampling and inserting included.
+      sampling, inserting: serving the one or the other.
+      sleeping: nothing was asked of it.
+      waiting_for_samples: inserts waited for the rate limiter.
+      waiting_for_inserts: samples waited for it.
+    """
+
+    running: float = 0.0
+    sampling: float = 0.0
+    inserting: float = 0.0
+    sleeping: float = 0.0
+    waiting_for_samples: float = 0.0
+    waiting_for_inserts: float = 0.0
+
+
+@dataclass(frozen=True)
 class TableInfo:
     """One table as ServerInfo tells it.
 
@@ -97,6 +117,7 @@ class TableInfo:
       rate_limiter: its state.
       signature: nest of `ArraySpec`, or None when the table has no signature.
       episodes, deleted_episodes, unique_samples: counts since the server started.
+      worker: what its worker thread has done.
     """
 
     name: str
@@ -110,6 +131,7 @@ class TableInfo:
     episodes: int
     deleted_episodes: int
     unique_samples: int
+    worker: WorkerTime = WorkerTime()
 
 
 @dataclass(frozen=True)

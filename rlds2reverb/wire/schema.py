@@ -99,6 +99,14 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "CallStats insert_stats = 5",
         "CallStats sample_stats = 6",
     ),
+    "WorkerTime": (
+        "int64 running_ms = 1",
+        "int64 sampling_ms = 2",
+        "int64 inserting_ms = 3",
+        "int64 sleeping_ms = 4",
+        "int64 waiting_for_sampling_ms = 5",
+        "int64 waiting_for_inserts_ms = 6",
+    ),
     "Table": (
         "KeyDistribution sampler_options = 1",
         "KeyDistribution remover_options = 2",
@@ -111,11 +119,14 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "int64 num_episodes = 9",
         "int64 num_deleted_episodes = 10",
         "int64 num_unique_samples = 11",
+        "WorkerTime table_worker_time = 12",
     ),
     "Uint128": ("uint64 high = 1", "uint64 low = 2"),
     # reverb_service.proto
     "ServerInfoRequest": (),
     "ServerInfoResponse": ("Uint128 tables_state_id = 1", "repeated Table table_info = 2"),
+    "CheckpointRequest": (),
+    "CheckpointResponse": ("string checkpoint_path = 1",),
     "InsertStreamRequest": (
         "repeated ChunkData chunks = 1",
         "repeated PrioritizedItem items = 2",

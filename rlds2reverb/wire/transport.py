@@ -122,6 +122,29 @@ class ReverbChannel:
             else:
                 return codec.decode_server_info(data)
 
+    def checkpoint(self, seconds: float) -> str:
+        """Has the server write a checkpoint; inserts, samples and updates wait meanwhile.
+
+        Args:
+          seconds: deadline; the server goes on writing after it.
+
+        Returns:
+          The folder on the server's machine. Reverb keeps one checkpoint and deletes every other entry beside it.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline.
+          TransportError: the server has no checkpointer, or could not write.
+          WireError: an answer that is not Reverb's.
+        """
+        call = self._channel.unary_unary(f"{_SERVICE}Checkpoint")
+        try:
+            data = call(codec.encode_checkpoint_request(), timeout=seconds, metadata=self._metadata)
+        except ValueError as error:
+            raise self._refused(error) from error
+        except grpc.RpcError as error:
+            raise self._translate(error, "writing a checkpoint", seconds) from error
+        return codec.decode_checkpoint_path(data)
+
     def insert_stream(self, messages: Iterator[bytes]) -> Any:
         """Opens an insert stream that sends `messages`; iterate the result for responses (bytes).
 
@@ -166,11 +189,11 @@ class ReverbChannel:
             f"server {self.address}: no call can be made ({error}): the client was closed, or its metadata are no headers"
         )
 
-    def _translate(self, error: grpc.RpcError, doing: str) -> TransportError:
+    def _translate(self, error: grpc.RpcError, doing: str, seconds: float | None = None) -> TransportError:
         code, details = error.code(), error.details()
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and doing != "inserting":
             return ServerUnreachable(
-                f"server {self.address}: no answer within {self._call_seconds:g} s ({code.name}: {details}); "
+                f"server {self.address}: no answer within {seconds or self._call_seconds:g} s ({code.name}: {details}); "
                 "is it running, and is it a Reverb server (TLS or plain as this client expects)?"
             )
         return TransportError(f"server {self.address}, {doing}: {code.name}: {details}", retryable=code in RETRYABLE)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import pickle
 import selectors
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from replay_server.ports import check_port_is_free
 from replay_server.tables import TableConfig
-from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.errors import ServerUnreachable
 
 START_SECONDS = 120.0
 """Importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine."""
@@ -136,7 +136,7 @@ def serve() -> None:
     size = int.from_bytes(sys.stdin.buffer.read(8), "little")
     tables, port, checkpoint_dir = pickle.loads(sys.stdin.buffer.read(size))
     if port is not None:
-        _check_port_is_free(port)
+        check_port_is_free(port)
 
     import reverb
 
@@ -149,18 +149,3 @@ def serve() -> None:
     sys.stdout.flush()
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams
-
-
-def _check_port_is_free(port: int) -> None:
-    """Refuses what gRPC does not: to share a port with a server that allows it (SO_REUSEPORT); clients would meet either.
-
-    Raises:
-      ConfigError: something listens on the port.
-    """
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    try:
-        socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6).close()
-    except OSError as error:
-        raise ConfigError(
-            f"port {port}: taken, or not allowed ({error}); choose another, or none for a free one"
-        ) from error

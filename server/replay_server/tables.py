@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
+from replay_server.limiters import MinSize, Prefill, Queue, RateLimiter, Stack, reverb_limiter
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 
-SELECTORS = ("uniform", "fifo", "lifo", "max_heap", "min_heap", "prioritized")
+Selector = Literal["uniform", "fifo", "lifo", "max_heap", "min_heap", "prioritized"]
+SELECTORS: tuple[str, ...] = get_args(Selector)
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,10 @@ class TableConfig:
       name: the table's name.
       signature: nest of `ArraySpec` (`view.signature(step_spec)`), or None for a table that takes anything.
       max_size: items; more inserted are removed by `remover`.
-      sampler, remover: one of `SELECTORS`.
+      sampler, remover: one of `SELECTORS`; a queue or stack has its own.
       priority_exponent: of "prioritized" selectors.
-      max_times_sampled: samples of one item before it is removed; 0 for no limit.
-      min_size: items needed before the first sample.
-      samples_per_insert: None for no ratio; else inserts block when samples fall behind.
-      error_buffer: how far inserts and samples may drift apart, in samples; needed with a ratio.
-      queue_size: a number makes the table a first-in-first-out queue of that size, each item sampled once.
+      max_times_sampled: samples of one item before it is removed; 0 for no limit, 1 in a queue or stack.
+      rate_limiter: see `limiters`.
     """
 
     name: str
@@ -35,32 +34,43 @@ class TableConfig:
     remover: str = "fifo"
     priority_exponent: float = 0.8
     max_times_sampled: int = 0
-    min_size: int = 1
-    samples_per_insert: float | None = None
-    error_buffer: float | None = None
-    queue_size: int | None = None
+    rate_limiter: RateLimiter = MinSize()
+
+    @staticmethod
+    def queue(name: str, size: int, signature: Nest | None = None) -> TableConfig:
+        """First in, first out, each item sampled once."""
+        return TableConfig(name, signature, size, "fifo", "fifo", 0.8, 1, Queue(size=size))
+
+    @staticmethod
+    def stack(name: str, size: int, signature: Nest | None = None) -> TableConfig:
+        """Last in, first out, each item sampled once."""
+        return TableConfig(name, signature, size, "lifo", "lifo", 0.8, 1, Stack(size=size))
+
+    def filled(self) -> TableConfig:
+        """The table after its prefill; itself where there is none."""
+        return replace(self, rate_limiter=self.rate_limiter.then) if isinstance(self.rate_limiter, Prefill) else self
 
 
 def reverb_table(config: TableConfig) -> Any:
     """A `reverb.Table`.
 
     Raises:
-      ConfigError: a selector that does not exist, or a ratio without an error buffer.
+      ConfigError: a selector that does not exist, or numbers that Reverb refuses.
     """
     import reverb
 
-    signature = None if config.signature is None else map_leaves(_tensor_spec, config.signature)
-    if config.queue_size is not None:
-        return reverb.Table.queue(config.name, max_size=config.queue_size, signature=signature)
-    return reverb.Table(
-        name=config.name,
-        sampler=_selector(reverb, config, config.sampler),
-        remover=_selector(reverb, config, config.remover),
-        max_size=config.max_size,
-        max_times_sampled=config.max_times_sampled,
-        rate_limiter=_rate_limiter(reverb, config),
-        signature=signature,
-    )
+    try:
+        return reverb.Table(
+            name=config.name,
+            sampler=_selector(reverb, config, config.sampler),
+            remover=_selector(reverb, config, config.remover),
+            max_size=config.max_size,
+            max_times_sampled=config.max_times_sampled,
+            rate_limiter=reverb_limiter(config.rate_limiter),
+            signature=None if config.signature is None else map_leaves(_tensor_spec, config.signature),
+        )
+    except ValueError as error:
+        raise ConfigError(f'table "{config.name}": {error}') from error
 
 
 def _selector(reverb: Any, config: TableConfig, name: str) -> Any:
@@ -76,14 +86,6 @@ def _selector(reverb: Any, config: TableConfig, name: str) -> Any:
     if name not in makers:
         raise ConfigError(f'table "{config.name}": selector "{name}", expected one of {", ".join(SELECTORS)}')
     return makers[name]()
-
-
-def _rate_limiter(reverb: Any, config: TableConfig) -> Any:
-    if config.samples_per_insert is None:
-        return reverb.rate_limiters.MinSize(config.min_size)
-    if config.error_buffer is None:
-        raise ConfigError(f'table "{config.name}": samples_per_insert needs an error_buffer')
-    return reverb.rate_limiters.SampleToInsertRatio(config.samples_per_insert, config.min_size, config.error_buffer)
 
 
 def _tensor_spec(spec: ArraySpec) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from replay_server import EmbeddedServer, TableConfig
+from replay_server.limiters import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb import cli
@@ -52,7 +53,11 @@ def cartpole() -> Iterator[Any]:
         TableConfig("replay", view_of("two_step").signature(spec)),
         TableConfig("eights", view_of("sequence:length=8,stride=4").signature(spec)),
         TableConfig("small", view_of("two_step").signature(spec), max_size=100),
-        TableConfig("blocked", view_of("two_step").signature(spec), samples_per_insert=1.0, error_buffer=10.0),
+        TableConfig(
+            "blocked",
+            view_of("two_step").signature(spec),
+            rate_limiter=SampleToInsertRatio(samples_per_insert=1.0, error_buffer=10.0),
+        ),
     ]
     with EmbeddedServer(tables) as server:
         yield server

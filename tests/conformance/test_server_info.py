@@ -13,6 +13,7 @@ reverb = pytest.importorskip("reverb")
 
 import tensorflow as tf  # noqa: E402
 from replay_server import EmbeddedServer, TableConfig  # noqa: E402
+from replay_server.limiters import MinSize, SampleToInsertRatio  # noqa: E402
 
 import rlds2reverb  # noqa: E402
 from rlds2reverb.sources.rlds import array_spec  # noqa: E402
@@ -71,9 +72,9 @@ SELECTORS = {
 TABLES = [
     *(TableConfig(name, nest) for name, nest in SIGNATURES.items()),
     *(TableConfig(f"by_{name}", sampler=name, remover=name, priority_exponent=0.25) for name in SELECTORS),
-    TableConfig("unsigned", max_size=12, max_times_sampled=3, min_size=2),
-    TableConfig("ratio", samples_per_insert=2.5, error_buffer=10.0, min_size=3),
-    TableConfig("queue", queue_size=4),
+    TableConfig("unsigned", max_size=12, max_times_sampled=3, rate_limiter=MinSize(min_size=2)),
+    TableConfig("ratio", rate_limiter=SampleToInsertRatio(samples_per_insert=2.5, error_buffer=10.0, min_size=3)),
+    TableConfig.queue("queue", 4),
     once("counted"),
 ]
 

@@ -40,7 +40,7 @@ def blocking() -> Iterator[EmbeddedServer]:
     """A server whose ratio tables serve one test each, because a limiter's counts stay."""
     tables = [ratio_table(name) for name in ("stall", "told", "sampled", "beside")]
     tables += [ratio_table("resumed", max_times_sampled=0)]
-    tables += [TableConfig("queue", queue_size=50), TableConfig("full", queue_size=50), TableConfig("free")]
+    tables += [TableConfig.queue("queue", 50), TableConfig.queue("full", 50), TableConfig("free")]
     with EmbeddedServer(tables) as server:
         yield server
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from replay_server import EmbeddedServer, TableConfig
+from replay_server.limiters import MinSize, RateLimiter, SampleToInsertRatio
 from replay_server.tables import SELECTORS, reverb_table
 
 import rlds2reverb
@@ -47,9 +48,10 @@ CONFIGS = [
     *(TableConfig(f"removes {name}", remover=name) for name in SELECTORS),
     *(TableConfig(f"signature {name}", signature) for name, signature in SIGNATURES.items()),
     TableConfig("exponent", sampler="prioritized", priority_exponent=0.25, remover="prioritized"),
-    TableConfig("small", max_size=7, max_times_sampled=3, min_size=2),
-    TableConfig("ratio", samples_per_insert=4.0, min_size=10, error_buffer=20.0),
-    TableConfig("queue", queue_size=5, signature=SIGNATURES["two_step"]),
+    TableConfig("small", max_size=7, max_times_sampled=3, rate_limiter=MinSize(min_size=2)),
+    TableConfig("ratio", rate_limiter=SampleToInsertRatio(samples_per_insert=4.0, min_size=10, error_buffer=20.0)),
+    TableConfig.queue("queue", 5, SIGNATURES["two_step"]),
+    TableConfig.stack("stack", 6),
 ]
 BOUNDED = TableConfig("bounded", {"b": ArraySpec((2,), np.dtype(np.float32), "b", np.float32(-1), np.float32(1))})
 
@@ -65,19 +67,17 @@ def selector_text(name: str, exponent: float) -> str:
     return f"prioritized({exponent:g})" if name == "prioritized" else name
 
 
-@pytest.mark.parametrize("config", [c for c in CONFIGS if c.queue_size is None], ids=lambda config: config.name)
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_a_running_table_has_what_was_asked_for(tables: dict[str, TableInfo], config: TableConfig) -> None:
     table = tables[config.name]
     assert table.sampler == selector_text(config.sampler, config.priority_exponent)
     assert table.remover == selector_text(config.remover, config.priority_exponent)
     assert (table.max_size, table.max_times_sampled) == (config.max_size, config.max_times_sampled)
     assert table.signature == config.signature
-    limiter = table.rate_limiter
-    assert limiter.min_size_to_sample == config.min_size
+    limiter, bounds = table.rate_limiter, config.rate_limiter.bounds()
+    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (bounds.samples_per_insert, bounds.min_size_to_sample)
+    assert (limiter.min_diff, limiter.max_diff) == (bounds.min_diff, bounds.max_diff)
     assert (table.current_size, limiter.inserts, limiter.samples) == (0, 0, 0)
-    if config.samples_per_insert is None:
-        assert limiter.min_diff < -1e300
-        assert limiter.max_diff > 1e300
 
 
 def test_a_ratio_may_drift_by_the_error_buffer_around_the_first_sample(tables: dict[str, TableInfo]) -> None:
@@ -130,19 +130,20 @@ def test_any_sensible_config_is_a_table(
     ratio: float | None,
     buffer_factor: float,
 ) -> None:
-    error_buffer = None if ratio is None else buffer_factor * max(1.0, ratio)
-    config = TableConfig(
-        "any", None, max_size, sampler, remover, exponent, max_times_sampled, min_size, ratio, error_buffer
-    )
+    limiter: RateLimiter = MinSize(min_size=min_size)
+    if ratio is not None:
+        error_buffer = buffer_factor * max(1.0, ratio)
+        limiter = SampleToInsertRatio(samples_per_insert=ratio, error_buffer=error_buffer, min_size=min_size)
+    config = TableConfig("any", None, max_size, sampler, remover, exponent, max_times_sampled, limiter)
     info = reverb_table(config).info
     assert (info.name, info.max_size, info.max_times_sampled) == ("any", max_size, max_times_sampled)
     assert info.rate_limiter_info.min_size_to_sample == min_size
     for options, name in ((info.sampler_options, sampler), (info.remover_options, remover)):
         assert is_selector(options, name, exponent)
-    if ratio is not None and error_buffer is not None:
-        assert info.rate_limiter_info.samples_per_insert == ratio
-        assert math.isclose(info.rate_limiter_info.max_diff, ratio * min_size + error_buffer)
-        assert math.isclose(info.rate_limiter_info.min_diff, ratio * min_size - error_buffer, abs_tol=1e-6)
+    found, bounds = info.rate_limiter_info, limiter.bounds()
+    assert found.samples_per_insert == bounds.samples_per_insert
+    assert math.isclose(found.max_diff, bounds.max_diff)
+    assert math.isclose(found.min_diff, bounds.min_diff, abs_tol=1e-6)
 
 
 def is_selector(options: Any, name: str, exponent: float) -> bool:
@@ -177,9 +178,9 @@ def test_a_selector_that_does_not_exist_is_a_config_error(field: str, name: str)
     assert f'table "odd": selector "{name}", expected one of uniform, fifo, lifo' in str(caught.value)
 
 
-def test_a_ratio_without_an_error_buffer_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match='table "r": samples_per_insert needs an error_buffer'):
-        reverb_table(TableConfig("r", samples_per_insert=2.0))
+def test_a_ratio_that_reverb_refuses_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match='table "r": .*error_buffer'):
+        reverb_table(TableConfig("r", rate_limiter=SampleToInsertRatio(samples_per_insert=2.0, error_buffer=1.0)))
 
 
 def test_configs_travel_to_the_server_by_pickle() -> None:

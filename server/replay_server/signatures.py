@@ -1,0 +1,111 @@
+"""Table signatures in YAML.
+
+A leaf is text, `float32[2, 17]` (`?` for a free size, `string` for text), or a mapping with `dtype`, `shape` and, for
+bounded specs, `minimum` and `maximum`. Mappings and lists are nests; a namedtuple is `{"!namedtuple": NAME, "fields": {...}}`
+with its fields in order. `to_plain` writes what `from_plain` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec, Nest, dtype_name, named_tuple_type
+from rlds2reverb.wire.dtypes import NUMPY_DTYPES
+
+_LEAF = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>[0-9?, ]*)\]")
+_NAMED_TUPLE = "!namedtuple"
+_LEAF_KEYS = {"dtype", "shape", "name", "minimum", "maximum"}
+
+
+def from_plain(value: Any, path: str = "$") -> Nest:
+    """A signature from what YAML gives.
+
+    Raises:
+      ConfigError: says the path, what was expected and what came.
+    """
+    if isinstance(value, str):
+        return _leaf_from_text(value, path)
+    if isinstance(value, Mapping):
+        if _NAMED_TUPLE in value:
+            return _named_tuple(value, path)
+        if "dtype" in value and not isinstance(value["dtype"], Mapping) and set(value) <= _LEAF_KEYS:
+            return _leaf_from_mapping(value, path)
+        return {str(key): from_plain(child, f"{path}.{key}") for key, child in value.items()}
+    if isinstance(value, list):
+        return [from_plain(child, f"{path}[{index}]") for index, child in enumerate(value)]
+    raise ConfigError(f'{path}: expected a leaf such as "float32[2, 17]", a mapping or a list, got {value!r}')
+
+
+def to_plain(nest: Nest) -> Any:
+    """A signature as plain mappings, lists and text."""
+    if isinstance(nest, ArraySpec):
+        return _plain_leaf(nest)
+    if hasattr(nest, "_fields"):
+        fields = {name: to_plain(getattr(nest, name)) for name in nest._fields}
+        return {_NAMED_TUPLE: type(nest).__name__, "fields": fields}
+    if isinstance(nest, Mapping):
+        return {key: to_plain(child) for key, child in nest.items()}
+    return [to_plain(child) for child in nest]
+
+
+def _plain_leaf(spec: ArraySpec) -> Any:
+    if spec.minimum is None and not spec.name:
+        return str(spec)
+    leaf: dict[str, Any] = {"dtype": dtype_name(spec.dtype), "shape": ["?" if n is None else n for n in spec.shape]}
+    if spec.name:
+        leaf["name"] = spec.name
+    if spec.minimum is not None:
+        leaf |= {"minimum": np.asarray(spec.minimum).tolist(), "maximum": np.asarray(spec.maximum).tolist()}
+    return leaf
+
+
+def _leaf_from_text(text: str, path: str) -> ArraySpec:
+    match = _LEAF.fullmatch(text)
+    if match is None:
+        raise ConfigError(f'{path}: expected DTYPE[SIZES] such as "float32[2, 17]" or "string[]", got "{text}"')
+    sizes = [part.strip() for part in match["shape"].split(",") if part.strip()]
+    return ArraySpec(_shape(sizes, path), _dtype(match["dtype"], path))
+
+
+def _leaf_from_mapping(leaf: Mapping[str, Any], path: str) -> ArraySpec:
+    dtype = _dtype(str(leaf["dtype"]), f"{path}.dtype")
+    sizes = leaf.get("shape", [])
+    if not isinstance(sizes, list):
+        raise ConfigError(f"{path}.shape: expected a list of sizes, got {sizes!r}")
+    if ("minimum" in leaf) != ("maximum" in leaf):
+        raise ConfigError(f"{path}: minimum and maximum go together")
+    bounds = [_bound(leaf[key], dtype, f"{path}.{key}") if key in leaf else None for key in ("minimum", "maximum")]
+    return ArraySpec(_shape(sizes, f"{path}.shape"), dtype, str(leaf.get("name", "")), *bounds)
+
+
+def _bound(value: Any, dtype: np.dtype[Any], path: str) -> Any:
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{path}: expected {dtype.name} values, got {value!r} ({error})") from error
+
+
+def _shape(sizes: list[Any], path: str) -> tuple[int | None, ...]:
+    if not all(size in ("?", None) or str(size).isdecimal() for size in sizes):
+        raise ConfigError(f'{path}: expected sizes or "?", got {sizes!r}')
+    return tuple(None if size in ("?", None) else int(size) for size in sizes)
+
+
+def _dtype(name: str, path: str) -> np.dtype[Any]:
+    known = {dtype_name(dtype): dtype for dtype in NUMPY_DTYPES.values()}
+    if name not in known:
+        raise ConfigError(f'{path}: dtype "{name}", expected one of {", ".join(known)}')
+    return known[name]
+
+
+def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:
+    fields = value.get("fields")
+    if set(value) != {_NAMED_TUPLE, "fields"} or not isinstance(fields, Mapping) or not fields:
+        raise ConfigError(f'{path}: a namedtuple has "{_NAMED_TUPLE}" and "fields", got {sorted(map(str, value))}')
+    children = [from_plain(child, f"{path}.fields.{key}") for key, child in fields.items()]
+    return named_tuple_type(str(value[_NAMED_TUPLE]), tuple(map(str, fields)))(*children)
