@@ -29,6 +29,7 @@ NAMES = (
     "startup",
     "reading",
     "chunk_length",
+    "service",
 )
 
 

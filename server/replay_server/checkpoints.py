@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from replay_server.fitting import items_by_table
-from replay_server.generations import CheckpointError, Generation, Generations
+from replay_server.generations import Generation, Generations
 from replay_server.logs import logger
+from replay_server.records import CheckpointError
 from rlds2reverb.errors import Rlds2ReverbError
 
 

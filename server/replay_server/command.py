@@ -14,8 +14,9 @@ import yaml
 from replay_server import config as configs
 from replay_server import feasibility, logs
 from replay_server.config import ServerConfig
-from replay_server.generations import CheckpointError, read_generation
+from replay_server.generations import read_generation
 from replay_server.limiters import Prefill
+from replay_server.records import CheckpointError
 from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.specs import flatten

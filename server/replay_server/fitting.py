@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from replay_server.generations import DONE, RECORD_FILES, CheckpointError, link_files
+from replay_server.generations import DONE, RECORD_FILES, link_files
 from replay_server.limiters import Bounds, Prefill
+from replay_server.records import CheckpointError, read_records, write_records
 from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.specs import Nest, differences
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.signature import decode_signature
+from rlds2reverb.wire.signature import decode_signature, encode_signature
 
 TABLES, ITEMS, CHUNKS = RECORD_FILES
-_COMPRESSION = "ZLIB"
 
 Change = Literal["restored", "new", "not_in_config", "other_signature", "trimmed", "limiter_changed", "prefill_done"]
 
@@ -74,7 +74,7 @@ def fit_checkpoint(
       CheckpointError: unreadable, or a table's signature is another one and `unfit_tables` is "refuse".
     """
     wanted = {config.name: config for config in configs}
-    records = {record.table_name: record for record in map(_parse_table, _read(source / TABLES))}
+    records = {record.table_name: record for record in map(_parse_table, read_records(source / TABLES))}
     fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
     refused = [fit for fit in fits.values() if "other_signature" in fit.changes]
     if refused and unfit_tables == "refuse":
@@ -85,10 +85,12 @@ def fit_checkpoint(
     kept = {name for name, fit in fits.items() if not {"not_in_config", "other_signature"} & set(fit.changes)}
     started = {name: wanted[name].filled() if "prefill_done" in fits[name].changes else wanted[name] for name in kept}
     link_files(source, target)
-    _write(target / TABLES, (_rewritten(records[name], started[name], fits[name]) for name in kept))
+    (target / TABLES).unlink()  # a link to a file that must not change
+    write_records(target / TABLES, (_rewritten(records[name], started[name], fits[name]) for name in kept))
     if any(fit.lost for fit in fits.values()):
         doomed = _choose_trimmed(source / ITEMS, [started[name] for name in kept if "trimmed" in fits[name].changes])
-        _write(target / ITEMS, _items_left(source / ITEMS, kept, doomed))
+        (target / ITEMS).unlink()
+        write_records(target / ITEMS, _items_left(source / ITEMS, kept, doomed))
     (target / DONE).touch()
     new = tuple(TableFit(name, 0, changes=("new",)) for name in wanted if name not in records)
     return Fit(tuple(started.get(config.name, config) for config in configs), (*fits.values(), *new))
@@ -100,7 +102,7 @@ def items_by_table(checkpoint: Path) -> dict[str, int]:
     Raises:
       CheckpointError: unreadable.
     """
-    return {record.table_name: _held(record) for record in map(_parse_table, _read(checkpoint / TABLES))}
+    return {record.table_name: _held(record) for record in map(_parse_table, read_records(checkpoint / TABLES))}
 
 
 def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
@@ -157,8 +159,8 @@ def _rewritten(record: Any, config: TableConfig, fit: TableFit) -> bytes:
     record.sampler.ParseFromString(info.sampler_options.SerializeToString())
     record.remover.ParseFromString(info.remover_options.SerializeToString())
     record.ClearField("signature")
-    if info.HasField("signature"):
-        record.signature.ParseFromString(info.signature.SerializeToString())
+    if config.signature is not None:
+        record.signature.ParseFromString(encode_signature(config.signature).SerializeToString())
     limiter, bounds = record.rate_limiter, info.rate_limiter_info
     limiter.samples_per_insert, limiter.min_size_to_sample = bounds.samples_per_insert, bounds.min_size_to_sample
     limiter.min_diff, limiter.max_diff = bounds.min_diff, bounds.max_diff
@@ -179,7 +181,7 @@ def _bounds(record: Any) -> Bounds:
 def _choose_trimmed(items: Path, configs: Sequence[TableConfig]) -> set[tuple[str, int]]:
     """(table, key) of the items that must go, as each table's remover would choose them."""
     found: dict[str, list[tuple[float, int]]] = {config.name: [] for config in configs}
-    for item in map(_parse_item, _read(items) if configs else ()):
+    for item in map(_parse_item, read_records(items) if configs else ()):
         if item.table in found:
             found[item.table].append((item.priority, item.key))  # in the order of their insertion
     doomed: set[tuple[str, int]] = set()
@@ -208,7 +210,7 @@ _REMOVAL_ORDER: Mapping[str, Callable[[_Entries], _Entries]] = {
 
 
 def _items_left(items: Path, tables: set[str], doomed: set[tuple[str, int]]) -> Iterator[bytes]:
-    for data in _read(items):
+    for data in read_records(items):
         item = _parse_item(data)
         if item.table in tables and (item.table, item.key) not in doomed:
             yield data
@@ -222,22 +224,3 @@ def _parse_table(data: bytes) -> Any:
 
 def _parse_item(data: bytes) -> Any:
     return message_class("PrioritizedItem").FromString(data)
-
-
-def _read(path: Path) -> Iterator[bytes]:
-    import tensorflow as tf
-
-    try:
-        yield from tf.data.TFRecordDataset(str(path), _COMPRESSION).as_numpy_iterator()
-    except tf.errors.OpError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.message})") from error
-
-
-def _write(path: Path, records: Iterator[bytes]) -> None:
-    """Writes anew; the name may be a link to a file that must not change."""
-    import tensorflow as tf
-
-    path.unlink()
-    with tf.io.TFRecordWriter(str(path), _COMPRESSION) as writer:
-        for record in records:
-            writer.write(record)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,18 +25,13 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from rlds2reverb.errors import Rlds2ReverbError
+from replay_server.records import CheckpointError, blocks, inflate
 
 RECORD_FILES = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
 DONE = "DONE"
 MANIFEST = "MANIFEST.json"
 
-_BLOCK_BYTES = 1 << 20
 _PARTIAL = ".partial"
-
-
-class CheckpointError(Rlds2ReverbError):
-    """A checkpoint cannot be written, verified or restored."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -261,43 +255,30 @@ def _number(path: Path) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                yield block
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-
-
 def _entry(path: Path) -> FileEntry:
     digest, size = xxhash.xxh3_128(), 0
-    for block in _blocks(path):
+    for block in blocks(path):
         digest.update(block)
         size += len(block)
     return FileEntry(size, digest.hexdigest())
 
 
 def _verified_entry(path: Path) -> FileEntry:
-    """Entry of a file just written: synced, and its compressed stream read to the checksum at its end.
-
-    Source of the format: TFRecords in one zlib stream; observed in dm-reverb 0.14.
-    """
+    """Entry of a file just written: synced, and its compressed stream read to the checksum at its end."""
     if path.name == DONE:
         _sync_file(path)
         return _entry(path)
-    digest, size, stream = xxhash.xxh3_128(), 0, zlib.decompressobj()
-    try:
-        for block in _blocks(path):
+    digest, size = xxhash.xxh3_128(), 0
+
+    def hashed() -> Iterator[bytes]:
+        nonlocal size
+        for block in blocks(path):
             digest.update(block)
             size += len(block)
-            while block and not stream.eof:
-                stream.decompress(block, _BLOCK_BYTES)
-                block = stream.unconsumed_tail
-    except zlib.error as error:
-        raise CheckpointError(f"{path}: not readable as it was written ({error})") from error
-    if size and not stream.eof:
-        raise CheckpointError(f"{path}: ends in the middle, after {size} bytes")
+            yield block
+
+    for _ in inflate(path, hashed()):
+        pass
     _sync_file(path)
     return FileEntry(size, digest.hexdigest())
 

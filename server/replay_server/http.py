@@ -21,8 +21,8 @@ import flask
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from waitress.server import create_server
 
-from replay_server.generations import CheckpointError
 from replay_server.metrics import registry
+from replay_server.records import CheckpointError
 from replay_server.status import status
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 

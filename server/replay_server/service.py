@@ -19,11 +19,12 @@ from replay_server import restore
 from replay_server.checkpoints import CheckpointWriter, Schedule
 from replay_server.config import ServerConfig
 from replay_server.fitting import TableFit
-from replay_server.generations import CheckpointError, Generations
+from replay_server.generations import Generations
 from replay_server.http import HttpServer
 from replay_server.logs import logger
 from replay_server.monitor import Monitor
 from replay_server.ports import check_port_is_free
+from replay_server.records import CheckpointError
 from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.wire.messages import ServerInfo
@@ -125,6 +126,7 @@ class ReplayService:
 
     def _start_reverb(self) -> None:
         import reverb
+        import reverb.cc.checkpointing.checkpoint_pb2  # here, not at the first checkpoint, when every thread would wait
 
         start = restore.prepare(self._generations, self.config.checkpoints, self.table_configs)
         self.state = "restoring"
