@@ -337,7 +337,8 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
 
 def _check_rows(episode: Episode, cut: Cut, columns: dict[str, ArraySpec]) -> None:
     """Refuses rows that are not those of the signature, which only tolerated problems let through to here."""
-    for path, rows in cut.rows.items():
+    for path in cut.fields:
+        rows = cut.field_rows(path)
         dtype = np.dtype(object) if rows.dtype.kind in "SU" else rows.dtype
         found = ArraySpec((None, *rows.shape[1:]), dtype)
         wanted = ArraySpec((None, *columns[path].shape[1:]), columns[path].dtype)

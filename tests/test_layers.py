@@ -57,7 +57,7 @@ NEEDS_OPTIONAL = {
     "tf_agents.specs",
 }
 
-CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy", "rich", "xxhash"}
+CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy", "rich", "xxhash", "yaml"}
 
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",

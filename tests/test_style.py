@@ -22,12 +22,14 @@ ARGUMENTS = 6
 
 MANY_ARGUMENTS = {
     "rlds2reverb/client.py: Client.push": "the one call of the library; each argument is an option of a push, by name",
+    "rlds2reverb/cli/inspect.py: command": "click hands over one argument an option",
     "rlds2reverb/cli/push.py: command": "click hands over one argument an option",
 }
 """Functions with more arguments than that, each with its reason. Fields of dataclasses (PushOptions) do not count."""
 
 BROAD_EXCEPTS = {
     "rlds2reverb/wire/sender.py": "an error of the receiving thread is raised in the caller's",
+    "server/replay_server/command.py": "the process ends there, with the traceback in its log",
 }
 """Files that catch everything and do not raise in the same place, each once, with the reason."""
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import json_option, limit_option, source_argument, view_option
+from rlds2reverb.cli.options import chosen_view, json_option, limit_option, source_argument, view_option
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.inspection import Findings, Inspection, Range, inspect_source, summary
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import Nest
 from rlds2reverb.validation import CODES
-from rlds2reverb.views.registry import view_of
 
 
 @click.command("inspect")
@@ -24,17 +25,30 @@ from rlds2reverb.views.registry import view_of
 )
 @click.option("--table", default="replay", show_default=True, help="The table's name in that config.")
 @json_option
-def command(source: str, view: str, limit: int | None, server_config: bool, table: str, as_json: bool) -> None:
+def command(
+    source: str,
+    view: str | None,
+    view_config: Path | None,
+    limit: int | None,
+    server_config: bool,
+    table: str,
+    as_json: bool,
+) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
-    chosen, opened = view_of(view), open_source(source)
+    chosen, opened = chosen_view(view, view_config), open_source(source)
     inspection = inspect_source(opened, chosen, limit)
     if server_config:
         signature = chosen.signature(filled_spec(opened.spec()))
-        click.echo(_config_text(source, view, table, inspection.items, signature), nl=False)
+        click.echo(_config_text(source, _as_option(view, view_config), table, inspection.items, signature), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
     else:
         _print(inspection)
+
+
+def _as_option(view: str | None, view_config: Path | None) -> str:
+    """How the view is written for a push."""
+    return f"--view {view or 'two_step'}" if view_config is None else f"--view-config {view_config}"
 
 
 def _config_text(source: str, view: str, table: str, items: int, signature: Nest) -> str:

@@ -11,6 +11,8 @@ import grpc
 
 from rlds2reverb.client import Client, connect
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.views.base import View
+from rlds2reverb.views.registry import read_view, view_of
 
 Command = Callable[..., Any]
 
@@ -30,13 +32,32 @@ source_argument = click.argument("source", metavar="SOURCE")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 
-view_option = click.option(
-    "--view",
-    default="two_step",
-    show_default=True,
-    metavar="VIEW",
-    help="How episodes become items: two_step, sequence:length=8,stride=4, episode, ...",
+view_option = with_options(
+    click.option(
+        "--view",
+        metavar="VIEW",
+        help="How episodes become items: two_step (the default), sequence:length=8,stride=4, n_step:n=5, ...; see docs/views.md.",
+    ),
+    click.option(
+        "--view-config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="The same from a YAML file: view: NAME, and its options.",
+    ),
 )
+
+
+def chosen_view(view: str | None, view_config: Path | None) -> View:
+    """The view that `view_option` names.
+
+    Raises:
+      ConfigError: both are given.
+      ViewError: it makes no sense.
+    """
+    if view is not None and view_config is not None:
+        raise ConfigError("--view and --view-config: give one of them")
+    return view_of(view or "two_step") if view_config is None else read_view(view_config)
+
 
 judging_options = with_options(
     click.option("--allow", multiple=True, metavar="CODE", help="Tolerate this problem code; may be repeated."),

@@ -9,6 +9,7 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.options import (
+    chosen_view,
     json_option,
     judging_options,
     open_client,
@@ -22,7 +23,6 @@ from rlds2reverb.report import PushReport
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 from rlds2reverb.validation.policy import ACTIONS
-from rlds2reverb.views.registry import view_of
 
 
 @click.command("push")
@@ -50,14 +50,21 @@ from rlds2reverb.views.registry import view_of
 @click.option("--dry-run", is_flag=True, help="Check source, view and tables; send nothing.")
 @json_option
 def command(
-    source: str, table: tuple[str, ...], view: str, dry_run: bool, as_json: bool, stall_timeout: float, **options: Any
+    source: str,
+    table: tuple[str, ...],
+    view: str | None,
+    view_config: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    stall_timeout: float,
+    **options: Any,
 ) -> None:
     """Store a dataset's items in one or more tables, each item exactly once.
 
     Run again, the same push adds nothing: item keys are a function of the data.
     """
     connection = {name: options.pop(name) for name in ("server", "tls_ca", "tls_cert", "tls_key", "header", "timeout")}
-    chosen = view_of(view)
+    chosen = chosen_view(view, view_config)
     with open_client(**connection) as client:
         opened = open_source(source)
         if dry_run:

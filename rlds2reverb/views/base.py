@@ -1,15 +1,19 @@
 """The algebra of views: rows, anchors, windows.
 
 A view says for an episode which *rows* to store (columns as they are, derived ones, padding rows), which
-*anchors* (row numbers) produce an item, and for every column a *window* of rows relative to the anchor.
-Windows become slices of stored chunks, so overlapping items share rows and nothing is stored twice.
+*anchors* (row numbers) produce an item, and for every *field* of an item which *windows* of which column it holds,
+relative to the anchor. Windows become slices of stored chunks, so overlapping items and fields share rows and nothing is
+stored twice.
 
-An example, the 2-step view of an episode of 4 rows::
+Two examples on an episode of 4 rows, the 2-step view, and a transition whose two observations share one column::
 
-    rows      r0 r1 r2 r3
-    anchors   0  1  2
-    window    [0, 2) for every column
-    items     (r0 r1) (r1 r2) (r2 r3)
+    rows      r0 r1 r2 r3                        observation o0 o1 o2 o3
+    anchors   0  1  2                            0  1  2
+    fields    every column [0, 2)                observation [0, 1) squeezed, next [1, 2) of observation squeezed
+    items     (r0 r1) (r1 r2) (r2 r3)            (o0, o1) (o1, o2) (o2, o3)
+
+A field may have anchors of its own, one an item, where "relative to the anchor" is not enough: an n-step target near the
+end of the episode, the goal that an episode reached later.
 """
 
 from __future__ import annotations
@@ -45,34 +49,72 @@ class Window:
             raise ViewError(f"window [{self.start}, {self.stop}): only a window of one row can be squeezed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Field:
+    """What one column of an item holds.
+
+    Attributes:
+      column: path of the stored column that it reads; several fields may read one.
+      windows: their rows, joined in this order.
+      anchors: [n] int64, the row that the windows are relative to, one an item; None for the item's own anchor.
+
+    Raises:
+      ViewError: no window, or a squeezed one among several.
+    """
+
+    column: str
+    windows: tuple[Window, ...]
+    anchors: Array | None = None
+
+    def __post_init__(self) -> None:
+        if not self.windows:
+            raise ViewError(f'column "{self.column}": a field needs at least one window')
+        if len(self.windows) > 1 and any(window.squeeze for window in self.windows):
+            raise ViewError(f'column "{self.column}": {len(self.windows)} windows cannot be squeezed to one row')
+
+    @property
+    def squeeze(self) -> bool:
+        """Whether the leading axis is dropped."""
+        return self.windows[0].squeeze
+
+
+@dataclass(frozen=True, eq=False)
 class Cut:
     """What a view made of one episode.
 
     Attributes:
-      rows: column path -> array [R, ...], in the order of the table's signature.
-      windows: one window a column, in the same order.
+      rows: column path -> array [R, ...]; what is stored, once.
+      fields: field path -> what it holds, in the order of the table's signature.
       anchors: [n] int64 row numbers, one an item, in the order in which items are stored.
       priorities: [n] float64.
     """
 
     rows: Mapping[str, Array]
-    windows: tuple[Window, ...]
+    fields: Mapping[str, Field]
     anchors: Array
     priorities: Array
 
-    def in_order(self, columns: Sequence[str]) -> Cut:
-        """The same cut with its columns in the table's order.
+    @staticmethod
+    def of_columns(rows: Mapping[str, Array], windows: Sequence[Window], anchors: Array, priorities: Array) -> Cut:
+        """Every column is a field of its own, with one window."""
+        return Cut(rows, {path: Field(path, (w,)) for path, w in zip(rows, windows, strict=True)}, anchors, priorities)
+
+    def in_order(self, fields: Sequence[str]) -> Cut:
+        """The same cut with its fields in the table's order, and the columns in that of their first use.
 
         Raises:
-          ViewError: the cut's columns are not these.
+          ViewError: the cut's fields are not these.
         """
-        if set(columns) != set(self.rows):
-            missing, extra = sorted(set(columns) - set(self.rows)), sorted(set(self.rows) - set(columns))
+        if set(fields) != set(self.fields):
+            missing, extra = sorted(set(fields) - set(self.fields)), sorted(set(self.fields) - set(fields))
             raise ViewError(f"columns differ from the dataset's spec: missing {missing}, not in the spec {extra}")
-        windows = dict(zip(self.rows, self.windows))
-        rows = {path: self.rows[path] for path in columns}
-        return replace(self, rows=rows, windows=tuple(windows[path] for path in columns))
+        ordered = {path: self.fields[path] for path in fields}
+        used = dict.fromkeys(field.column for field in ordered.values())
+        return replace(self, rows={path: self.rows[path] for path in used}, fields=ordered)
+
+    def field_rows(self, path: str) -> Array:
+        """The column that a field reads."""
+        return self.rows[self.fields[path].column]
 
     @property
     def row_count(self) -> int:
@@ -96,6 +138,17 @@ def check_options(view: str, priority: float, **counts: int) -> None:
             raise ViewError(f"{view}: {name} {count}: expected a whole number of at least 1")
     if isinstance(priority, bool) or not isinstance(priority, (int, float, np.number)) or not 0 <= priority < np.inf:
         raise ViewError(f"{view}: priority {priority}: expected a finite number of at least 0")
+
+
+def check_flags(view: str, **flags: object) -> None:
+    """Refuses what is neither true nor false.
+
+    Raises:
+      ViewError: says which option.
+    """
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ViewError(f"{view}: {name} {flag}: expected true or false")
 
 
 class View(Protocol):

@@ -15,7 +15,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window, check_options
+from rlds2reverb.views.base import Cut, Window, check_flags, check_options
 from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
 
 
@@ -39,6 +39,7 @@ class WholeEpisode:
     def __post_init__(self) -> None:
         counts = {} if self.max_length is None else {"max_length": self.max_length}
         check_options("episode", self.priority, **counts)
+        check_flags("episode", skip_longer=self.skip_longer)
 
     @property
     def label(self) -> str:
@@ -67,4 +68,4 @@ class WholeEpisode:
             )
         anchors = np.zeros(0 if too_long else 1, np.int64)
         windows = (Window(0, count),) * len(rows)
-        return Cut(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))
+        return Cut.of_columns(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))

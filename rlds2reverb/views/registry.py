@@ -1,17 +1,41 @@
-"""Views by name, as the command line and configs write them: `sequence:length=8,stride=4`."""
+"""Views by name, as the command line and configs write them: `sequence:length=8,stride=4`, or a YAML file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.frame_stack import FrameStack
+from rlds2reverb.views.goal import Goal
+from rlds2reverb.views.n_step import NStep
+from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import Sequence, two_step
+from rlds2reverb.views.slices import Slices
+from rlds2reverb.views.target_pair import TargetPair
+from rlds2reverb.views.transition import Transition
 
-VIEWS: dict[str, Callable[..., View]] = {"two_step": two_step, "sequence": Sequence, "episode": WholeEpisode}
+VIEWS: dict[str, Callable[..., View]] = {
+    "two_step": two_step,
+    "sequence": Sequence,
+    "episode": WholeEpisode,
+    "transition": Transition,
+    "n_step": NStep,
+    "frame_stack": FrameStack,
+    "slices": Slices,
+    "requirements": Requirements,
+    "target_pair": TargetPair,
+    "goal": Goal,
+}
 """Name -> constructor."""
+
+FROM_CONFIG_ONLY = ("requirements",)
+"""Views whose options do not fit on a command line."""
 
 
 def view_of(text: str) -> View:
@@ -21,32 +45,65 @@ def view_of(text: str) -> View:
     Sequence(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0)
 
     Raises:
-      ViewError: an unknown name or option, or a value that makes no sense.
+      ViewError: an unknown name or option, one that stands twice, or a value that makes no sense.
     """
     name, _, options = text.partition(":")
+    arguments: dict[str, Any] = {}
+    for part in options.split(",") if options else ():
+        key, separator, value = part.partition("=")
+        if not separator:
+            raise ViewError(f'view "{text}": expected option=value, got "{part}"')
+        if key in arguments:
+            raise ViewError(f'view "{text}": option "{key}" stands twice')
+        arguments[key] = _value(value)
+    if name in FROM_CONFIG_ONLY and not arguments:
+        raise ViewError(f'view "{name}": its options do not fit here; write them to a YAML file (--view-config FILE)')
+    return _make(name, arguments, f'view "{text}"')
+
+
+def view_from(config: Any, where: str = "view") -> View:
+    """A view from what YAML gives: text as for `view_of`, or a mapping with `view` (its name) and its options.
+
+    Raises:
+      ViewError: says `where`, what was expected and what came.
+    """
+    if isinstance(config, str):
+        return view_of(config)
+    if not isinstance(config, Mapping) or not isinstance(config.get("view"), str):
+        raise ViewError(f'{where}: expected a view\'s name, or a mapping with "view" and its options, got {config!r}')
+    return _make(config["view"], {key: value for key, value in config.items() if key != "view"}, where)
+
+
+def read_view(path: Path) -> View:
+    """A view from a YAML file; see `view_from`.
+
+    Raises:
+      ViewError: the file cannot be read, is not YAML, or names no view.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ViewError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
+    return view_from(config, str(path))
+
+
+def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
     if name not in VIEWS:
-        raise ViewError(f'view "{name}": expected one of {", ".join(VIEWS)}')
-    arguments = dict(_option(text, part) for part in options.split(",") if part)
+        raise ViewError(f'{where}: "{name}", expected one of {", ".join(VIEWS)}')
     try:
         return VIEWS[name](**arguments)
     except TypeError as error:
-        raise ViewError(f'view "{text}": {error}') from error
+        raise ViewError(f"{where}: {error}") from error
 
 
-def _option(text: str, part: str) -> tuple[str, Any]:
-    key, separator, value = part.partition("=")
-    if not separator:
-        raise ViewError(f'view "{text}": expected option=value, got "{part}"')
-    return key, _value(text, value)
-
-
-def _value(text: str, value: str) -> Any:
+def _value(text: str) -> Any:
+    """A number, true, false, none, or else a word."""
     words = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return words[value.lower()]
+    if text.lower() in words:
+        return words[text.lower()]
     for kind in (int, float):
         try:
-            return kind(value)
+            return kind(text)
         except ValueError:
             continue
-    raise ViewError(f'view "{text}": value "{value}" is no number, true, false or none')
+    return text

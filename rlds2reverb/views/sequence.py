@@ -29,7 +29,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window, check_options
+from rlds2reverb.views.base import Cut, Window, check_flags, check_options
 from rlds2reverb.views.trajectory import padding_rows, trajectory_rows, trajectory_spec, with_window
 
 
@@ -57,6 +57,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         check_options("sequence", self.priority, length=self.length, stride=self.stride)
+        check_flags("sequence", pad_end=self.pad_end, tile_end=self.tile_end)
         if self.tile_end and not self.pad_end:
             raise ViewError("sequence: tile_end needs pad_end")
 
@@ -83,7 +84,7 @@ class Sequence:
             rows = {path: np.concatenate((column, filler[path])) for path, column in rows.items()}
         anchors = window_anchors(count + padding, self.length, self.stride)
         windows = (Window(0, self.length),) * len(rows)
-        return Cut(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))
+        return Cut.of_columns(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))
 
     def _padding(self, rows: int) -> int:
         if self.tile_end:

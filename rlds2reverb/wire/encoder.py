@@ -11,7 +11,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views.base import Cut
 from rlds2reverb.wire.chunks import ChunkLayout, choose_rows_per_chunk, encode_chunks
-from rlds2reverb.wire.items import ItemColumns, chunk_span, encode_items
+from rlds2reverb.wire.items import ItemColumns, ItemField, chunk_span, encode_items, row_span
 from rlds2reverb.wire.keys import keys, seed
 from rlds2reverb.wire.requests import EncodedEpisode
 
@@ -43,14 +43,16 @@ class EpisodeEncoder:
           ViewError: a window of the cut reaches outside its rows.
           WireError: a column's dtype cannot be stored.
         """
-        layout = self._layout(cut)
+        numbers = {path: number for number, path in enumerate(cut.rows)}
+        fields = [ItemField(numbers[field.column], field.windows, field.anchors) for field in cut.fields.values()]
+        layout = self._layout(cut, fields)
         self._episodes += 1
         item_keys = [self._item_keys(table, tag, cut.anchors) for table in self._tables]
         items = [
-            encode_items(table, cut.windows, ItemColumns(cut.anchors, table_keys, cut.priorities), layout)
+            encode_items(table, fields, ItemColumns(cut.anchors, table_keys, cut.priorities), layout, len(numbers))
             for table, table_keys in zip(self._tables, item_keys)
         ]
-        first, last = chunk_span(cut.windows, cut.anchors, layout)
+        first, last = chunk_span(fields, cut.anchors, layout)
         return EncodedEpisode(
             tag,
             encode_chunks(cut.rows, layout, self._wire_episode_id()),
@@ -61,15 +63,14 @@ class EpisodeEncoder:
             np.repeat(last, len(self._tables)),
         )
 
-    def _layout(self, cut: Cut) -> ChunkLayout:
-        lowest = min(window.start for window in cut.windows)
-        highest = max(window.stop for window in cut.windows)
-        if cut.anchors.min() + lowest < 0 or cut.anchors.max() + highest > cut.row_count:
+    def _layout(self, cut: Cut, fields: Sequence[ItemField]) -> ChunkLayout:
+        first, last = row_span(fields, cut.anchors)
+        if first.min() < 0 or last.max() >= cut.row_count:
             raise ViewError(
-                f"windows [{lowest}, {highest}) at anchors {cut.anchors.min()} to {cut.anchors.max()} "
-                f"reach outside the {cut.row_count} rows"
+                f"items at anchors {cut.anchors.min()} to {cut.anchors.max()} hold rows {first.min()} to {last.max()}, "
+                f"which reach outside the {cut.row_count} rows"
             )
-        rows = self._rows_per_chunk or choose_rows_per_chunk(cut.row_bytes, highest - lowest)
+        rows = self._rows_per_chunk or choose_rows_per_chunk(cut.row_bytes, _window_rows(fields))
         layout = ChunkLayout.of(cut.row_count, rows, self._chunk_seed, self._chunks_made)
         self._chunks_made += layout.count
         return layout
@@ -79,6 +80,14 @@ class EpisodeEncoder:
 
     def _wire_episode_id(self) -> int:
         return int(keys(self._chunk_seed ^ 1, np.array([self._episodes]))[0])
+
+
+def _window_rows(fields: Sequence[ItemField]) -> int:
+    """Rows from the first to the last that an item reads; of fields with anchors of their own, each for itself."""
+    own = [field.windows for field in fields if field.anchors is not None]
+    shared = tuple(window for field in fields if field.anchors is None for window in field.windows)
+    extents = [max(w.stop for w in windows) - min(w.start for w in windows) for windows in (shared, *own) if windows]
+    return max(extents)
 
 
 def _interleave(columns: list[Array]) -> Array:

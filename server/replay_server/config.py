@@ -40,10 +40,13 @@ class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
 
 
 class FromDataset(_Section, frozen=True):
-    """A signature derived from a dataset: what `view` makes of its steps. Read when the server starts."""
+    """A signature derived from a dataset: what `view` makes of its steps. Read when the server starts.
+
+    A view is text as for --view, or a mapping as in a file for --view-config.
+    """
 
     from_dataset: str
-    view: str = "two_step"
+    view: str | dict[str, Any] = "two_step"
 
 
 class TableSection(_Section, frozen=True):
@@ -213,9 +216,9 @@ def _signature(value: Any, path: str) -> Nest | None:
 def _signature_of_dataset(wanted: FromDataset) -> Nest:
     from rlds2reverb.conventions import filled_spec
     from rlds2reverb.sources import open_source
-    from rlds2reverb.views.registry import view_of
+    from rlds2reverb.views.registry import view_from
 
-    view = view_of(wanted.view)
+    view = view_from(wanted.view)
     return view.signature(filled_spec(open_source(wanted.from_dataset).spec()))
 
 

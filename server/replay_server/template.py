@@ -8,9 +8,9 @@ from replay_server.signatures import to_plain
 from rlds2reverb.specs import Nest
 
 _HEAD = """\
-# A replay server for {items:,} items of {source}, cut by {view}.
+# A replay server for {items:,} items of {source}, for a push as below.
 #   rlds2reverb serve --config THIS_FILE
-#   rlds2reverb push {source} --server localhost:8000 --table {table} --view {view}
+#   rlds2reverb push {source} --server localhost:8000 --table {table} {view}
 """
 
 
@@ -18,7 +18,8 @@ def config_text(source: str, view: str, table: str, items: int, signature: Nest)
     """YAML that the server starts from unchanged.
 
     Args:
-      source, view: as for `rlds2reverb push`.
+      source: as for `rlds2reverb push`.
+      view: the option that names the view there, such as "--view two_step".
       table: its name.
       items: how many the table must hold.
       signature: of the view's items.

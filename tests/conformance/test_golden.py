@@ -45,7 +45,7 @@ def test_trajectory_writer_items_decode_to_what_was_written() -> None:
 @pytest.mark.parametrize("rows_per_chunk", [1, 2, 3, 32])
 def test_our_encoder_sends_the_same_items(rows_per_chunk: int) -> None:
     anchors = np.arange(record_goldens.STEPS - 1)
-    cut = Cut(COLUMNS, (Window(0, 2),) * len(COLUMNS), anchors, anchors + 1.0)
+    cut = Cut.of_columns(COLUMNS, (Window(0, 2),) * len(COLUMNS), anchors, anchors + 1.0)
     builder = RequestBuilder(RequestLimits())
     encoded = EpisodeEncoder(("pairs",), 7, rows_per_chunk).encode("episode", cut)
     requests = [*builder.add(encoded), *builder.flush()]

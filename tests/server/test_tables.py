@@ -75,7 +75,10 @@ def test_a_running_table_has_what_was_asked_for(tables: dict[str, TableInfo], co
     assert (table.max_size, table.max_times_sampled) == (config.max_size, config.max_times_sampled)
     assert table.signature == config.signature
     limiter, bounds = table.rate_limiter, config.rate_limiter.bounds()
-    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (bounds.samples_per_insert, bounds.min_size_to_sample)
+    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (
+        bounds.samples_per_insert,
+        bounds.min_size_to_sample,
+    )
     assert (limiter.min_diff, limiter.max_diff) == (bounds.min_diff, bounds.max_diff)
     assert (table.current_size, limiter.inserts, limiter.samples) == (0, 0, 0)
 

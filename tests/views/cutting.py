@@ -8,7 +8,7 @@ from rlds2reverb.conventions import filled_spec
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
-from rlds2reverb.views.base import Cut, View
+from rlds2reverb.views.base import Cut, Field, View
 from tests import reference
 
 
@@ -19,15 +19,16 @@ def columns_of(view: View, episode: Episode) -> list[str]:
 
 def items_of(cut: Cut) -> list[list[Array]]:
     """What a sampler gets: for every anchor one array a column."""
-    items = []
-    for anchor in cut.anchors.tolist():
-        item = []
-        for column, window in zip(cut.rows.values(), cut.windows):
-            value = column[anchor + window.start : anchor + window.stop]
-            assert len(value) == window.stop - window.start
-            item.append(value[0] if window.squeeze else value)
-        items.append(item)
-    return items
+    return [[field_value(cut, field, number) for field in cut.fields.values()] for number in range(len(cut.anchors))]
+
+
+def field_value(cut: Cut, field: Field, number: int) -> Array:
+    """What one field of item `number` holds, row by row."""
+    anchor = int((cut.anchors if field.anchors is None else field.anchors)[number])
+    rows = [anchor + offset for window in field.windows for offset in range(window.start, window.stop)]
+    assert all(0 <= row < cut.row_count for row in rows)
+    column = cut.rows[field.column]
+    return column[rows[0]] if field.squeeze else column[rows]
 
 
 def ordered_items(view: View, episode: Episode) -> list[list[Array]]:

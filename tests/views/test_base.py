@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views import base, registry, sequence
-from rlds2reverb.views.base import Cut, Window, check_options
+from rlds2reverb.views.base import Cut, Field, Window, check_options
 from rlds2reverb.views.sequence import two_step
 from tests import strategies
 from tests.views.cutting import items_of
@@ -20,7 +20,7 @@ from tests.views.cutting import items_of
 
 def a_cut(**rows):
     windows = tuple(Window(-number, 1) for number, _ in enumerate(rows))
-    return Cut(rows, windows, np.array([2, 3]), np.array([1.0, 2.0]))
+    return Cut.of_columns(rows, windows, np.array([2, 3]), np.array([1.0, 2.0]))
 
 
 @given(st.integers(-5, 5), st.integers(-5, 5), st.booleans())
@@ -37,17 +37,39 @@ def test_a_window_has_rows_and_is_squeezed_only_when_it_has_one(start, stop, squ
 
 
 def test_a_squeezed_window_has_no_leading_axis():
-    cut = Cut({"a": np.arange(4), "b": np.arange(4)}, (Window(0, 1, True), Window(-1, 1)), np.array([1, 3]), np.ones(2))
+    cut = Cut.of_columns(
+        {"a": np.arange(4), "b": np.arange(4)}, (Window(0, 1, True), Window(-1, 1)), np.array([1, 3]), np.ones(2)
+    )
     assert [[value.tolist() for value in item] for item in items_of(cut)] == [[1, [0, 1]], [3, [2, 3]]]
+
+
+def test_fields_may_share_a_column_and_join_rows_at_anchors_of_their_own():
+    rows = {"a": np.arange(6), "unused": np.arange(6)}
+    fields = {
+        "now": Field("a", (Window(0, 1, squeeze=True),)),
+        "joined": Field("a", (Window(1, 2), Window(-1, 1))),
+        "goal": Field("a", (Window(0, 1, squeeze=True),), np.array([5, 4])),
+    }
+    cut = Cut(rows, fields, np.array([1, 3]), np.ones(2)).in_order(["goal", "joined", "now"])
+    assert list(cut.rows) == ["a"]
+    assert [[value.tolist() for value in item] for item in items_of(cut)] == [[5, [2, 0, 1], 1], [4, [4, 2, 3], 3]]
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [((), "needs at least one window"), ((Window(0, 1, True), Window(1, 2)), "2 windows cannot be squeezed")],
+)
+def test_a_field_without_windows_or_with_several_squeezed_is_refused(windows, message):
+    with pytest.raises(ViewError, match=f'column "a": .*{message}'):
+        Field("a", windows)
 
 
 @given(st.permutations(["a", "b", "c", "d"]))
 def test_a_cut_in_another_order_has_the_same_columns_and_windows(order):
     cut = a_cut(a=np.arange(4), b=np.arange(4) * 2, c=np.arange(4) * 3, d=np.arange(4) * 4)
     moved = cut.in_order(order)
-    assert list(moved.rows) == order
-    windows = dict(zip(cut.rows, cut.windows))
-    assert moved.windows == tuple(windows[path] for path in order)
+    assert list(moved.rows) == list(moved.fields) == order
+    assert all(moved.fields[path] is cut.fields[path] for path in order)
     assert all(moved.rows[path] is cut.rows[path] for path in order)
     assert moved.anchors is cut.anchors
     assert moved.priorities is cut.priorities
@@ -102,10 +124,10 @@ def test_plain_and_numpy_numbers_are_options():
 
 
 def test_the_example_of_the_docstring_is_true():
-    assert "(r0 r1) (r1 r2) (r2 r3)" in base.__doc__
+    assert "(r0 r1) (r1 r2) (r2 r3) " in base.__doc__
     cut = two_step().cut(strategies.episode(np.random.default_rng(0), 4))
     assert cut.anchors.tolist() == [0, 1, 2]
-    assert set(cut.windows) == {Window(0, 2)}
+    assert {field.windows for field in cut.fields.values()} == {(Window(0, 2),)}
     assert cut.row_count == 4
 
 

@@ -34,7 +34,7 @@ def test_the_table_of_the_docstring_is_true():
     for steps, item in table:
         cut = WholeEpisode().cut(an_episode(len(steps.split())))
         assert cut.anchors.tolist() == [0]
-        assert set(cut.windows) == {Window(0, len(item))}
+        assert {field.windows for field in cut.fields.values()} == {(Window(0, len(item)),)}
 
 
 @given(st.integers(1, 8), st.integers(1, 8))

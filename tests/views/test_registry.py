@@ -15,9 +15,10 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.registry import VIEWS, view_of
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
+from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import Sequence, two_step
-from tests import strategies
+from tests import reference, strategies
 from tests.views.cutting import columns_of, items_of
 
 OPTIONS = [
@@ -28,10 +29,34 @@ OPTIONS = [
     "sequence:length=4,stride=3,pad_end=true,tile_end=true",
     "sequence:length=7",
     "episode:max_length=6,skip_longer=true",
+    "n_step:n=1,style=torchrl",
+    "frame_stack:frames=1",
+    "frame_stack:frames=3,fill=zero",
+    "slices:length=3,per_episode=4",
+    "slices:length=4,per_episode=2,strict=false,seed=7",
+    "target_pair:mode=identity",
+    "target_pair:mode=dynamics,offset=2",
+    "target_pair:mode=inverse_dynamics,offset=3",
+    "target_pair:mode=action_prediction",
+    "goal:strategy=final",
+    "goal:strategy=uniform,seed=3",
 ]
 """Beside every registered view with its defaults."""
 
-EVERY_VIEW = pytest.mark.parametrize("view", [view_of(text) for text in (*VIEWS, *OPTIONS)], ids=(*VIEWS, *OPTIONS))
+WRITTEN = (*(name for name in VIEWS if name not in FROM_CONFIG_ONLY), *OPTIONS)
+REQUIREMENTS = Requirements(
+    {
+        "obs": {},
+        "new_obs": {"shift": 0},
+        "prev_rewards": {"data_col": "rewards", "shift": -1},
+        "frames": {"data_col": "obs", "shift": "-3:0"},
+        "picked": {"data_col": "actions", "shift": [2, 0, -1]},
+        "every_third": {"data_col": "rewards", "shift": "0:1", "batch_repeat_value": 3},
+    }
+)
+EVERY_VIEW = pytest.mark.parametrize(
+    "view", [*(view_of(text) for text in WRITTEN), REQUIREMENTS], ids=(*WRITTEN, "requirements")
+)
 
 
 @EVERY_VIEW
@@ -41,10 +66,13 @@ class TestContract:
     def test_rows_have_one_length_and_windows_stay_inside(self, view, episode):
         cut = view.cut(episode)
         assert {len(column) for column in cut.rows.values()} == {cut.row_count}
-        assert len(cut.windows) == len(cut.rows)
-        for anchor in cut.anchors.tolist():
-            for window in cut.windows:
-                assert 0 <= anchor + window.start < anchor + window.stop <= cut.row_count
+        assert {field.column for field in cut.fields.values()} == set(cut.rows)
+        for field in cut.fields.values():
+            anchors = cut.anchors if field.anchors is None else field.anchors
+            assert len(anchors) == len(cut.anchors)
+            for window in field.windows:
+                assert np.all(anchors + window.start >= 0)
+                assert np.all(anchors + window.stop <= cut.row_count)
 
     @settings(max_examples=15)
     @given(episode=strategies.episodes(min_steps=1, max_steps=9))
@@ -60,7 +88,7 @@ class TestContract:
     def test_columns_and_items_are_those_of_the_signature(self, view, episode):
         signature = flatten(view.signature(filled_spec(spec_of(episode))))
         cut = view.cut(episode).in_order(list(signature))
-        assert list(cut.rows) == list(signature)
+        assert list(cut.fields) == list(signature)
         for item in items_of(cut):
             for value, spec in zip(item, signature.values()):
                 assert value.dtype == spec.dtype
@@ -74,7 +102,7 @@ class TestContract:
         first, second = view.cut(episode), view.cut(episode)
         assert content_digest(episode.steps) == before
         assert content_digest(first.rows) == content_digest(second.rows)
-        assert first.windows == second.windows
+        reference.assert_same_items(items_of(first), items_of(second))
         assert first.anchors.tolist() == second.anchors.tolist()
 
     def test_a_spec_without_reward_is_refused(self, view):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.base import Cut, Field, Window
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence
 from tests import strategies
@@ -49,21 +49,37 @@ def columns(draw: st.DrawFn, rows: int) -> Array:
 
 @st.composite
 def hand_made(draw: st.DrawFn, max_rows: int = 60) -> Cut:
-    """A cut that no view makes: a window of its own for each column, anchors unsorted, priorities at random."""
+    """A cut that no view makes: fields that share columns, several windows, anchors unsorted or of their own."""
     rows = draw(st.integers(1, max_rows))
     span = draw(st.integers(1, rows))
     lowest = draw(st.integers(-5, 5))
-    windows = draw(st.lists(windows_within(lowest, span), min_size=1, max_size=5))
-    low = min(window.start for window in windows)
-    high = max(window.stop for window in windows)
+    groups = draw(st.lists(window_groups(lowest, span), min_size=1, max_size=5))
+    low = min(window.start for group in groups for window in group)
+    high = max(window.stop for group in groups for window in group)
     anchors = draw(st.lists(st.integers(-low, rows - high), min_size=1, max_size=20, unique=True))
+    own = st.lists(st.integers(-low, rows - high), min_size=len(anchors), max_size=len(anchors))
     priorities = draw(st.lists(st.floats(allow_nan=False), min_size=len(anchors), max_size=len(anchors)))
+    stored = [f"column{number}" for number in range(draw(st.integers(1, len(groups))))]
+    fields = {}
+    for number, group in enumerate(groups):
+        column = stored[number] if number < len(stored) else draw(st.sampled_from(stored))
+        array = draw(st.none() | own)
+        fields[f"field{number}"] = Field(column, group, None if array is None else np.array(array, np.int64))
     return Cut(
-        {f"column{number}": draw(columns(rows)) for number in range(len(windows))},
-        tuple(windows),
+        {column: draw(columns(rows)) for column in stored},
+        fields,
         np.array(anchors, np.int64),
         np.array(priorities, np.float64),
     )
+
+
+@st.composite
+def window_groups(draw: st.DrawFn, lowest: int, span: int) -> tuple[Window, ...]:
+    """The windows of one field: mostly one; several in any order, which may overlap, and are not squeezed."""
+    if draw(st.integers(0, 3)):
+        return (draw(windows_within(lowest, span)),)
+    several = draw(st.lists(windows_within(lowest, span), min_size=1, max_size=4))
+    return tuple(Window(window.start, window.stop) for window in several)
 
 
 @st.composite

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import WireError
-from rlds2reverb.views.base import Cut, Window
+from rlds2reverb.views.base import Cut, Field
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import Chunk, Item
 
@@ -49,10 +49,12 @@ class InsertStream:
         return [stored for message in messages for stored in self.feed(message)]
 
 
-def window_value(column: Array, anchor: int, window: Window) -> Array:
-    """The slow, obvious value of one column of one item, as it comes back from the wire."""
-    rows = wire_form(column)[anchor + window.start : anchor + window.stop]
-    return rows.reshape(rows.shape[1:]) if window.squeeze else rows
+def field_value(cut: Cut, field: Field, number: int) -> Array:
+    """The slow, obvious value of one field of item `number`, as it comes back from the wire."""
+    anchor = int((cut.anchors if field.anchors is None else field.anchors)[number])
+    column = wire_form(cut.rows[field.column])
+    rows = np.concatenate([column[anchor + window.start : anchor + window.stop] for window in field.windows])
+    return rows.reshape(rows.shape[1:]) if field.squeeze else rows
 
 
 def wire_form(column: Array) -> Array:
@@ -68,8 +70,7 @@ def wire_form(column: Array) -> Array:
 
 def cut_values(cut: Cut, number: int) -> tuple[Array, ...]:
     """The values of the cut's item `number`."""
-    anchor = int(cut.anchors[number])
-    return tuple(window_value(column, anchor, w) for column, w in zip(cut.rows.values(), cut.windows))
+    return tuple(field_value(cut, field, number) for field in cut.fields.values())
 
 
 def assert_same(found: Array, expected: Array) -> None:

@@ -99,8 +99,9 @@ def test_the_chunk_length_is_chosen_from_row_and_window():
     chunks = chunks_of(EpisodeEncoder(["t"], 5).encode("episode", cut))
     assert chunks[0].stop == choose_rows_per_chunk(cut.row_bytes, 2)
     # A column that looks back makes the longest window of all.
-    windows = (Window(-40, -39), *cut.windows[1:])
-    far = replace(cut, windows=windows, anchors=np.array([40]), priorities=np.ones(1))
+    name, field = next(iter(cut.fields.items()))
+    fields = {**cut.fields, name: replace(field, windows=(Window(-40, -39),))}
+    far = replace(cut, fields=fields, anchors=np.array([40]), priorities=np.ones(1))
     assert chunks_of(EpisodeEncoder(["t"], 5).encode("episode", far))[0].stop == choose_rows_per_chunk(
         cut.row_bytes, 42
     )
@@ -109,21 +110,21 @@ def test_the_chunk_length_is_chosen_from_row_and_window():
 @pytest.mark.parametrize(
     ("anchors", "window", "message"),
     [
-        ([-1, 3], Window(0, 2), r"windows \[0, 2\) at anchors -1 to 3 reach outside the 9 rows"),
-        ([0, 8], Window(0, 2), "at anchors 0 to 8 reach outside"),
+        ([-1, 3], Window(0, 2), "items at anchors -1 to 3 hold rows -1 to 4, which reach outside the 9 rows"),
+        ([0, 8], Window(0, 2), "at anchors 0 to 8 hold rows 0 to 9, which reach outside"),
         ([0], Window(-1, 2), "reach outside"),
         ([0], Window(0, 10), "reach outside"),
     ],
 )
 def test_a_window_outside_the_rows_is_refused(anchors, window, message):
     cut = a_cut()
-    bad = replace(cut, anchors=np.array(anchors), priorities=np.ones(len(anchors)), windows=(window,) * len(cut.rows))
+    bad = Cut.of_columns(cut.rows, (window,) * len(cut.rows), np.array(anchors), np.ones(len(anchors)))
     with pytest.raises(ViewError, match=message):
         EpisodeEncoder(["t"], 0).encode("episode", bad)
 
 
 def test_a_dtype_that_cannot_be_stored_is_named_with_its_column():
-    cut = Cut({"when": np.zeros(3, "datetime64[s]")}, (Window(0, 1),), np.arange(3), np.ones(3))
+    cut = Cut.of_columns({"when": np.zeros(3, "datetime64[s]")}, (Window(0, 1),), np.arange(3), np.ones(3))
     with pytest.raises(WireError, match='column "when": dtype datetime64'):
         EpisodeEncoder(["t"], 0).encode("episode", cut)
 

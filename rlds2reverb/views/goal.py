@@ -1,0 +1,109 @@
+"""Goal relabelling: every transition gets a goal that the episode really reached, and the reward that follows from it.
+
+| strategy | goal of transition t of an episode with rows 0 to T - 1 |
+| --- | --- |
+| future | the observation of a row drawn uniformly from t + 1 to T - 1 |
+| final | the observation of row T - 1 |
+| uniform | the observation of a row drawn uniformly from 0 to T - 1 |
+
+The reward is 0 where the transition arrives at the goal's row (t + 1), and -1 elsewhere; `reached` says the same as a flag.
+Goals are not copied: the field reads the stored observations at anchors of its own. "future" is the relabelling of the Open X
+loaders (dlimp, Octo: uniform over the steps to come) and of hindsight experience replay.
+
+>>> import numpy as np
+>>> from rlds2reverb.episodes import Episode
+>>> episode = Episode({"observation": np.arange(4), "action": np.arange(4)}, {}, "e")
+>>> cut = Goal(strategy="final").cut(episode)
+>>> cut.fields["goal"].anchors, cut.rows["reward"][:3]
+(array([3, 3, 3]), array([-1., -1.,  0.], dtype=float32))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.views.base import Cut, check_options
+from rlds2reverb.views.steps import (
+    NEXT_ROW,
+    ONE_ROW,
+    check_seed,
+    choice,
+    columns,
+    fields_of,
+    generator,
+    need,
+    priorities,
+    transition_count,
+    under,
+)
+
+STRATEGIES = ("future", "final", "uniform")
+NEXT_OBSERVATION, GOAL, REACHED = "next_observation", "goal", "reached"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One item a transition.
+
+    Attributes:
+      strategy: one of `STRATEGIES`.
+      seed: of the draws, which also depend on the episode's name, and on nothing else.
+      priority: of every item.
+
+    Raises:
+      ViewError: an option that makes no sense.
+    """
+
+    strategy: str = "future"
+    seed: int = 0
+    priority: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_options("goal", self.priority)
+        check_seed("goal", self.seed)
+        choice("goal", "strategy", self.strategy, STRATEGIES)
+
+    @property
+    def label(self) -> str:
+        """Name and options."""
+        return f"goal:strategy={self.strategy},seed={self.seed}"
+
+    def signature(self, step_spec: Nest) -> Nest:
+        """{observation, action, next_observation, goal, reward float32 [], reached bool []}."""
+        steps = need("goal", step_spec, OBSERVATION, ACTION)
+        observation = steps[OBSERVATION]
+        return {
+            OBSERVATION: observation,
+            ACTION: steps[ACTION],
+            NEXT_OBSERVATION: observation,
+            GOAL: observation,
+            REWARD: ArraySpec((), np.dtype(np.float32)),
+            REACHED: ArraySpec((), np.dtype(bool)),
+        }
+
+    def cut(self, episode: Episode) -> Cut:
+        """Three fields read the stored observations: at t, at t + 1, and at the goal's row."""
+        count = transition_count(episode)
+        anchors = np.arange(count, dtype=np.int64)
+        goals = self._goal_rows(episode, anchors)
+        reached = np.append(goals == anchors + 1, np.zeros(len(episode) - count, bool))
+        observed = columns(episode, OBSERVATION, ACTION)
+        rows = {**observed, REWARD: np.where(reached, 0, -1).astype(np.float32), REACHED: reached}
+        fields = {
+            **fields_of({path: path for path in rows}),
+            **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), NEXT_ROW),
+            **fields_of(under(observed, OBSERVATION, GOAL), ONE_ROW, goals),
+        }
+        return Cut(rows, fields, anchors, priorities(count, self.priority))
+
+    def _goal_rows(self, episode: Episode, anchors: Array) -> Array:
+        """[T - 1] row of each transition's goal."""
+        last = len(episode) - 1
+        if self.strategy == "final":
+            return np.full(len(anchors), last, np.int64)
+        lowest = anchors + 1 if self.strategy == "future" else np.zeros_like(anchors)
+        return generator("goal", self.seed, episode).integers(lowest, last, endpoint=True, dtype=np.int64)

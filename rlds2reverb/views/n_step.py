@@ -1,0 +1,123 @@
+"""N-step transitions: the return of n steps, and the observation after them; shorter near the end of the episode.
+
+Of an episode with T rows (the last holds the final observation), item t has k = min(n, T - 1 - t) steps:
+
+| | reward | discount | next_observation |
+| --- | --- | --- | --- |
+| style acme | r_t + g d_t r_{t+1} + ... + g^(k-1) d_t ... d_{t+k-2} r_{t+k-1} | g^(k-1) d_t ... d_{t+k-1} | o_{t+k} |
+| style torchrl | r_t + g r_{t+1} + ... + g^(k-1) r_{t+k-1} | g^k | o_{t+k} |
+
+Acme leaves one factor g to the learner, which multiplies the discount by its own. TorchRL's `MultiStep` also has
+`steps_to_next_obs`, here `steps`, and leaves the done flags at step t. Sources: NStepTransitionAdder of Acme 0.4, MultiStep of
+TorchRL 0.5.
+
+>>> import numpy as np
+>>> from rlds2reverb.episodes import Episode
+>>> column = np.ones(5, np.float32)
+>>> steps = dict(observation=np.arange(5), action=np.arange(5), reward=column, discount=column)
+>>> cut = NStep(n=3, gamma=0.5).cut(Episode(steps, {}, "e"))
+>>> cut.rows["reward"][:4], cut.fields["next_observation"].anchors
+(array([1.75, 1.75, 1.5 , 1.  ], dtype=float32), array([3, 4, 4, 4]))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.views.base import Cut, check_options
+from rlds2reverb.views.steps import ONE_ROW, choice, columns, fields_of, need, priorities, transition_count, under
+
+STYLES = ("acme", "torchrl")
+NEXT_OBSERVATION = "next_observation"
+STEPS = "steps"
+
+
+@dataclass(frozen=True)
+class NStep:
+    """One item a row but the last.
+
+    Attributes:
+      n: steps, at most.
+      gamma: discount a step, in (0, 1].
+      style: "acme" (the data's discounts count) or "torchrl" (they do not).
+      priority: of every item.
+
+    Raises:
+      ViewError: an option that makes no sense.
+    """
+
+    n: int = 3
+    gamma: float = 0.99
+    style: str = "acme"
+    priority: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_options("n_step", self.priority, n=self.n)
+        choice("n_step", "style", self.style, STYLES)
+        if isinstance(self.gamma, bool) or not isinstance(self.gamma, (int, float)) or not 0 < self.gamma <= 1:
+            raise ViewError(f"n_step: gamma {self.gamma}: expected a number in (0, 1]")
+
+    @property
+    def label(self) -> str:
+        """Name and options."""
+        return f"n_step:n={self.n},gamma={float(self.gamma)!r},style={self.style}"
+
+    def signature(self, step_spec: Nest) -> Nest:
+        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount float32 or float64 []."""
+        steps = need("n_step", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
+        for name in (REWARD, DISCOUNT):
+            leaves = flatten(steps[name])
+            if list(leaves) != [""] or leaves[""].dtype.kind != "f" or leaves[""].shape:
+                raise ViewError(f"n_step: {name} is {steps[name]}, expected one float a step")
+        return {
+            OBSERVATION: steps[OBSERVATION],
+            ACTION: steps[ACTION],
+            REWARD: ArraySpec((), steps[REWARD].dtype),
+            DISCOUNT: ArraySpec((), steps[DISCOUNT].dtype),
+            NEXT_OBSERVATION: steps[OBSERVATION],
+            STEPS: ArraySpec((), np.dtype(np.int32)),
+        }
+
+    def cut(self, episode: Episode) -> Cut:
+        """Returns are columns of their own; both observations are one."""
+        count = transition_count(episode)
+        anchors = np.arange(count, dtype=np.int64)
+        reward, discount = self._returns(episode.steps[REWARD][:count], episode.steps[DISCOUNT][:count])
+        steps = np.minimum(self.n, count - anchors)
+        observed = columns(episode, OBSERVATION, ACTION)
+        rows = {
+            **observed,
+            REWARD: _with_last(reward, episode),
+            DISCOUNT: _with_last(discount, episode),
+            STEPS: _with_last(steps.astype(np.int32), episode),
+        }
+        fields = {
+            **fields_of({path: path for path in rows}),
+            **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), ONE_ROW, anchors + steps),
+        }
+        return Cut(rows, fields, anchors, priorities(count, self.priority))
+
+    def _returns(self, rewards: Array, discounts: Array) -> tuple[Array, Array]:
+        """[T - 1] returns and discounts, in float64, cast back; the loop is over n, not over steps."""
+        count = len(rewards)
+        factors = discounts.astype(np.float64) if self.style == "acme" else np.ones(count)
+        total, scale = np.zeros(count), np.ones(count)  # scale: what the next reward is multiplied by
+        for ahead in range(min(self.n, count)):
+            alive = count - ahead
+            if ahead:
+                scale[:alive] *= self.gamma
+            total[:alive] += scale[:alive] * rewards[ahead:]
+            scale[:alive] *= factors[ahead:]
+        if self.style == "torchrl":
+            scale *= self.gamma
+        return total.astype(rewards.dtype), scale.astype(discounts.dtype)
+
+
+def _with_last(column: Array, episode: Episode) -> Array:
+    """A zero for the last row, which no item reads."""
+    return np.append(column, np.zeros(len(episode) - len(column), column.dtype))
