@@ -70,7 +70,8 @@ class RldsSource:
         return spec
 
     def __iter__(self) -> Iterator[Episode]:
-        elements = iter(self._dataset.map(self._batch_steps).prefetch(_PREFETCHED_EPISODES).as_numpy_iterator())
+        episodes = self._dataset.map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
+        elements = iter(episodes.with_options(_without_tuning()).as_numpy_iterator())
         number = 0
         while True:
             try:
@@ -108,6 +109,13 @@ class RldsSource:
         if self._fingerprint:
             return f"{self._fingerprint}#{number}"
         return f"content:{content_digest(steps)}#{number}"
+
+
+def _without_tuning() -> tf.data.Options:
+    """tf.data's tuner measures every element, steps included, and starts threads that the server would need."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
 
 
 def batch_steps(steps: tf.data.Dataset) -> Any:
