@@ -7,7 +7,7 @@ SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates python3 python3-pip python3-venv \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 
 # The tools of this stage. The folder of the final environment has no pip: the one here fills it.
 COPY requirements/build.txt /src/requirements/
@@ -20,7 +20,7 @@ RUN python3 -m venv /build \
 COPY requirements/server.txt /src/requirements/
 RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require-hashes \
       -r /src/requirements/server.txt --wheel-dir /wheels \
- && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps --no-compile /wheels/*.whl \
+ && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl \
  && rm -r /wheels /opt/replay/lib/python3.11/site-packages/tensorflow/include
 
 COPY pyproject.toml README.md LICENSE /src/
@@ -43,7 +43,7 @@ LABEL org.opencontainers.image.title="rlds2reverb replay server" \
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates python3 tini \
- && rm -rf /var/lib/apt/lists/* \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
  && groupadd --gid 10001 replay \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/replay --shell /usr/sbin/nologin replay \
  && install --directory --owner 10001 --group 10001 /var/lib/replay /var/lib/replay/checkpoints

@@ -71,7 +71,7 @@ class RldsSource:
 
     def __iter__(self) -> Iterator[Episode]:
         episodes = self._dataset.map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
-        elements = iter(episodes.with_options(_without_tuning()).as_numpy_iterator())
+        elements = iter(without_tuning(episodes).as_numpy_iterator())
         number = 0
         while True:
             try:
@@ -111,11 +111,11 @@ class RldsSource:
         return f"content:{content_digest(steps)}#{number}"
 
 
-def _without_tuning() -> tf.data.Options:
-    """tf.data's tuner measures every element, steps included, and starts threads that the server would need."""
+def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without tf.data's tuner, which measures every element and starts threads that the server would need."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    return options
+    return dataset.with_options(options)
 
 
 def batch_steps(steps: tf.data.Dataset) -> Any:

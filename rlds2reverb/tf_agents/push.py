@@ -14,7 +14,7 @@ from tf_agents.replay_buffers import reverb_utils
 from rlds2reverb.client import Target, connect
 from rlds2reverb.episodes import IS_FIRST
 from rlds2reverb.errors import TransportError, ViewError
-from rlds2reverb.sources.rlds import STEPS, batch_steps
+from rlds2reverb.sources.rlds import STEPS, batch_steps, without_tuning
 from rlds2reverb.specs import flatten
 from rlds2reverb.step_stream import Rows, StreamError, segments, with_lookahead
 from rlds2reverb.tf_agents.conversion import convert_rlds_to_trajectories, policy_info
@@ -159,8 +159,8 @@ def _column_order(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) -> l
 
 def _checked_segments(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) -> Iterator[Rows]:
     """Trajectory rows, one boundary each; TF-Agents' error for bad data."""
-    episodes = rlds_data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1).as_numpy_iterator()
-    columns = _with_policy_info(episodes, step_spec_of(rlds_data), policy_info_fn)
+    episodes = without_tuning(rlds_data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1))
+    columns = _with_policy_info(episodes.as_numpy_iterator(), step_spec_of(rlds_data), policy_info_fn)
     try:
         yield from segments(with_lookahead(columns))
     except StreamError as error:

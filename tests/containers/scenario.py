@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 PROJECT = Path(__file__).parents[2]
-LAB = Path(os.environ["LAB"])
+LAB = Path(os.environ.get("LAB", ""))
 PLAIN = ("docker-compose.yml",)
 SECURE = ("docker-compose.yml", "docker-compose.secure.yml")
 SANDBOX = (*PLAIN, "tests/containers/sandbox.yml")
@@ -34,7 +34,7 @@ ENDPOINTS = {
     "/healthz": "",
     "/readyz": "",
     "/metrics": "replay_table_size",
-    "/": "<html",
+    "/": "<!doctype html",
     "/status.json": TABLE,
 }
 """Paths, and what their answers hold."""
@@ -104,7 +104,7 @@ class Compose:
         """Docker's view of the one container of a service, ended ones as well."""
         (found,) = self("ps", "--all", "--quiet", service).split()
         states: list[dict[str, Any]] = json.loads(run("docker", "inspect", found, seconds=20))
-        return states[0]["State"]
+        return {**states[0]["State"], "MemoryLimit": states[0]["HostConfig"]["Memory"]}
 
 
 def wait_for(what: str, seconds: float, condition: Callable[[], Any]) -> Any:
@@ -129,6 +129,14 @@ def check_configuration() -> None:
             flags = [word for profile in profiles for word in ("--profile", profile)]
             Compose(*files)(*flags, "config", "--quiet")
         say(f"  compose takes {' + '.join(files)}, with each profile")
+        binds = {
+            mount["source"]
+            for service in Compose(*files).config()["services"].values()
+            for mount in service.get("volumes", ())
+            if mount["type"] == "bind" and mount["source"] != str(CERTIFICATES)
+        }
+        missing = {source for source in binds if not Path(source).exists()}
+        check(not missing, f"mounted folders and files of {files[-1]}", "all there", missing)
     services = Compose(*PLAIN).config()["services"]
     published = {name: [port["host_ip"] for port in one.get("ports", ())] for name, one in services.items()}
     outside = {name for name, addresses in published.items() if set(addresses) - {"127.0.0.1"}}
@@ -231,6 +239,10 @@ def stop(compose: Compose) -> None:
 def replay(compose: Compose) -> int:
     """Start, fill, checkpoint, stop, start again, kill, start again: the items stay. Their number."""
     start(compose, "replay")
+    limit = compose.state("replay")["MemoryLimit"]
+    check(
+        limit == int(compose.config()["services"]["replay"]["mem_limit"]), "memory limit of the container", "set", limit
+    )
     for path, part in ENDPOINTS.items():
         text = compose.ask(path)
         check(part.lower() in text.lower(), f"GET {path}", f"200{part and ' with ' + part}", text[:500])
@@ -288,7 +300,7 @@ def monitoring(compose: Compose) -> None:
     wait_for("Prometheus reads the server", 60, is_up)
     groups = json.loads(compose.ask("/api/v1/rules", port=9090))["data"]["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    known = {name for name in METRIC.findall(compose.ask("/metrics"))} | {"replay_memory_limit_bytes"}
+    known = set(METRIC.findall(compose.ask("/metrics"))) | {"replay_memory_limit_bytes"}
     for rule in rules:
         check(rule["health"] != "err", f"rule {rule['name']}", "evaluated", rule)
         unknown = set(METRIC.findall(rule["query"])) - known
