@@ -15,7 +15,7 @@ from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Array, Episode
 from rlds2reverb.sources.base import Source
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.validation import CODES, Problem, find_problems
-from rlds2reverb.views.base import View
+from rlds2reverb.views.base import Cutter, View, cutter_of
 
 EXAMPLES = 3
 """Problems of one code that are kept word for word."""
@@ -187,8 +187,9 @@ def inspect_source(source: Source, view: View, limit: int | None = None) -> Insp
     )
     inspection.step_bytes = sum(_row_bytes(column) for column in inspection.step_spec.values())
     inspection.ranges = {path: Range() for path in inspection.step_spec}
+    cut = cutter_of(view)
     for episode, problems in _judged(source, limit):
-        _take_in(inspection, view, episode, problems)
+        _take_in(inspection, cut, episode, problems)
     return inspection
 
 
@@ -213,7 +214,7 @@ def _judged(source: Source, limit: int | None) -> Iterator[tuple[Episode, list[P
         yield episode, find_problems(fill_absent(episode) if has_flags else episode, columns)
 
 
-def _take_in(inspection: Inspection, view: View, episode: Episode, problems: list[Problem]) -> None:
+def _take_in(inspection: Inspection, cut: Cutter, episode: Episode, problems: list[Problem]) -> None:
     inspection.findings.add(episode, problems)
     inspection.lengths.append(len(episode))
     reward = episode.steps.get(REWARD)
@@ -222,7 +223,7 @@ def _take_in(inspection: Inspection, view: View, episode: Episode, problems: lis
     for path, column in episode.steps.items():
         inspection.ranges.setdefault(path, Range()).add(column)
     if all(problem.is_advice for problem in problems):
-        inspection.items += len(view.cut(fill_absent(episode)).anchors)
+        inspection.items += len(cut(fill_absent(episode)).anchors)
 
 
 def _row_bytes(spec: ArraySpec) -> int:

@@ -27,7 +27,7 @@ from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources.base import Source
 from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
 from rlds2reverb.validation import Policy, Problem, Verdict
-from rlds2reverb.views.base import Cut, View
+from rlds2reverb.views.base import Cut, StreamView, View, cutter_of
 from rlds2reverb.views.sequence import two_step
 from rlds2reverb.wire.encoder import EpisodeEncoder
 from rlds2reverb.wire.keys import seed
@@ -58,7 +58,8 @@ class PushOptions:
       limits, window, deadlines: see `wire.requests`, `wire.session`, `wire.transport`.
 
     Raises:
-      ConfigError: no table or one named twice, a chunk length below 1, or `again` together with a ledger that should be resumed.
+      ConfigError: no table or one named twice, a chunk length below 1, or a ledger together with `again` or with a
+        view of streams.
     """
 
     tables: tuple[str, ...]
@@ -84,6 +85,11 @@ class PushOptions:
             raise ConfigError(f"push: a table is named twice in {', '.join(self.tables)}; its items would have one key")
         if self.rows_per_chunk is not None and self.rows_per_chunk < 1:
             raise ConfigError(f"chunk length {self.rows_per_chunk}: expected at least 1 row")
+        if isinstance(self.view, StreamView) and self.ledger is not None:
+            raise ConfigError(
+                f"{self.view.label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
+                "leave it out and run the whole push again: what is there is not stored twice"
+            )
         if self.again and self.ledger is not None:
             raise ConfigError("again=True stores everything once more; it does not go with a ledger, which skips")
 
@@ -139,10 +145,11 @@ class Pusher:
         self._item_columns: dict[str, ArraySpec] = flatten(signature)
         self._info = channel.server_info()
         check_tables(self._info, options.tables, signature)
-        self._check_known_size()
         self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
         self._encoder = EpisodeEncoder(options.tables, self._push_seed(), options.rows_per_chunk)
         self._builder = RequestBuilder(options.limits)
+        self._cutter = _Cutter(options.view)
+        self._check_known_size()
         self._counts = _Counts()
 
     def run(self) -> PushReport:
@@ -200,9 +207,10 @@ class Pusher:
             self._counts.steps_rejected += len(episode)
             return
         self._check_size_so_far(len(cut.anchors))
-        encoded = self._encoder.encode(episode.id, cut)
-        for request in self._builder.add(encoded):
-            sender.send(request)
+        if len(cut.anchors):
+            encoded = self._encoder.encode(self._cutter.tag, cut)
+            for request in self._builder.add(encoded):
+                sender.send(request)
         self._counts.pushed(episode, len(cut.anchors))
 
     def _judge_and_cut(self, episode: Episode) -> tuple[Verdict, Cut | None]:
@@ -215,9 +223,9 @@ class Pusher:
         lost = _reward_spoilt_by_shift(verdict.episode, options.conventions)
         if lost is not None and lost.code not in options.allow:
             return self._policy.reject(episode, [lost]), None
-        cut = options.view.cut(options.conventions.apply(verdict.episode)).in_order(list(self._item_columns))
+        cut = self._cutter.cut(options.conventions.apply(verdict.episode)).in_order(list(self._item_columns))
         _check_rows(episode, cut, self._item_columns)
-        if len(cut.anchors):
+        if len(cut.anchors) or self._cutter.is_stream:
             return verdict, cut
         detail = f"{options.view.label} makes no item of {len(episode)} steps"
         return self._policy.reject(episode, [Problem("no_items", "", detail)]), None
@@ -281,7 +289,12 @@ class Pusher:
     def _check_known_size(self) -> None:
         """Where every episode of a known number must give an item, a table too small for one each is refused at once."""
         episodes = self._source.episode_count
-        if episodes is not None and self._options.on_invalid in ("raise", "repair") and not self._options.allow:
+        if (
+            episodes is not None
+            and not self._cutter.is_stream
+            and self._options.on_invalid in ("raise", "repair")
+            and not self._options.allow
+        ):
             self._check_size(episodes, "at least")
 
     def _check_size_so_far(self, next_items: int) -> None:
@@ -298,6 +311,19 @@ class Pusher:
                     "items), so the oldest would be evicted; make the table larger, push less "
                     "(a split such as train[:10%]), or allow it with allow_eviction=True (--allow-eviction)"
                 )
+
+
+class _Cutter:
+    """Cuts episodes by a view; for a stream, `tag` names the items by all the episodes that they may depend on."""
+
+    def __init__(self, view: View) -> None:
+        self.is_stream = isinstance(view, StreamView)
+        self._cut = cutter_of(view)
+        self.tag = ""
+
+    def cut(self, episode: Episode) -> Cut:
+        self.tag = f"{seed(self.tag, episode.id):016x}" if self.is_stream else episode.id
+        return self._cut(episode)
 
 
 @dataclass

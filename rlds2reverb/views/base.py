@@ -18,9 +18,9 @@ end of the episode, the goal that an episode reached later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -171,3 +171,20 @@ class View(Protocol):
         Raises:
           ViewError: the episode cannot be cut (too long, a column is missing).
         """
+
+
+Cutter = Callable[[Episode], Cut]
+"""Cuts one episode after the other."""
+
+
+@runtime_checkable
+class StreamView(View, Protocol):
+    """A view whose items depend on the episodes before: it cuts a stream, in order."""
+
+    def stream(self) -> Cutter:
+        """A cutter with a state of its own; an episode may give no items and still count for the next one."""
+
+
+def cutter_of(view: View) -> Cutter:
+    """A cutter for one pass over a source: of a stream view a new one, else the view's own `cut`."""
+    return view.stream() if isinstance(view, StreamView) else view.cut

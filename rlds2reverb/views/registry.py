@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from rlds2reverb.errors import ViewError
+from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
@@ -24,6 +25,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "two_step": two_step,
     "sequence": Sequence,
     "episode": WholeEpisode,
+    "across_episodes": AcrossEpisodes,
     "transition": Transition,
     "n_step": NStep,
     "frame_stack": FrameStack,

@@ -1,0 +1,46 @@
+"""Windows over a stream of episodes: agreement with the slow, obvious way, and with TF-Agents' observer on a server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import ConfigError, ViewError
+from rlds2reverb.pipeline import PushOptions
+from rlds2reverb.views.across import AcrossEpisodes
+from tests import reference, strategies
+from tests.views.cutting import columns_of, items_of, observed_rows
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_items_are_the_windows_of_the_joined_rows(lengths, length, stride, seed):
+    rng = np.random.default_rng(seed)
+    episodes = [strategies.episode(rng, rows) for rows in lengths]
+    view = AcrossEpisodes(length, stride)
+    cut = view.stream()
+    found = [item for one in episodes for item in items_of(cut(one).in_order(columns_of(view, one)))]
+    rows = [row for one in episodes for row in observed_rows(one)[0]]
+    starts = range(0, len(rows) - length + 1, stride)
+    reference.assert_same_items(found, [reference.stack(rows[start : start + length]) for start in starts])
+
+
+def test_every_stream_begins_anew():
+    view, one = AcrossEpisodes(4), strategies.episode(np.random.default_rng(0), 3)
+    for _ in range(2):
+        cut = view.stream()
+        assert [len(cut(one).anchors) for _ in range(3)] == [0, 3, 3]
+
+
+@pytest.mark.parametrize("options", [{"length": 0}, {"stride": 0}, {"length": True}, {"priority": -1}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ViewError, match="across_episodes"):
+        AcrossEpisodes(**options)
+
+
+def test_a_ledger_is_refused_because_items_depend_on_more_than_their_episode(tmp_path):
+    with pytest.raises(ConfigError, match="run the whole push again"):
+        PushOptions(("t",), AcrossEpisodes(), ledger=tmp_path / "ledger.db")
