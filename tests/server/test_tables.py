@@ -182,7 +182,7 @@ def test_a_selector_that_does_not_exist_is_a_config_error(field: str, name: str)
 
 
 def test_a_ratio_that_reverb_refuses_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match='table "r": .*error_buffer'):
+    with pytest.raises(ConfigError, match=r'table "r": .*error_buffer'):
         reverb_table(TableConfig("r", rate_limiter=SampleToInsertRatio(samples_per_insert=2.0, error_buffer=1.0)))
 
 

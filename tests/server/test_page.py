@@ -1,0 +1,118 @@
+"""The status page in a real browser, on a real server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlds2reverb
+from tests.server.running import Running
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+INSTALL = Path(__file__).parents[2] / "scripts" / "install-chromium"
+HOSTILE = "<img src=x onerror=alert(1)>"
+TABLES = [
+    {"name": "replay", "max_size": 8000, "rate_limiter": {"kind": "min_size", "min_size": 5000}},
+    {"name": HOSTILE, "rate_limiter": {"kind": "queue", "size": 5}},
+    {"name": "signed", "signature": {"observation": {"camera": "uint8[84, 84, 4]", "joints": "float32[17]"}}},
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    found = subprocess.run([INSTALL], capture_output=True, text=True, timeout=280, check=False)
+    assert found.returncode == 0, found.stderr
+    with sync_api.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found.stdout.strip(), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("page"), {"tables": TABLES}) as running:
+        yield running
+
+
+class Page:
+    """An open page, and what went wrong on it."""
+
+    def __init__(self, browser: Any, url: str, width: int = 1280) -> None:
+        self.view = browser.new_page(viewport={"width": width, "height": 800})
+        self.complaints: list[str] = []
+        self.requests: set[str] = set()
+        self.view.on("console", lambda message: self.complaints.append(message.text))
+        self.view.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.view.on("dialog", lambda dialog: self.complaints.append("a dialog opened"))
+        self.view.on("request", lambda request: self.requests.add("/".join(request.url.split("/")[:3])))
+        self.view.goto(url)
+        self.view.wait_for_selector("article")
+
+    def table(self, name: str) -> Any:
+        return self.view.locator("article").filter(has=self.view.get_by_role("heading", name=name, exact=True))
+
+
+@pytest.fixture
+def page(browser: Any, server: Running) -> Iterator[Page]:
+    opened = Page(browser, server.url)
+    yield opened
+    assert opened.complaints == []
+    assert opened.requests == {server.url}
+    opened.view.close()
+
+
+def test_a_push_shows_without_reloading(page: Page, server: Running) -> None:
+    replay = page.table("replay")
+    sync_api.expect(replay).to_contain_text("0 of 8,000 items")
+    sync_api.expect(replay).to_contain_text("blocked: 5000 more inserts before sampling may go on")
+    with rlds2reverb.connect(server.address) as client:
+        client.push("bundled:half_cheetah", table="replay")
+    sync_api.expect(replay).to_contain_text("4,000 of 8,000 items", timeout=15_000)
+    sync_api.expect(replay).to_contain_text("blocked: 1000 more inserts")
+    assert replay.get_by_role("meter").get_attribute("aria-valuenow") == "4000"
+    line = replay.locator("polyline.insert")
+    assert len({point.split(",")[1] for point in line.get_attribute("points").split()}) > 1  # not flat
+
+
+def test_a_table_of_any_name_is_text(page: Page) -> None:
+    sync_api.expect(page.table(HOSTILE)).to_contain_text("inserts may go on")
+    assert page.view.locator("img").count() == 0
+
+
+def test_a_signature_is_a_tree_that_stays_open(page: Page) -> None:
+    signed = page.table("signed")
+    signed.get_by_text("Signature, 2 columns").click()
+    sync_api.expect(signed.get_by_text("joints float32[17]")).to_be_visible()
+    with page.view.expect_response("**/status.json"):
+        pass
+    sync_api.expect(signed.get_by_text("camera uint8[84, 84, 4]")).to_be_visible()
+
+
+def test_the_button_writes_a_checkpoint(page: Page, server: Running) -> None:
+    before = len(server.generations)
+    page.view.get_by_role("button", name="Write a checkpoint").click()
+    sync_api.expect(page.view.locator("#written")).to_contain_text("generation", timeout=30_000)
+    assert len(server.generations) == before + 1
+    sync_api.expect(page.view.locator("#checkpoints")).to_contain_text(f"generation {before + 1},", timeout=15_000)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1600])
+def test_nothing_is_wider_than_the_screen(browser: Any, server: Running, width: int) -> None:
+    opened = Page(browser, server.url, width)
+    assert opened.view.evaluate("document.documentElement.scrollWidth") <= width
+    opened.view.close()
+
+
+def test_a_server_that_is_gone_is_said(browser: Any, tmp_path: Path) -> None:
+    with Running(tmp_path, {"tables": [{"name": "t"}]}) as running:
+        opened = Page(browser, running.url)
+        sync_api.expect(opened.view.locator("#state")).to_have_text("ready")
+    sync_api.expect(opened.view.locator("#state")).to_contain_text("no answer since", timeout=15_000)
+    opened.view.close()
