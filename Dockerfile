@@ -34,7 +34,7 @@ FROM ${BASE_IMAGE}
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="rlds2reverb replay server" \
-      org.opencontainers.image.description="DeepMind Reverb with checkpoints, health checks and metrics; fills from RLDS datasets" \
+      org.opencontainers.image.description="DeepMind Reverb with checkpoints, health checks and metrics" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.documentation="docs/runbook.md"

@@ -16,17 +16,18 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
-from replay_server.limiters import MinSize, Queue, RateLimiter, Stack
+from replay_server.limiters import MOST, MinSize, Queue, RateLimiter, Stack
 from replay_server.signatures import from_plain
 from replay_server.tables import Selector, TableConfig
-from rlds2reverb.errors import ConfigError
-from rlds2reverb.specs import Nest
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.specs import Nest, flatten
 
 ENVIRONMENT_PREFIX = "REPLAY__"
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Positive = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+"""Threads and calls cannot wait for longer than some 9e9 s."""
 
 
 class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,7 +37,7 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
     """A selector by priority ** exponent."""
 
-    exponent: Annotated[float, Meta(ge=0)] = 0.8
+    exponent: Annotated[float, Meta(ge=0, le=1000)] = 0.8
 
 
 class FromDataset(_Section, frozen=True):
@@ -56,7 +57,7 @@ class TableSection(_Section, frozen=True):
     sampler: Selector | Prioritized = "uniform"
     remover: Selector | Prioritized = "fifo"
     max_size: Positive = 1_000_000
-    max_times_sampled: Annotated[int, Meta(ge=0)] = 0
+    max_times_sampled: Annotated[int, Meta(ge=0, le=MOST)] = 0
     rate_limiter: RateLimiter = MinSize()
     signature: Any = None
 
@@ -89,7 +90,7 @@ class CheckpointSection(_Section, frozen=True):
       deadline_seconds: longest time that Reverb may take to write one.
     """
 
-    folder: str = "checkpoints"
+    folder: Annotated[str, Meta(min_length=1)] = "checkpoints"
     every_seconds: Seconds | None = 600.0
     keep: Positive = 3
     on_shutdown: bool = True
@@ -210,7 +211,14 @@ def _signature(value: Any, path: str) -> Nest | None:
         except msgspec.ValidationError as error:
             raise ConfigError(f"{path}: {error}") from error
         return _signature_of_dataset(wanted)
-    return from_plain(value, path)
+    try:
+        signature = from_plain(value, path)
+        flatten(signature)
+    except SourceError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply, or within itself") from error
+    return signature
 
 
 def _signature_of_dataset(wanted: FromDataset) -> Nest:
@@ -222,11 +230,16 @@ def _signature_of_dataset(wanted: FromDataset) -> Nest:
     return view.signature(filled_spec(open_source(wanted.from_dataset).spec()))
 
 
+_MERGE = "tag:yaml.org,2002:merge"  # "<<", which may stand twice
+
+
 class _StrictLoader(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping, of which YAML would take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if not isinstance(node, yaml.MappingNode):
+            raise yaml.constructor.ConstructorError(None, None, f"expected a mapping, got {node.id}", node.start_mark)
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
         for index, key in enumerate(keys):
             if key in keys[:index]:
                 raise yaml.constructor.ConstructorError(None, None, f'key "{key}" stands twice', node.start_mark)
@@ -238,18 +251,21 @@ def _read_yaml(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); name a config with --config") from error
+    return _parse_yaml(text, f"{path}: ") or {}
+
+
+def _parse_yaml(text: str, where: str) -> Any:
     try:
-        return yaml.load(text, _StrictLoader) or {}  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - a safe loader
+    except RecursionError as error:
+        raise ConfigError(f"{where}not YAML: nested too deeply") from error
+    except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:  # such as of the value 2026-99-99
+        raise ConfigError(f"{where}not YAML: {' '.join(str(error).split())}") from error
 
 
 def _override(plain: Any, keys: list[str], value: str, where: str) -> None:
     """Sets one value in place; mappings on the way are made, list entries must exist."""
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: the value is not YAML: {' '.join(str(error).split())}") from error
+    parsed = _parse_yaml(value, f"{where}: the value is ")
     holder = plain
     for depth, key in enumerate(keys):
         last = depth == len(keys) - 1

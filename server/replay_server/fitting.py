@@ -6,7 +6,8 @@ max_size (read in tfrecord_checkpointer.cc, observed in dm-reverb 0.14). So what
 the config before Reverb sees it; items and chunks stay as they are, unless items must go.
 
 A limiter counts inserts and samples from the table's first day. Where the limiter changed, or a prefill has ended, the
-samples are counted anew, so that the difference starts halfway between its bounds; otherwise it goes on as it stood.
+samples are counted anew, so that the difference starts halfway between its bounds, or of a queue or stack as far from
+the lower one as it holds items; otherwise it goes on as it stood.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replay_server.generations import DONE, RECORD_FILES, link_files
-from replay_server.limiters import Bounds, Prefill
+from replay_server.limiters import Bounds, Prefill, Queue, Stack
 from replay_server.records import CheckpointError, read_records, write_records
 from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.specs import Nest, differences
@@ -118,7 +119,7 @@ def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
     if lost:
         changes.append("trimmed")
     prefill = config.rate_limiter if isinstance(config.rate_limiter, Prefill) else None
-    filled = prefill is not None and held >= prefill.items
+    filled = prefill is not None and (held >= prefill.items or _bounds(record) == prefill.then.bounds())
     limiter = config.filled().rate_limiter if filled else config.rate_limiter
     bounds, old = limiter.bounds(), _bounds(record)
     samples = record.rate_limiter.sample_count
@@ -128,6 +129,8 @@ def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
         old.max_diff,
     ):
         samples = max(0, round(record.rate_limiter.insert_count * bounds.samples_per_insert - bounds.centre))
+        if isinstance(limiter, (Queue, Stack)):
+            samples = record.rate_limiter.insert_count - (held - lost)  # each item waits for its one sample
         changes.append("prefill_done" if filled else "limiter_changed")
     elif filled:
         changes.append("prefill_done")

@@ -49,12 +49,18 @@ class Manifest(msgspec.Struct, frozen=True):
       seconds: how long it took, from the request to the finished generation.
       files: by name.
       items: table -> items held.
+      xxh3: of all this, see `digest`.
     """
 
     created: float
     seconds: float
     files: dict[str, FileEntry]
     items: dict[str, int] = {}
+    xxh3: str = ""
+
+    def digest(self) -> str:
+        """xxh3-128 of everything but `xxh3` itself."""
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(msgspec.structs.replace(self, xxh3="")))
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class Generations:
         partial = [path for path in (*self._kept.iterdir(), *self._set_aside.iterdir()) if path.name.endswith(_PARTIAL)]
         unfinished = [*partial, *(self.reverb.iterdir() if self.reverb.is_dir() else ())]
         for path in unfinished:
-            shutil.rmtree(path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.reverb.mkdir(exist_ok=True)
         return unfinished
 
@@ -154,7 +160,7 @@ class Generations:
           began: Unix time of the request.
 
         Raises:
-          CheckpointError: it is incomplete or unreadable; it stays where it is.
+          CheckpointError: it is incomplete or unreadable; what is left of it goes with the next one.
         """
         if not (checkpoint / DONE).is_file():
             raise CheckpointError(f"{checkpoint}: Reverb returned it without its {DONE} file; is the folder its own?")
@@ -162,9 +168,11 @@ class Generations:
         number = max(number, 1 + max((_number(path) for path in self._set_aside.iterdir()), default=0))
         try:
             partial = self._kept / f"{number:06d}{_PARTIAL}"
+            shutil.rmtree(partial, ignore_errors=True)  # of one that could not be verified
             checkpoint.rename(partial)
             files = {name: _verified_entry(partial / name) for name in (*RECORD_FILES, DONE)}
             manifest = Manifest(time.time(), time.time() - began, files, dict(items))
+            manifest = msgspec.structs.replace(manifest, xxh3=manifest.digest())
             _write_synced(partial / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
             sync_folder(partial)
             final = self._kept / f"{number:06d}"
@@ -194,6 +202,8 @@ def read_generation(folder: Path) -> Generation:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError) as error:
         raise CheckpointError(f"{folder}: no readable {MANIFEST} ({error})") from error
+    if manifest.xxh3 != manifest.digest():
+        raise CheckpointError(f"{folder / MANIFEST}: changed since it was written")
     missing = {*RECORD_FILES, DONE} - manifest.files.keys()
     if missing:
         raise CheckpointError(f"{folder}: its manifest lacks {', '.join(sorted(missing))}")

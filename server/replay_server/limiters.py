@@ -8,9 +8,12 @@ Source of the four kinds and their bounds: rate_limiters.py of dm-reverb 0.14.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+MOST = 2**31 - 1
+"""Largest number of items, or of samples of one, that a table can be given: an int of C++."""
 
 _UNBOUNDED = sys.float_info.max
 
@@ -59,7 +62,7 @@ class SampleToInsertRatio(_Kind, frozen=True, tag="sample_to_insert_ratio"):
 class Queue(_Kind, frozen=True, tag="queue"):
     """First in, first out; each item is sampled once, and inserts wait while `size` items wait."""
 
-    size: int
+    size: Annotated[int, Meta(le=MOST)]
 
     def bounds(self) -> Bounds:
         """As Reverb has them."""
@@ -69,7 +72,7 @@ class Queue(_Kind, frozen=True, tag="queue"):
 class Stack(_Kind, frozen=True, tag="stack"):
     """Last in, first out; each item is sampled once, and inserts wait while `size` items wait."""
 
-    size: int
+    size: Annotated[int, Meta(le=MOST)]
 
     def bounds(self) -> Bounds:
         """As Reverb has them."""

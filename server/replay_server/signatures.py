@@ -1,8 +1,8 @@
 """Table signatures in YAML.
 
 A leaf is text, `float32[2, 17]` (`?` for a free size, `string` for text), or a mapping with `dtype`, `shape` and, for
-bounded specs, `minimum` and `maximum`. Mappings and lists are nests; a namedtuple is `{"!namedtuple": NAME, "fields": {...}}`
-with its fields in order. `to_plain` writes what `from_plain` reads.
+bounded specs, `minimum` and `maximum`. Mappings and lists are nests; a namedtuple is `{"!namedtuple": NAME, "fields": [...]}`
+with one mapping a field, in their order, which is that of the table's columns. `to_plain` writes what `from_plain` reads.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def from_plain(value: Any, path: str = "$") -> Nest:
             return _named_tuple(value, path)
         if "dtype" in value and not isinstance(value["dtype"], Mapping) and set(value) <= _LEAF_KEYS:
             return _leaf_from_mapping(value, path)
+        if len(set(map(str, value))) < len(value):
+            raise ConfigError(f"{path}: two names are the same, got {list(value)!r}")
         return {str(key): from_plain(child, f"{path}.{key}") for key, child in value.items()}
     if isinstance(value, list):
         return [from_plain(child, f"{path}[{index}]") for index, child in enumerate(value)]
@@ -46,16 +48,23 @@ def to_plain(nest: Nest) -> Any:
     if isinstance(nest, ArraySpec):
         return _plain_leaf(nest)
     if hasattr(nest, "_fields"):
-        fields = {name: to_plain(getattr(nest, name)) for name in nest._fields}
+        fields = [{name: to_plain(getattr(nest, name))} for name in nest._fields]
         return {_NAMED_TUPLE: type(nest).__name__, "fields": fields}
     if isinstance(nest, Mapping):
-        return {key: to_plain(child) for key, child in nest.items()}
+        return {key: _plain_child(key, child) for key, child in nest.items()}
     return [to_plain(child) for child in nest]
 
 
+def _plain_child(key: str, child: Nest) -> Any:
+    """A column named "dtype" is written as a mapping: as text it would make a leaf of the mapping around it."""
+    return _leaf_mapping(child) if key == "dtype" and isinstance(child, ArraySpec) else to_plain(child)
+
+
 def _plain_leaf(spec: ArraySpec) -> Any:
-    if spec.minimum is None and not spec.name:
-        return str(spec)
+    return str(spec) if spec.minimum is None and not spec.name else _leaf_mapping(spec)
+
+
+def _leaf_mapping(spec: ArraySpec) -> dict[str, Any]:
     leaf: dict[str, Any] = {"dtype": dtype_name(spec.dtype), "shape": ["?" if n is None else n for n in spec.shape]}
     if spec.name:
         leaf["name"] = spec.name
@@ -85,13 +94,17 @@ def _leaf_from_mapping(leaf: Mapping[str, Any], path: str) -> ArraySpec:
 
 def _bound(value: Any, dtype: np.dtype[Any], path: str) -> Any:
     try:
-        return np.asarray(value, dtype)
+        given, bound = np.asarray(value), np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{path}: expected {dtype.name} values, got {value!r} ({error})") from error
+        raise ConfigError(f"{path}: expected {dtype_name(dtype)} values, got {value!r} ({error})") from error
+    is_exact = dtype.kind not in "biu" or np.array_equal(given, bound)
+    if dtype.kind == "O" or given.dtype.kind not in "biufc" or not is_exact:
+        raise ConfigError(f"{path}: expected {dtype_name(dtype)} values, got {value!r}")
+    return bound
 
 
 def _shape(sizes: list[Any], path: str) -> tuple[int | None, ...]:
-    if not all(size in ("?", None) or str(size).isdecimal() for size in sizes):
+    if not all(size in ("?", None) or re.fullmatch("[0-9]{1,18}", str(size)) for size in sizes):
         raise ConfigError(f'{path}: expected sizes or "?", got {sizes!r}')
     return tuple(None if size in ("?", None) else int(size) for size in sizes)
 
@@ -105,7 +118,18 @@ def _dtype(name: str, path: str) -> np.dtype[Any]:
 
 def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:
     fields = value.get("fields")
-    if set(value) != {_NAMED_TUPLE, "fields"} or not isinstance(fields, Mapping) or not fields:
-        raise ConfigError(f'{path}: a namedtuple has "{_NAMED_TUPLE}" and "fields", got {sorted(map(str, value))}')
-    children = [from_plain(child, f"{path}.fields.{key}") for key, child in fields.items()]
-    return named_tuple_type(str(value[_NAMED_TUPLE]), tuple(map(str, fields)))(*children)
+    if set(value) != {_NAMED_TUPLE, "fields"} or not isinstance(fields, list) or not fields:
+        raise ConfigError(
+            f'{path}: a namedtuple has "{_NAMED_TUPLE}" and a list of "fields", got {sorted(map(str, value))}'
+        )
+    names, children = [], []
+    for index, field in enumerate(fields):
+        if not isinstance(field, Mapping) or len(field) != 1:
+            raise ConfigError(f"{path}.fields[{index}]: expected NAME: LEAF, got {field!r}")
+        ((name, child),) = field.items()
+        names.append(str(name))
+        children.append(from_plain(child, f"{path}.fields[{index}].{name}"))
+    try:
+        return named_tuple_type(str(value[_NAMED_TUPLE]), tuple(names))(*children)
+    except ValueError as error:
+        raise ConfigError(f"{path}: no namedtuple: {error}") from error

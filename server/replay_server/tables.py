@@ -55,7 +55,7 @@ def reverb_table(config: TableConfig) -> Any:
     """A `reverb.Table`.
 
     Raises:
-      ConfigError: a selector that does not exist, or numbers that Reverb refuses.
+      ConfigError: a selector that does not exist, or what Reverb and TensorFlow refuse.
     """
     import reverb
 
@@ -69,7 +69,7 @@ def reverb_table(config: TableConfig) -> Any:
             rate_limiter=reverb_limiter(config.rate_limiter),
             signature=None if config.signature is None else map_leaves(_tensor_spec, config.signature),
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f'table "{config.name}": {error}') from error
 
 

@@ -1,0 +1,442 @@
+"""Generations on made-up files: what is damaged or half done is never taken for a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_server.generations import (
+    DONE,
+    MANIFEST,
+    RECORD_FILES,
+    Generation,
+    Generations,
+    find_checkpoint,
+    link_files,
+    read_generation,
+)
+from replay_server.records import CheckpointError, read_records
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+FILES = (*RECORD_FILES, DONE, MANIFEST)
+
+
+def record_file(records: list[bytes]) -> bytes:
+    """A file as Reverb writes it, with checksums that nobody looks at."""
+    plain = b"".join(len(data).to_bytes(8, "little") + b"sum_" + data + b"sum_" for data in records)
+    return zlib.compress(plain)
+
+
+def contents(number: int) -> dict[str, list[bytes]]:
+    """Records of a made-up checkpoint, different for every number."""
+    rng = np.random.default_rng(number)
+    return {name: [rng.bytes(int(size)) for size in rng.integers(0, 50, 5)] for name in RECORD_FILES}
+
+
+def write_checkpoint(folder: Path, number: int) -> Path:
+    """What Reverb would have written."""
+    folder.mkdir(parents=True)
+    for name, records in contents(number).items():
+        (folder / name).write_bytes(record_file(records))
+    (folder / DONE).touch()
+    return folder
+
+
+def add(generations: Generations, number: int) -> Generation:
+    """A generation of the made-up checkpoint `number`, as the server writes one."""
+    path = write_checkpoint(generations.reverb / f"2026-{number}", number)
+    generation = generations.adopt(path, {"one": number}, 0.0)
+    generations.prune()
+    return generation
+
+
+def opened(folder: Path, keep: int = 3) -> Generations:
+    """As a server opens them at its start."""
+    generations = Generations(folder, keep)
+    generations.clean()
+    return generations
+
+
+def which(generation: Generation) -> int:
+    """The number of the made-up checkpoint in a generation, all of whose records must be right."""
+    number = generation.manifest.items["one"]
+    for name, records in contents(number).items():
+        assert list(read_records(generation.folder / name)) == records
+    return number
+
+
+@pytest.fixture
+def generations(tmp_path: Path) -> Generations:
+    return opened(tmp_path / "checkpoints")
+
+
+def test_an_adopted_checkpoint_is_the_newest_and_has_left_the_folder_of_reverb(generations: Generations) -> None:
+    assert generations.newest_valid() == (None, [])
+    written = add(generations, 7)
+    assert (written.number, written.folder.name) == (1, "000001")
+    assert list(generations.reverb.iterdir()) == []
+    assert generations.newest_valid() == (written, [])
+    assert which(written) == 7
+    sizes = {name: (written.folder / name).stat().st_size for name in (*RECORD_FILES, DONE)}
+    assert {name: entry.bytes for name, entry in written.manifest.files.items()} == sizes
+    assert written.bytes == sum(sizes.values())
+    assert add(generations, 8).number == 2
+    assert which(generations.newest_valid()[0]) == 8
+
+
+def test_generations_beyond_those_to_keep_are_removed_oldest_first(generations: Generations) -> None:
+    for number in range(1, 6):
+        add(generations, number)
+    assert [path.name for path in generations.paths()] == ["000005", "000004", "000003"]
+    assert generations.prune() == []
+    fewer = opened(generations.folder, keep=1)
+    assert [path.name for path in fewer.prune()] == ["000004", "000003"]
+    assert [path.name for path in fewer.paths()] == ["000005"]
+
+
+def test_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
+    generations = opened(tmp_path)
+    add(generations, 1).folder.rename(tmp_path / "generations" / "999999")
+    assert add(generations, 2).folder.name == "1000000"
+    assert which(generations.newest_valid()[0]) == 2
+
+
+def test_numbers_never_repeat(generations: Generations) -> None:
+    numbers = []
+    for n in range(12):
+        numbers.append(add(generations, n).number)
+        if n % 3 == 0:
+            generations.set_aside(generations.paths()[0], "broken")
+        if n % 4 == 0:
+            generations = opened(generations.folder, keep=1)
+        if n == 7:
+            for path in generations.paths():
+                generations.set_aside(path, "other")
+    assert numbers == list(range(1, 13))
+
+
+def truncate(path: Path, rng: np.random.Generator) -> bool:
+    data = path.read_bytes()
+    path.write_bytes(data[: rng.integers(0, max(1, len(data)))])
+    return len(data) > 0
+
+
+def flip(path: Path, rng: np.random.Generator) -> bool:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(data)
+    return len(data) > 0
+
+
+def lengthen(path: Path, rng: np.random.Generator) -> bool:
+    path.write_bytes(path.read_bytes() + rng.bytes(3))
+    return True
+
+
+def remove(path: Path, _: np.random.Generator) -> bool:
+    path.unlink()
+    return True
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, lengthen, remove])
+@pytest.mark.parametrize("name", FILES)
+def test_damage_to_any_file_costs_exactly_one_generation(
+    generations: Generations, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], bool]
+) -> None:
+    add(generations, 1)
+    add(generations, 2)
+    for seed in range(40):
+        folder = tmp_path / f"copy-{seed}"
+        shutil.copytree(generations.folder, folder)
+        copy = opened(folder)
+        newest = copy.paths()[0]
+        if not damage(newest / name, np.random.default_rng(seed)):
+            continue
+        found, broken = copy.newest_valid()
+        assert found is not None
+        assert which(found) == 1
+        [(path, reason)] = broken
+        assert path == folder / "set_aside" / "000002-broken"
+        assert str(newest) in reason
+        assert path.is_dir()
+        assert [one.name for one in copy.paths()] == ["000001"]
+        assert add(copy, 3).number == 3
+
+
+def test_every_bit_of_the_manifest_counts(generations: Generations) -> None:
+    """But those that change no value, such as the last digits of a time."""
+    written = add(generations, 1)
+    path = written.folder / MANIFEST
+    data = path.read_bytes()
+    unnoticed = 0
+    for place in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert read_generation(written.folder) == written
+            unnoticed += 1
+        except CheckpointError as error:
+            assert str(written.folder) in str(error)
+    assert unnoticed < 8
+
+
+def test_damage_to_all_leaves_none(generations: Generations) -> None:
+    for number in (1, 2, 3):
+        flip(add(generations, number).folder / "items.tfrecord", np.random.default_rng(number))
+    found, broken = generations.newest_valid()
+    assert found is None
+    assert [path.name for path, _ in broken] == ["000003-broken", "000002-broken", "000001-broken"]
+    assert add(generations, 4).number == 4
+
+
+def test_a_file_among_the_generations_is_set_aside(generations: Generations) -> None:
+    written = add(generations, 1)
+    (written.folder.parent / "000009").write_text("what is this")
+    (written.folder.parent / "lost+found").mkdir()
+    found, broken = generations.newest_valid()
+    assert (found, [path.name for path, _ in broken]) == (written, ["000009-broken"])
+
+
+def test_nothing_set_aside_takes_the_place_of_another(generations: Generations) -> None:
+    for _ in range(3):
+        generations.set_aside(add(generations, 1).folder, "broken")
+        shutil.copytree(
+            generations.folder / "set_aside" / "000001-broken", generations.folder / "generations" / "000001"
+        )
+        generations.set_aside(generations.folder / "generations" / "000001", "broken")
+        shutil.rmtree(generations.folder / "set_aside" / "000001-broken")
+        break
+    names = sorted(path.name for path in (generations.folder / "set_aside").iterdir())
+    assert names == ["000001-broken-2"]
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_what_is_kept_for_good_outlives_its_generation(
+    generations: Generations, monkeypatch: pytest.MonkeyPatch, can_link: bool
+) -> None:
+    if not can_link:
+        monkeypatch.setattr(os, "link", refuse)
+    first = add(generations, 1)
+    kept = generations.keep_for_good(first, "left-out")
+    assert kept == generations.keep_for_good(first, "left-out")
+    for number in range(2, 7):
+        add(generations, number)
+    assert not first.folder.exists()
+    assert which(read_generation(kept)) == 1
+    assert generations.clean() == []
+    assert which(read_generation(kept)) == 1
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise OSError("not here")
+
+
+def test_links_to_a_generation_are_files_of_their_own_names(generations: Generations, tmp_path: Path) -> None:
+    generation = add(generations, 1)
+    link_files(generation.folder, tmp_path / "staged")
+    for path in (tmp_path / "staged").iterdir():
+        path.unlink()
+    assert which(generation) == 1
+
+
+def test_what_was_never_finished_is_removed_at_the_start(generations: Generations) -> None:
+    generation = add(generations, 1)
+    half = write_checkpoint(generations.reverb / "2026-half", 2)
+    shutil.copytree(generation.folder, generation.folder.parent / "000002.partial")
+    (generations.reverb / "stray").write_text("a file")
+    removed = generations.clean()
+    assert sorted(path.name for path in removed) == ["000002.partial", half.name, "stray"]
+    assert not any(path.exists() for path in removed)
+    assert generations.newest_valid() == (generation, [])
+    assert list(generations.reverb.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [*RECORD_FILES, DONE])
+def test_an_incomplete_checkpoint_is_refused_and_does_not_stand_in_the_way_of_the_next(
+    generations: Generations, name: str
+) -> None:
+    add(generations, 1)
+    for attempt in range(3):
+        path = write_checkpoint(generations.reverb / f"2026-bad-{attempt}", 2)
+        (path / name).unlink()
+        with pytest.raises(CheckpointError, match=re.escape(name)):
+            generations.adopt(path, {}, 0.0)
+        assert which(generations.newest_valid()[0]) == 1
+    assert add(generations, 3).number == 2
+    assert which(generations.newest_valid()[0]) == 3
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_damaged_record_file_is_never_adopted(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    generations = opened(tmp_path_factory.mktemp("damaged"))
+    path = write_checkpoint(generations.reverb / "2026", 5)
+    damaged = path / RECORD_FILES[rng.integers(3)]
+    rng.choice(np.array([flip, truncate]))(damaged, rng)
+    try:
+        generations.adopt(path, {"one": 5}, 0.0)
+    except CheckpointError as error:
+        assert damaged.name in str(error)
+    else:
+        # An empty file is an empty stream, and two bits of zlib's head (its window and level) change nothing.
+        assert damaged.stat().st_size == 0 or list(read_records(damaged)) == contents(5)[damaged.name]
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot be written to .*set checkpoints\.folder"):
+        Generations(tmp_path / "file", 3)
+
+
+def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(generations: Generations) -> None:
+    add(generations, 1)
+    newest = add(generations, 2)
+    of_reverb = write_checkpoint(generations.folder.parent / "2026-01", 3)
+    assert find_checkpoint(generations.folder) == find_checkpoint(newest.folder) == newest.folder
+    assert find_checkpoint(of_reverb) == of_reverb
+    truncate(newest.folder / "items.tfrecord", np.random.default_rng(0))
+    assert find_checkpoint(generations.folder).name == "000001"
+    with pytest.raises(CheckpointError, match=r"items\.tfrecord"):
+        find_checkpoint(newest.folder)
+    (of_reverb / "chunks.tfrecord").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"chunks\.tfrecord"):
+        find_checkpoint(of_reverb)
+    with pytest.raises(CheckpointError, match="expected a checkpoint folder"):
+        find_checkpoint(generations.folder.parent)
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing handles it."""
+
+
+CALLS = (
+    "open",
+    "rename",
+    "replace",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "fsync",
+    "link",
+    "scandir",
+    "listdir",
+    "stat",
+)
+
+
+class Killer:
+    """Counts the calls to the file system, and kills at the n-th, before or after it was made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
+        self.calls, self._at, self._after = 0, at, after
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
+        # pathlib opens with io.open and writes through it.
+        monkeypatch.setattr("io.open", self._counted(open))
+        monkeypatch.setattr("replay_server.generations._sync_file", self._counted(lambda _: None))
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._at and not self._after:
+                raise KilledError
+            result = call(*args, **kwargs)
+            if self.calls == self._at:
+                if hasattr(result, "close"):
+                    result.close()
+                raise KilledError
+            if self.calls > self._at:
+                raise KilledError  # nothing runs after a kill, no clean-up either
+            return result
+
+        return counted
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, at: int, after: bool, work: Callable[[], Any]) -> bool:
+    """Whether the work was killed at its n-th call; False when it had come to its end before."""
+    with monkeypatch.context() as patched:
+        Killer(patched, at, after)
+        try:
+            work()
+        except KilledError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_kill_at_any_step_of_a_checkpoint_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    seen, at, killed = set(), 0, True
+    while killed:
+        at += 1
+        generations = opened(tmp_path / f"{at}", keep=2)
+        for number in (1, 2):
+            add(generations, number)
+        path = write_checkpoint(generations.reverb / "2026", 3)
+
+        def write(generations: Generations = generations, path: Path = path) -> None:
+            generations.adopt(path, {"one": 3}, 0.0)
+            generations.prune()
+
+        killed = killed_at(monkeypatch, at, after, write)
+        again = opened(generations.folder, keep=2)
+        found, broken = again.newest_valid()
+        assert found is not None
+        assert broken == []
+        assert (which(found), found.number) in ((2, 2), (3, 3))
+        seen.add(which(found))
+        following = add(again, 4)
+        assert following.number == found.number + 1
+        assert which(again.newest_valid()[0]) == 4
+        assert [which(read_generation(one)) for one in again.paths()] == [4, which(found)]
+        shutil.rmtree(generations.folder)
+    assert seen == {2, 3}
+    assert at > 20
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_kill_at_any_step_of_a_start_costs_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    at, killed = 0, True
+    while killed:
+        at += 1
+        folder = tmp_path / f"{at}"
+        generations = opened(folder)
+        for number in (1, 2, 3):
+            add(generations, number)
+        lengthen(generations.paths()[0] / "items.tfrecord", np.random.default_rng(0))
+        write_checkpoint(generations.reverb / "2026", 4)
+        shutil.copytree(generations.paths()[1], folder / "generations" / "000004.partial")
+
+        def start(folder: Path = folder) -> None:
+            starting = opened(folder)
+            generation, _ = starting.newest_valid()
+            assert generation is not None
+            starting.keep_for_good(generation, "left-out")
+            link_files(generation.folder, starting.reverb / "0-restored")
+
+        killed = killed_at(monkeypatch, at, after, start)
+        again = opened(folder)
+        found, _ = again.newest_valid()
+        assert found is not None
+        assert (which(found), found.number) == (2, 2)
+        assert (folder / "set_aside" / "000003-broken").is_dir()
+        assert which(read_generation(again.keep_for_good(found, "left-out"))) == 2
+        assert add(again, 5).number == 4
+        shutil.rmtree(folder)
+    assert at > 20
