@@ -32,13 +32,16 @@ demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 test: test-fast test-core test-servers ## All tests
 
 test-fast: setup ## Unit and property tests, no server
-	$(QUIET) $(RUN)pytest -q -n $(WORKERS) --dist loadfile --ignore tests/conformance --ignore tests/faults --ignore tests/server --ignore tests/tf $(ARGS)
+	$(QUIET) $(RUN)pytest -q -n $(WORKERS) --dist loadfile --ignore tests/conformance --ignore tests/faults --ignore tests/server --ignore tests/security --ignore tests/tf $(ARGS)
 
 test-core: setup-core ## The core's tests without TensorFlow, on the newest Python and protobuf
 	$(CORE_VENV)/bin/pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-servers: setup ## Conformance and fault tests on real servers
-	$(QUIET) $(RUN)pytest -q -n $(WORKERS) --dist loadfile tests/tf tests/conformance tests/server tests/faults $(ARGS)
+	$(QUIET) $(RUN)pytest -q -n $(WORKERS) --dist loadfile tests/tf tests/conformance tests/server tests/security tests/faults $(ARGS)
+
+test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
+	scripts/containers
 
 lint: setup ## ruff, and mypy strict on our packages
 	$(RUN)ruff check .
@@ -64,4 +67,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf $(VENV) $(CORE_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core demo test test-fast test-core test-servers lint format bench bench-short docs lock clean
+.PHONY: help setup setup-core demo test test-fast test-core test-servers test-containers lint format bench bench-short docs lock clean

@@ -2,8 +2,8 @@
 
 Source: reverb/cc/rate_limiter.cc. An insert may go on while the table holds fewer than min_size_to_sample items,
 or while (inserts + 1) * samples_per_insert - samples <= max_diff. A sample may be taken when the table holds
-min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff. The counts that ServerInfo
-tells start with the server process; a restored checkpoint brings older ones along that it does not tell.
+min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff. The counts of
+ServerInfo go on from those of a restored checkpoint (observed in 0.14).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class RateLimiter:
     Attributes:
       samples_per_insert, min_diff, max_diff: see `wire.limiter` for the inequality.
       min_size_to_sample: items needed before the first sample.
-      inserts, samples: completed calls since the server started.
+      inserts, samples: completed calls, those of a restored checkpoint included.
     """
 
     samples_per_insert: float

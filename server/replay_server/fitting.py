@@ -38,7 +38,7 @@ class TableFit:
     Attributes:
       name: of the table.
       items: restored.
-      inserts, samples: where its limiter starts counting.
+      samples: where its limiter starts counting them.
       lost: items of the checkpoint that are not restored.
       changes: why it is not simply as it was; empty for a table restored as it stood.
       detail: for people.
@@ -46,7 +46,6 @@ class TableFit:
 
     name: str
     items: int
-    inserts: int = 0
     samples: int = 0
     lost: int = 0
     changes: tuple[Change, ...] = ()
@@ -137,7 +136,6 @@ def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
     return TableFit(
         config.name,
         held - lost,
-        record.rate_limiter.insert_count,
         samples,
         lost,
         tuple(changes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rlds2reverb.errors import Rlds2ReverbError
@@ -17,7 +17,7 @@ HISTORY_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Counts:
-    """A table at one moment: completed inserts and samples since the server started, and items held."""
+    """A table at one moment: completed inserts and samples, restored ones included, and items held."""
 
     inserts: int
     samples: int
@@ -44,11 +44,10 @@ class Monitor:
 
     Args:
       ask: one ServerInfo call with a deadline; raises `Rlds2ReverbError`.
-      restored: table -> (inserts, samples) with which its limiter started, which ServerInfo does not count.
     """
 
-    def __init__(self, ask: Callable[[], ServerInfo], restored: Mapping[str, tuple[int, int]]) -> None:
-        self._ask, self._restored = ask, dict(restored)
+    def __init__(self, ask: Callable[[], ServerInfo]) -> None:
+        self._ask = ask
         self._history: deque[tuple[float, dict[str, Counts]]] = deque(maxlen=int(HISTORY_SECONDS / ASK_SECONDS) + 1)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
@@ -63,9 +62,9 @@ class Monitor:
         self._stopped.set()
 
     def tables(self) -> list[TableInfo]:
-        """The newest answer, by name, with limiters that count what was restored."""
+        """The newest answer, by name."""
         info = self.snapshot.info
-        return [] if info is None else [self._with_restored(info.tables[name]) for name in sorted(info.tables)]
+        return [] if info is None else [info.tables[name] for name in sorted(info.tables)]
 
     def history(self) -> list[tuple[float, dict[str, Counts]]]:
         """(Unix time, table -> counts), oldest first."""
@@ -88,13 +87,6 @@ class Monitor:
                     for name, table in info.tables.items()
                 },
             )
-        )
-
-    def _with_restored(self, table: TableInfo) -> TableInfo:
-        inserts, samples = self._restored.get(table.name, (0, 0))
-        limiter = table.rate_limiter
-        return replace(
-            table, rate_limiter=replace(limiter, inserts=limiter.inserts + inserts, samples=limiter.samples + samples)
         )
 
     def _run(self) -> None:

@@ -63,7 +63,7 @@ class ReplayService:
         self._saving = ReverbChannel(address)
         self.checkpoints = CheckpointWriter(self._generations, self._request_checkpoint)
         self._server: Any = None
-        self.monitor = Monitor(self.ask, {})
+        self.monitor = Monitor(self.ask)
 
     def run(self) -> int:
         """Serves until a signal; the exit code: 0, or 1 when the last checkpoint could not be written.
@@ -140,7 +140,6 @@ class ReplayService:
         restore.forget_staged(self._generations)
         self.tables, self.table_configs = start.fit.tables, start.fit.configs
         self.checkpoints.restored(start.generation)
-        self.monitor = Monitor(self.ask, {table.name: (table.inserts, table.samples) for table in self.tables})
         if start.staged is not None:
             self._log.info("restored", items=sum(t.items for t in self.tables), seconds=round(time.time() - began, 3))
 
