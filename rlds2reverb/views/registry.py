@@ -51,7 +51,7 @@ def view_of(text: str) -> View:
     """
     name, _, options = text.partition(":")
     arguments: dict[str, Any] = {}
-    for part in options.split(",") if options else ():
+    for part in filter(None, options.split(",")):
         key, separator, value = part.partition("=")
         if not separator:
             raise ViewError(f'view "{text}": expected option=value, got "{part}"')

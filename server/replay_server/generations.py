@@ -200,7 +200,7 @@ def read_generation(folder: Path) -> Generation:
     """
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{folder}: no readable {MANIFEST} ({error})") from error
     if manifest.xxh3 != manifest.digest():
         raise CheckpointError(f"{folder / MANIFEST}: changed since it was written")

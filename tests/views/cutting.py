@@ -28,7 +28,7 @@ def field_value(cut: Cut, field: Field, number: int) -> Array:
     rows = [anchor + offset for window in field.windows for offset in range(window.start, window.stop)]
     assert all(0 <= row < cut.row_count for row in rows)
     column = cut.rows[field.column]
-    return column[rows[0]] if field.squeeze else column[rows]
+    return column[rows[0] : rows[0] + 1].reshape(column.shape[1:]) if field.squeeze else column[rows]
 
 
 def ordered_items(view: View, episode: Episode) -> list[list[Array]]:
