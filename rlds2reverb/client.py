@@ -90,6 +90,7 @@ class Client:
         allow_eviction: bool = False,
         chunk_length: int | None = None,
         stall_seconds: float = Deadlines.stall,
+        dry_run: bool = False,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> PushReport:
         """Stores a dataset's items in one or more tables, each item exactly once.
@@ -113,16 +114,19 @@ class Client:
           allow_eviction: allow a push larger than a table's max_size.
           chunk_length: rows a chunk; None chooses it from the bytes of a row.
           stall_seconds: give up when nothing was confirmed for so long.
+          dry_run: check what can be checked before anything is sent, and send nothing.
           on_progress: called a few times a second.
 
         Returns:
-          The account of the push; `episodes_read` is pushed + rejected.
+          The account of the push; `episodes_read` is pushed + rejected. Of a dry run, one of nothing.
 
         Raises:
           SourceError, ViewError, ConfigError: what was asked for makes no sense; nothing is stored.
           SpecMismatch: a table's signature is not that of the items, leaf by leaf; nothing is stored.
           CapacityError: a table is smaller than the push and `allow_eviction` is off.
           InvalidEpisode: a bad episode and on_invalid="raise"; nothing of it is stored.
+          LedgerError: the ledger cannot be used.
+          WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
         """
         options = PushOptions(
@@ -140,7 +144,8 @@ class Client:
             rows_per_chunk=chunk_length,
             deadlines=replace(Deadlines(), stall=stall_seconds),
         )
-        return Pusher(self.channel, open_source(source), options, on_progress).run()
+        pusher = Pusher(self.channel, open_source(source), options, on_progress)
+        return pusher.report() if dry_run else pusher.run()
 
 
 def connect(

@@ -51,11 +51,12 @@ class InvalidEpisode(Rlds2ReverbError):
     def __init__(self, episode_id: str, problems: Sequence[Problem]) -> None:
         self.episode_id = episode_id
         self.problems = tuple(problems)
+        repairable = any(problem.is_repairable for problem in self.problems)
         listed = "; ".join(str(problem) for problem in self.problems)
         super().__init__(
             f"episode {episode_id}: {listed}. Nothing of this episode was stored; go on with "
-            'on_invalid="skip" or "quarantine" (or "repair" where there is one right answer), '
-            "or tolerate a code with allow=(code,)"
+            'on_invalid="skip" or "quarantine" (--on-invalid), or tolerate a code with allow=(code,) (--allow)'
+            + ('; on_invalid="repair" mends what has one right answer' if repairable else "")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ class Ledger:
             rows = self._recorded()
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self._path}: cannot be used ({error}); name another file") from error
-        self._confirmed = {episode for episode, recorded in rows if recorded == server}
+        self._confirmed = {episode: items for episode, recorded, items in rows if recorded == server}
         self.outdated = len(rows) - len(self._confirmed)
 
     def __enter__(self) -> Ledger:
@@ -61,6 +61,10 @@ class Ledger:
         """Episodes of this push that this server process has confirmed."""
         return len(self._confirmed)
 
+    def items(self, episode: str) -> int:
+        """Items that a confirmed episode has in the tables of the push."""
+        return self._confirmed[episode]
+
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
         """Writes down confirmed episodes (id, items) in one transaction.
 
@@ -75,13 +79,13 @@ class Ledger:
                 self._database.executemany("INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self._path}: cannot be written ({error})") from error
-        self._confirmed.update(episode for _, episode, _, _ in rows)
+        self._confirmed.update((episode, items) for _, episode, _, items in rows)
 
-    def _recorded(self) -> list[tuple[str, str]]:
-        """Episode and server of every row of this push; closes the database when it cannot be used."""
+    def _recorded(self) -> list[tuple[str, str, int]]:
+        """Episode, server and items of every row of this push; closes the database when it cannot be used."""
         try:
             self._prepare()
-            query = "SELECT episode, server FROM confirmed WHERE push = ?"
+            query = "SELECT episode, server, items FROM confirmed WHERE push = ?"
             return self._database.execute(query, (self._push,)).fetchall()
         except BaseException:
             self._database.close()

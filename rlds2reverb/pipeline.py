@@ -16,7 +16,6 @@ from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode, columns_und
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
-    Rlds2ReverbError,
     SourceError,
     SpecMismatch,
     TransportError,
@@ -83,8 +82,11 @@ class PushOptions:
             raise ConfigError("push: at least one table is needed")
         if len(set(self.tables)) < len(self.tables):
             raise ConfigError(f"push: a table is named twice in {', '.join(self.tables)}; its items would have one key")
-        if self.rows_per_chunk is not None and self.rows_per_chunk < 1:
-            raise ConfigError(f"chunk length {self.rows_per_chunk}: expected at least 1 row")
+        if not isinstance(self.view, View):
+            raise ConfigError(f"push: view {self.view!r}: expected a view, or its name")
+        rows = self.rows_per_chunk
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise ConfigError(f"chunk length {rows}: expected at least 1 row, a whole number")
         if isinstance(self.view, StreamView) and self.ledger is not None:
             raise ConfigError(
                 f"{self.view.label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
@@ -152,6 +154,10 @@ class Pusher:
         self._check_known_size()
         self._counts = _Counts()
 
+    def report(self) -> PushReport:
+        """The account of a push of which nothing was sent: all that can be checked before has been."""
+        return self._report(None)
+
     def run(self) -> PushReport:
         """Reads, checks, cuts, sends, and waits until every item is confirmed.
 
@@ -184,7 +190,7 @@ class Pusher:
             self._send_all(sender, ledger)
         except TransportError:
             raise
-        except Rlds2ReverbError:
+        except Exception:
             self._drain(sender)
             raise
         self._drain(sender)
@@ -193,7 +199,7 @@ class Pusher:
         noted_at = time.monotonic()
         for episode in self._source:
             if ledger is not None and self._options.resume and episode.id in ledger:
-                self._counts.resumed(episode)
+                self._counts.resumed(episode, ledger.items(episode.id) // len(self._options.tables))
             else:
                 self._send(sender, episode)
             if time.monotonic() - noted_at > _RECORD_SECONDS:
@@ -208,7 +214,7 @@ class Pusher:
             return
         self._check_size_so_far(len(cut.anchors))
         if len(cut.anchors):
-            encoded = self._encoder.encode(self._cutter.tag, cut)
+            encoded = self._encoder.encode(_tag(self._cutter.tag, verdict), cut)
             for request in self._builder.add(encoded):
                 sender.send(request)
         self._counts.pushed(episode, len(cut.anchors))
@@ -220,10 +226,15 @@ class Pusher:
         verdict = self._policy.judge(filled, self._columns)
         if verdict.episode is None:
             return verdict, None
-        lost = _reward_spoilt_by_shift(verdict.episode, options.conventions)
-        if lost is not None and lost.code not in options.allow:
-            return self._policy.reject(episode, [lost]), None
-        cut = self._cutter.cut(options.conventions.apply(verdict.episode)).in_order(list(self._item_columns))
+        spoilt = _reward_spoilt_by_shift(verdict.episode, options.conventions)
+        if lost := [problem for problem in spoilt if problem.code not in options.allow]:
+            return self._policy.reject(episode, lost), None
+        try:
+            cut = self._cutter.cut(options.conventions.apply(verdict.episode)).in_order(list(self._item_columns))
+        except ViewError as error:
+            if options.on_invalid in ("raise", "repair"):
+                raise ViewError(f"episode {episode.id}: {error}") from error
+            return self._policy.reject(episode, [Problem("no_items", "", str(error))]), None
         _check_rows(episode, cut, self._item_columns)
         if len(cut.anchors) or self._cutter.is_stream:
             return verdict, cut
@@ -255,7 +266,7 @@ class Pusher:
             )
         )
 
-    def _report(self, sender: Sender) -> PushReport:
+    def _report(self, sender: Sender | None) -> PushReport:
         counts = self._counts
         return PushReport(
             source=self._source.name,
@@ -265,16 +276,16 @@ class Pusher:
             steps_read=counts.steps_read,
             episodes_pushed=counts.episodes_pushed,
             steps_pushed=counts.steps_pushed,
-            items_confirmed=sender.stored_items,
+            items_confirmed=0 if sender is None else sender.stored_items,
             rejected=dict(self._policy.rejected),
             steps_rejected=counts.steps_rejected,
             advice=dict(self._policy.advice),
             repaired=dict(self._policy.repaired),
             filled=self._filled,
             episodes_resumed=counts.episodes_resumed,
-            bytes=sender.sent_bytes,
+            bytes=0 if sender is None else sender.sent_bytes,
             seconds=time.monotonic() - counts.began,
-            reconnects=sender.reconnects,
+            reconnects=0 if sender is None else sender.reconnects,
         )
 
     def _push_seed(self) -> int:
@@ -283,7 +294,8 @@ class Pusher:
     def _open_ledger(self, stack: ExitStack) -> Ledger | None:
         if self._options.ledger is None:
             return None
-        push = "|".join((self._options.identity, *self._options.tables))
+        mended = ("repair",) if self._options.on_invalid == "repair" else ()
+        push = "|".join((self._options.identity, *mended, *self._options.tables))
         return stack.enter_context(Ledger(self._options.ledger, push, f"{self._info.state_id:032x}"))
 
     def _check_known_size(self) -> None:
@@ -349,9 +361,10 @@ class _Counts:
         self.steps_pushed += len(episode)
         self.anchors += anchors
 
-    def resumed(self, episode: Episode) -> None:
+    def resumed(self, episode: Episode, anchors: int) -> None:
         self.episodes_resumed += 1
         self.steps_resumed += len(episode)
+        self.anchors += anchors  # they take up the table, too
 
 
 def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
@@ -375,21 +388,26 @@ def _check_rows(episode: Episode, cut: Cut, columns: dict[str, ArraySpec]) -> No
             )
 
 
-def _reward_spoilt_by_shift(episode: Episode, conventions: Conventions) -> Problem | None:
+def _tag(tag: str, verdict: Verdict) -> str:
+    """A mended episode has item keys of its own: the server keeps what it has under a key that it knows."""
+    mended = sorted({problem.code for problem in verdict.repaired})
+    return f"{tag}|repaired={','.join(mended)}" if mended else tag
+
+
+def _reward_spoilt_by_shift(episode: Episode, conventions: Conventions) -> list[Problem]:
     """What a shift would lose at the start, or bring from the last step, where validation does not look."""
+    found: list[Problem] = []
     if conventions.last_reward != "shift":
-        return None
+        return found
     for path, reward in columns_under(episode.steps, REWARD).items():
         if np.any(reward[0]):
-            return Problem(
-                "first_reward_lost",
-                path,
+            detail = (
                 f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
-                "so it needs no shift",
+                "so it needs no shift"
             )
+            found.append(Problem("first_reward_lost", path, detail))
         if reward.dtype.kind == "f" and not np.all(np.isfinite(reward[-1])):
             code = "nan" if np.any(np.isnan(reward[-1])) else "infinite"
-            return Problem(
-                code, path, f"step {len(reward) - 1} (the last) has reward {reward[-1]}, which a shift would use"
-            )
-    return None
+            detail = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, which a shift would use"
+            found.append(Problem(code, path, detail))
+    return found

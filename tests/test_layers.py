@@ -48,7 +48,6 @@ OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_dataset
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
-    "cli.serve",
     "sources.rlds",
     "sources.tfds",
     "tf_agents",
@@ -62,6 +61,7 @@ CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy",
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
     ("cli.inspect", "replay_server"): "what a server's config looks like comes with an extra",
+    ("cli.serve", "replay_server"): "the server comes with an extra",
     ("cli.demo", "reverb"): "the demo's sampler comes with the same extra",
 }
 """Imports inside functions: optional dependencies only."""

@@ -19,6 +19,7 @@ import importlib
 import logging
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -74,6 +75,16 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; a reader that has left (`| head -1`) is no error, which click would make of it."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return result
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -109,9 +120,6 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _talk("interrupted; what the server confirmed stays, and the same push can be run again")
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         if debug:
             raise

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import json_option
+from rlds2reverb.cli.options import SECONDS, json_option
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 
 
@@ -26,7 +26,7 @@ from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
     metavar="URL",
     help="The server's HTTP address.",
 )
-@click.option("--timeout", default=3600.0, show_default=True, help="Seconds to wait until it is written.")
+@click.option("--timeout", type=SECONDS, default=3600.0, show_default=True, help="Seconds to wait until it is written.")
 @json_option
 def command(url: str, timeout: float, as_json: bool) -> None:
     """Have a running replay server (`rlds2reverb serve`) write a checkpoint, and wait for it.
@@ -56,7 +56,11 @@ def _ask(url: str, timeout: float) -> dict[str, Any]:
       ServerUnreachable: nothing answers there, or not in time.
       TransportError: the server could not write one; says why.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
+    try:
+        known = urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        known = False
+    if not known:
         raise ConfigError(f'--http "{url}": expected an address such as http://127.0.0.1:8080')
     request = urllib.request.Request(f"{url.rstrip('/')}/checkpoint", method="POST")  # noqa: S310 - checked above
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from rlds2reverb.views.registry import read_view, view_of
 
 Command = Callable[..., Any]
 
+_HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Several click options as one decorator, in their order."""
@@ -27,6 +31,24 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
 
     return decorate
 
+
+class _Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A positive, finite number of seconds."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; a usage error for anything else."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            self.fail(f"{value}: expected a positive number of seconds", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds()
 
 source_argument = click.argument("source", metavar="SOURCE")
 
@@ -79,7 +101,9 @@ server_options = with_options(
     click.option("--tls-cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
     click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
     click.option("--header", multiple=True, metavar="NAME=VALUE", help="Metadata sent with every call; repeatable."),
-    click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for the server to answer."),
+    click.option(
+        "--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for the server to answer."
+    ),
 )
 
 
@@ -98,8 +122,9 @@ def open_client(
       ServerUnreachable: no answer.
     """
     pairs = [text.partition("=") for text in header]
-    if any(not separator for _, separator, _ in pairs):
-        raise ConfigError(f"--header {header}: expected NAME=VALUE")
+    for text, (name, separator, value) in zip(header, pairs):
+        if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
+            raise ConfigError(f'--header "{text}": expected NAME=VALUE, a name of letters, digits, "_", "-" and "."')
     credentials = _credentials(tls_ca, tls_cert, tls_key)
     return connect(server, credentials, [(name.lower(), value) for name, _, value in pairs], timeout)
 
@@ -109,11 +134,16 @@ def _credentials(ca: Path | None, cert: Path | None, key: Path | None) -> Any:
         raise ConfigError("--tls-cert and --tls-key go together")
     if ca is None and cert is None:
         return None
-    return grpc.ssl_channel_credentials(_read(ca), _read(key), _read(cert))
+    return grpc.ssl_channel_credentials(_read_pem(ca), _read_pem(key), _read_pem(cert))
 
 
-def _read(path: Path | None) -> bytes | None:
+def _read_pem(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
     try:
-        return None if path is None else path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    if b"-----BEGIN " not in data:
+        raise ConfigError(f"{path}: expected PEM (-----BEGIN ...), got {len(data)} other bytes")
+    return data

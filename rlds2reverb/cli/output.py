@@ -70,11 +70,11 @@ def describe(progress: Progress) -> str:
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Any]:
-    """A callback for `on_progress`: a bar on a terminal, and everywhere a line for every wait."""
+    """A callback for `on_progress`: a bar on a terminal unless quiet, and everywhere a line for every wait."""
     console = Console(stderr=True)
     tell_wait = _Waits(lambda text: console.print(text, highlight=False, soft_wrap=True))
     if quiet or not sys.stderr.isatty():
-        yield _ignore if quiet else tell_wait
+        yield tell_wait
         return
     columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True) as bar:
@@ -99,7 +99,3 @@ class _Waits:
         if wait and wait != self._told:
             self._tell(f"waiting: {progress.waiting}")
         self._told = wait or self._told
-
-
-def _ignore(_: Progress) -> None:
-    """Tells nothing."""

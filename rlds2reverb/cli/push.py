@@ -9,6 +9,7 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.options import (
+    SECONDS,
     chosen_view,
     json_option,
     judging_options,
@@ -18,7 +19,6 @@ from rlds2reverb.cli.options import (
     view_option,
 )
 from rlds2reverb.conventions import LAST_REWARDS, TERMINAL_DISCOUNTS, filled_spec
-from rlds2reverb.pipeline import check_tables
 from rlds2reverb.report import PushReport
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
@@ -45,7 +45,7 @@ from rlds2reverb.validation.policy import ACTIONS
 @click.option("--again", is_flag=True, help="New item keys: store everything once more.")
 @click.option("--allow-eviction", is_flag=True, help="Go on when the push is larger than a table.")
 @click.option("--chunk-length", type=click.IntRange(min=1), help="Rows a chunk; by default chosen from a row's bytes.")
-@click.option("--stall-timeout", default=300.0, show_default=True,
+@click.option("--stall-timeout", type=SECONDS, default=300.0, show_default=True,
               help="Give up when nothing was confirmed for so many seconds.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Check source, view and tables; send nothing.")
 @json_option
@@ -68,8 +68,8 @@ def command(
     with open_client(**connection) as client:
         opened = open_source(source)
         if dry_run:
+            client.push(opened, table, chosen, stall_seconds=stall_timeout, dry_run=True, **options)
             signature = chosen.signature(filled_spec(opened.spec()))
-            check_tables(client.server_info(), table, signature)
             output.talk("the tables take these items; nothing was sent")
             _print(as_json, {path: str(spec) for path, spec in flatten(signature).items()})
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class Policy:
       strict: reject advice as well.
 
     Raises:
-      ConfigError: an unknown action or code, or a report path that does not go with the action.
+      ConfigError: an unknown action or code, or a report path that does not go with the action or cannot be written.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Policy:
         if refused := sorted(set(allow) & set(_INTOLERABLE)):
             raise ConfigError(f"allow: {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
         self._action = action
-        self._report = None if quarantine is None else Path(quarantine)
+        self._report = None if quarantine is None else _writable(Path(quarantine))
         self._allow = frozenset(allow)
         self._strict = strict
         self.rejected: Counter[str] = Counter()
@@ -91,7 +92,7 @@ class Policy:
             return Verdict(episode)
         mended: tuple[Problem, ...] = ()
         for _ in range(_REPAIR_ROUNDS if self._action == REPAIR else 0):
-            episode = repair(episode, problems)
+            episode = repair(episode, [problem for problem in problems if problem.code not in self._allow])
             left = find_problems(episode, columns)
             mended += tuple(problem for problem in problems if problem not in left)
             problems = left
@@ -127,3 +128,11 @@ class Policy:
             for problem in problems:
                 line = {"episode": episode.id, "code": problem.code, "path": problem.path, "detail": problem.detail}
                 report.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _writable(report: Path) -> Path:
+    """The path, once it is sure that lines can be appended; before anything is pushed."""
+    place = report if report.exists() else report.parent
+    if report.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+        raise ConfigError(f"quarantine file {report}: cannot be written; expected a file in a folder that is there")
+    return report

@@ -71,3 +71,8 @@ class Problem:
     def is_advice(self) -> bool:
         """Whether the episode can be stored all the same."""
         return CODES[self.code].is_advice
+
+    @property
+    def is_repairable(self) -> bool:
+        """Whether there is one right answer."""
+        return CODES[self.code].is_repairable

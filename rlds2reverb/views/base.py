@@ -151,6 +151,7 @@ def check_flags(view: str, **flags: object) -> None:
             raise ViewError(f"{view}: {name} {flag}: expected true or false")
 
 
+@runtime_checkable
 class View(Protocol):
     """A way to cut episodes into items. Views hold options only, no state."""
 

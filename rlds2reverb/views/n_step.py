@@ -68,7 +68,7 @@ class NStep:
         return f"n_step:n={self.n},gamma={float(self.gamma)!r},style={self.style}"
 
     def signature(self, step_spec: Nest) -> Nest:
-        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount float32 or float64 []."""
+        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount as recorded, one float."""
         steps = need("n_step", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
         for name in (REWARD, DISCOUNT):
             leaves = flatten(steps[name])
@@ -87,7 +87,8 @@ class NStep:
         """Returns are columns of their own; both observations are one."""
         count = transition_count(episode)
         anchors = np.arange(count, dtype=np.int64)
-        reward, discount = self._returns(episode.steps[REWARD][:count], episode.steps[DISCOUNT][:count])
+        earned = columns(episode, REWARD, DISCOUNT)
+        reward, discount = self._returns(earned[REWARD][:count], earned[DISCOUNT][:count])
         steps = np.minimum(self.n, count - anchors)
         observed = columns(episode, OBSERVATION, ACTION)
         rows = {

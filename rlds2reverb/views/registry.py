@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,9 @@ def read_view(path: Path) -> View:
 def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
     if name not in VIEWS:
         raise ViewError(f'{where}: "{name}", expected one of {", ".join(VIEWS)}')
+    known = list(signature(VIEWS[name]).parameters)
+    if unknown := sorted(set(map(str, arguments)) - set(known)):
+        raise ViewError(f"{where}: {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
     try:
         return VIEWS[name](**arguments)
     except TypeError as error:

@@ -209,7 +209,8 @@ class Requirements:
         """[before + T + after, ...]; the final row is real for observations, and zero for everything else."""
         values = values.astype(np.float32) if values.dtype == np.float64 else values
         real = values if column == OBS else values[:count]
-        head = zeros_like(values, before) if column in self._zero_before else np.repeat(values[:1], before, axis=0)
+        is_zero = column in self._zero_before or not len(values)
+        head = zeros_like(values, before) if is_zero else np.repeat(values[:1], before, axis=0)
         return np.concatenate((head, real, zeros_like(values, len(values) - len(real) + after)))
 
 

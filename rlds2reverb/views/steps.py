@@ -80,8 +80,8 @@ def zeros_like(column: Array, rows: int) -> Array:
 def end_flags(episode: Episode) -> tuple[Array, Array]:
     """[T] terminated and truncated: whether the step after row t is a terminal last step, or a last step that is not."""
     last, terminal = episode.steps[IS_LAST], episode.steps[IS_TERMINAL]
-    terminated = np.append((last & terminal)[1:], False)
-    truncated = np.append((last & ~terminal)[1:], False)
+    terminated = np.append(last & terminal, False)[1:]
+    truncated = np.append(last & ~terminal, False)[1:]
     return terminated, truncated
 
 

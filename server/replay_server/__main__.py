@@ -1,6 +1,6 @@
 """`python -m replay_server`."""
 
-from replay_server.command import command
+from rlds2reverb.cli.serve import command
 
 if __name__ == "__main__":
     command(prog_name="replay_server")

@@ -1,4 +1,4 @@
-"""The command behind `python -m replay_server` and `rlds2reverb serve`."""
+"""What `python -m replay_server` and `rlds2reverb serve` do."""
 
 from __future__ import annotations
 
@@ -25,36 +25,15 @@ EXIT_CONFIG = 2
 EXIT_START = 3
 
 
-@click.command("serve", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--config",
-    "path",
-    required=True,
-    envvar="REPLAY_CONFIG",
-    show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="YAML file; see configs/server.yaml.",
-)
-@click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value: http.port=9000; repeatable."
-)
-@click.option("--check", is_flag=True, help="Validate the config, print what would run, and exit.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="Same as --set log.format=...")
-def command(path: Path, overrides: tuple[str, ...], check: bool, log_format: str | None) -> None:
-    """Run the replay server until SIGTERM or SIGINT, which write a checkpoint first.
+def run(path: Path, overrides: Sequence[str], check: bool) -> None:
+    """Serves until a signal and ends the process; with `check` says what would run, and returns.
 
-    Values are taken from --set, then from environment variables such as REPLAY__HTTP__PORT, then from the file.
-
-    \b
-    Exit codes: 0 stopped, with a checkpoint; 1 the last checkpoint failed, or a second signal came; 2 the config
-    makes no sense; 3 the server could not start.
+    Ends the process with `EXIT_CONFIG` or `EXIT_START` when it cannot.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     logging.getLogger("absl").setLevel(logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    if log_format is not None:
-        overrides = (*overrides, f"log.format={log_format}")
     try:
         config = configs.load(path, overrides)
         tables = configs.table_configs(config)

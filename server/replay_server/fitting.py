@@ -84,13 +84,14 @@ def fit_checkpoint(
         )
     kept = {name for name, fit in fits.items() if not {"not_in_config", "other_signature"} & set(fit.changes)}
     started = {name: wanted[name].filled() if "prefill_done" in fits[name].changes else wanted[name] for name in kept}
+    most = {name: started[name].max_times_sampled for name in kept if _is_lower(records[name], started[name])}
     link_files(source, target)
     (target / TABLES).unlink()  # a link to a file that must not change
     write_records(target / TABLES, (_rewritten(records[name], started[name], fits[name]) for name in kept))
-    if any(fit.lost for fit in fits.values()):
+    if most or any(fit.lost for fit in fits.values()):
         doomed = _choose_trimmed(source / ITEMS, [started[name] for name in kept if "trimmed" in fits[name].changes])
         (target / ITEMS).unlink()
-        write_records(target / ITEMS, _items_left(source / ITEMS, kept, doomed))
+        write_records(target / ITEMS, _items_left(source / ITEMS, kept, doomed, most))
     (target / DONE).touch()
     new = tuple(TableFit(name, 0, changes=("new",)) for name in wanted if name not in records)
     return Fit(tuple(started.get(config.name, config) for config in configs), (*fits.values(), *new))
@@ -210,10 +211,26 @@ _REMOVAL_ORDER: Mapping[str, Callable[[_Entries], _Entries]] = {
 }
 
 
-def _items_left(items: Path, tables: set[str], doomed: set[tuple[str, int]]) -> Iterator[bytes]:
+def _is_lower(record: Any, config: TableConfig) -> bool:
+    """Whether max_times_sampled is lower than it was."""
+    return config.max_times_sampled > 0 and not 0 < record.max_times_sampled <= config.max_times_sampled
+
+
+def _items_left(
+    items: Path, tables: set[str], doomed: set[tuple[str, int]], most: Mapping[str, int]
+) -> Iterator[bytes]:
+    """The items that stay; one sampled too often already may be sampled once more.
+
+    Reverb removes an item when its count equals max_times_sampled, and one beyond that never (observed in dm-reverb 0.14).
+    """
     for data in read_records(items):
         item = _parse_item(data)
-        if item.table in tables and (item.table, item.key) not in doomed:
+        if item.table not in tables or (item.table, item.key) in doomed:
+            continue
+        if item.table in most and item.times_sampled >= most[item.table]:
+            item.times_sampled = most[item.table] - 1
+            yield bytes(item.SerializeToString())
+        else:
             yield data
 
 

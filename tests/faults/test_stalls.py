@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import reverb
 from replay_server import EmbeddedServer, TableConfig
+from replay_server.limiters import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb.errors import Stalled
@@ -31,8 +32,8 @@ IMPATIENT = replace(tools.QUICK, notice=0.1, stall=1.0)
 
 def ratio_table(name: str, max_times_sampled: int = 1) -> TableConfig:
     """Takes `ALLOWED` inserts, then one for every sample."""
-    ratio = {"samples_per_insert": 1.0, "min_size": 1, "error_buffer": 100.0}
-    return TableConfig(name, sampler="fifo", max_times_sampled=max_times_sampled, **ratio)
+    ratio = SampleToInsertRatio(samples_per_insert=1.0, error_buffer=100.0)
+    return TableConfig(name, sampler="fifo", max_times_sampled=max_times_sampled, rate_limiter=ratio)
 
 
 @pytest.fixture(scope="module")

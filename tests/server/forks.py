@@ -104,7 +104,9 @@ def main() -> None:
     import tensorflow
 
     del reverb, tensorflow, replay_server
-    assert len(os.listdir("/proc/self/task")) == threading.active_count() == 1 or _no_thread_of_grpc()
+    threads = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    assert threading.active_count() == 1
+    assert not any("grpc" in name or "tf_" in name for name in threads)  # a fork would lose them
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -112,12 +114,6 @@ def main() -> None:
         else:
             answer = _forked(request)
         print(json.dumps(answer), flush=True)
-
-
-def _no_thread_of_grpc() -> bool:
-    """numpy's threads are there; they idle, and nothing of the service needs them."""
-    names = [Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task")]
-    return not any("grpc" in name or "tf_" in name for name in names)
 
 
 def _forked(request: dict[str, Any]) -> dict[str, Any]:
@@ -154,21 +150,23 @@ def _serve(request: dict[str, Any], tell: Callable[[dict[str, Any]], object]) ->
         tables = table_configs(config)
         feasibility.check(tables)
         service = ReplayService(config, tables)
-        threading.Thread(target=_tell_when_ready, args=(service, request, tell), daemon=True).start()
+        restored, urls = _watch(service)
+        arguments = (service, request, tell, restored, urls)
+        threading.Thread(target=_tell_when_ready, args=arguments, daemon=True).start()
         code = service.run()
     except Exception as error:
         tell({"error": f"{type(error).__name__}: {error}"})
     os._exit(code)
 
 
-def _tell_when_ready(service: Any, request: dict[str, Any], tell: Callable[[dict[str, Any]], object]) -> None:
+def _watch(service: Any) -> tuple[list[Any], list[str]]:
+    """The generation restored (the schedule soon replaces it) and the URL, each once it is known."""
     from replay_server import service as module
 
     restored: list[Any] = []
-    note = service.checkpoints.restored
-    service.checkpoints.restored = lambda generation: (restored.append(generation), note(generation))
     urls: list[str] = []
-    http = module.HttpServer
+    note, http = service.checkpoints.restored, module.HttpServer
+    service.checkpoints.restored = lambda generation: (restored.append(generation), note(generation))
 
     def listening(*args: Any) -> Any:
         made = http(*args)
@@ -176,6 +174,10 @@ def _tell_when_ready(service: Any, request: dict[str, Any], tell: Callable[[dict
         return made
 
     module.HttpServer = listening
+    return restored, urls
+
+
+def _tell_when_ready(service: Any, request: dict[str, Any], tell: Any, restored: list[Any], urls: list[str]) -> None:
     while service.state != "ready":
         time.sleep(0.001)
     [generation] = restored

@@ -167,9 +167,15 @@ NONSENSE: dict[str, tuple[Callable[[], Any], str]] = {
     "one name twice": (lambda: {"a": {1: "int8[]", "1": "int8[]"}}, r"\$\.a: two names are the same"),
     "a namedtuple without fields": (lambda: {"!namedtuple": "X"}, r"\$: a namedtuple has"),
     "a namedtuple of nothing": (lambda: {"!namedtuple": "X", "fields": []}, r"\$: a namedtuple has"),
-    "a namedtuple and more": (lambda: {"!namedtuple": "X", "fields": [{"a": "int8[]"}], "b": 1}, r"\$: a namedtuple has"),
+    "a namedtuple and more": (
+        lambda: {"!namedtuple": "X", "fields": [{"a": "int8[]"}], "b": 1},
+        r"\$: a namedtuple has",
+    ),
     "a namedtuple of a mapping": (lambda: {"!namedtuple": "X", "fields": {"a": "int8[]"}}, r"\$: a namedtuple has"),
-    "a field without a name": (lambda: {"!namedtuple": "X", "fields": ["int8[]"]}, r"\$\.fields\[0\]: expected NAME: LEAF"),
+    "a field without a name": (
+        lambda: {"!namedtuple": "X", "fields": ["int8[]"]},
+        r"\$\.fields\[0\]: expected NAME: LEAF",
+    ),
     "a field": (lambda: {"!namedtuple": "X", "fields": [{"a": 1}]}, r"\$\.fields\[0\]\.a: expected a leaf"),
     "a keyword as a field": (
         lambda: {"!namedtuple": "X", "fields": [{"class": "int8[]"}]},

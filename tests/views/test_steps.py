@@ -297,7 +297,7 @@ def test_requirements_that_make_no_sense_are_refused(requirements: Any, message:
 @pytest.mark.parametrize(
     ("text", "message"),
     [("[1]", "expected a view's name"), ("view: 3", "expected a view's name"), ("view: nope", '"nope", expected one of'),
-     ("a: [", "cannot be read as YAML"), ("view: n_step\nm: 3", "unexpected keyword")],
+     ("a: [", "cannot be read as YAML"), ("view: n_step\nm: 3", "has no option m; it has n, gamma")],
 )  # fmt: skip
 def test_a_file_that_names_no_view_is_refused(tmp_path: Any, text: str, message: str) -> None:
     path = tmp_path / "view.yaml"

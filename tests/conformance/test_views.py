@@ -1,0 +1,187 @@
+"""Every view against a real server: what Reverb's own samplers return of pushed episodes is what the slow reference says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+reverb = pytest.importorskip("reverb")
+
+from replay_server import EmbeddedServer  # noqa: E402
+
+import rlds2reverb  # noqa: E402
+from rlds2reverb import Episode  # noqa: E402
+from rlds2reverb.sources.base import spec_of  # noqa: E402
+from rlds2reverb.specs import flatten  # noqa: E402
+from rlds2reverb.views.across import AcrossEpisodes  # noqa: E402
+from rlds2reverb.views.base import View, cutter_of  # noqa: E402
+from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa: E402
+from rlds2reverb.views.requirements import Requirements  # noqa: E402
+from rlds2reverb.wire.encoder import EpisodeEncoder  # noqa: E402
+from tests import reference, rlds_data, strategies  # noqa: E402
+from tests.rlds_data import take_all  # noqa: E402
+from tests.views.cutting import observed_rows  # noqa: E402
+from tests.views.slow import in_order, requirement_items, slow_items  # noqa: E402
+
+SPECS = {
+    "flat": {"observation": (np.dtype(np.float32), (3,)), "action": (np.dtype(np.int32), ())},
+    "nested": {
+        "observation/camera/left": (np.dtype(np.uint8), (4, 4, 3)),
+        "observation/text": (np.dtype(object), ()),
+        "action/a": (np.dtype(np.float64), (2,)),
+        "action/grip": (np.dtype(bool), ()),
+    },
+}
+"""What the steps hold."""
+
+OPTIONS = (
+    "sequence:length=4,pad_end=true,tile_end=true",
+    "n_step:n=5,style=torchrl",
+    "frame_stack:frames=3,fill=zero",
+    "slices:length=3,per_episode=4",
+    "slices:length=8,per_episode=3,strict=false",
+    "target_pair:mode=identity",
+    "target_pair:mode=dynamics,offset=2",
+    "target_pair:mode=inverse_dynamics,offset=3",
+    "target_pair:mode=action_prediction",
+    "goal:strategy=final",
+    "goal:strategy=uniform,seed=3",
+)
+"""Beside every registered view with its defaults."""
+
+PLAIN = {
+    "obs": {"data_col": "obs", "offsets": [0], "repeat": 1},
+    "new_obs": {"data_col": "obs", "offsets": [1], "repeat": 1},
+    "prev_rewards": {"data_col": "rewards", "offsets": [-1], "repeat": 1},
+    "frames": {"data_col": "obs", "offsets": [-3, -2, -1, 0], "repeat": 1},
+    "joined": {"data_col": "actions", "offsets": [-3, -2, 2, 3, 0], "repeat": 1},
+    "sparse": {"data_col": "obs", "offsets": [-4, -2, 0, 2], "repeat": 3},
+}
+REQUIREMENTS = Requirements(
+    {
+        name: {"data_col": one["data_col"], "shift": one["offsets"], "batch_repeat_value": one["repeat"]}
+        for name, one in PLAIN.items()
+    }
+)
+"""Several windows a field, some of them backwards, and anchors of their own."""
+
+TEXTS = (*(name for name in VIEWS if name not in FROM_CONFIG_ONLY), *OPTIONS)
+EVERY_VIEW: dict[str, View] = {**{text: view_of(text) for text in TEXTS}, "requirements": REQUIREMENTS}
+
+
+def episodes_of(spec: str) -> list[Episode]:
+    """Long, short, shorter than most windows; terminal and not."""
+    return [
+        strategies.episode(np.random.default_rng(n), rows, SPECS[spec], terminal=n % 2 == 0, episode_id=f"{spec}{n}")
+        for n, rows in enumerate((40, 6, 9, 2))
+    ]
+
+
+def expected_items(view: View, episodes: list[Episode]) -> list[list[Any]]:
+    """The items of a push, step by step."""
+    if isinstance(view, AcrossEpisodes):
+        rows = [row for episode in episodes for row in observed_rows(episode)[0]]
+        starts = range(0, len(rows) - view.length + 1, view.stride)
+        return [reference.stack(rows[start : start + view.length]) for start in starts]
+    if isinstance(view, Requirements):
+        return [item for one in episodes for item in in_order(view, one, requirement_items(one, PLAIN))]
+    return [item for episode in episodes for item in slow_items(view, episode)]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server with a table for every view and spec, which has the view's signature."""
+    tables = [
+        rlds_data.once(f"{spec}/{number}", view.signature(spec_of(episodes_of(spec)[0])))
+        for spec in SPECS
+        for number, view in enumerate(EVERY_VIEW.values())
+    ]
+    with EmbeddedServer([*tables, rlds_data.once("any")]) as server:
+        yield server.address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[rlds2reverb.Client]:
+    with rlds2reverb.connect(address) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("chunk_length", [None, 3])
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("name", EVERY_VIEW)
+def test_sampled_items_are_those_of_the_reference(
+    address: str, client: rlds2reverb.Client, name: str, spec: str, chunk_length: int | None
+) -> None:
+    view, episodes, theirs = EVERY_VIEW[name], episodes_of(spec), reverb.Client(address)
+    table = f"{spec}/{list(EVERY_VIEW).index(name)}"
+    wanted = expected_items(view, episodes)
+    report = client.push(episodes, table, view=view, on_invalid="skip", chunk_length=chunk_length)
+    assert report.items_confirmed == len(wanted) > 0
+    reference.assert_same_items([item.columns for item in take_all(theirs, table)], wanted)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("name", EVERY_VIEW)
+def test_a_dataset_made_from_the_tables_signature_reads_them_by_name(
+    address: str, client: rlds2reverb.Client, name: str, spec: str
+) -> None:
+    view, episodes = EVERY_VIEW[name], episodes_of(spec)
+    table = f"{spec}/{list(EVERY_VIEW).index(name)}"
+    wanted = expected_items(view, episodes)
+    client.push(episodes, table, view=view, on_invalid="skip")
+    dataset = reverb.TrajectoryDataset.from_table_signature(
+        address, table, max_in_flight_samples_per_worker=1, num_workers_per_iterator=1, max_samples=len(wanted)
+    )
+    found = [flatten(sample.data) for sample in dataset]
+    assert {tuple(item) for item in found} == {tuple(flatten(view.signature(spec_of(episodes[0]))))}
+    columns = [[_as_array(column) for column in item.values()] for item in found]
+    reference.assert_same_items(columns, wanted)
+
+
+def _as_array(tensor: Any) -> Any:
+    column = tensor.numpy()
+    if isinstance(column, np.ndarray):
+        return column
+    return np.array(column, object if isinstance(column, bytes) else None)  # one text is bytes, one number a scalar
+
+
+# Stacked frames are stored once.
+
+
+def seen(seed: int, rows: int = 200) -> Episode:
+    """An episode of camera images that do not compress: nothing hides a frame that is stored twice."""
+    spec = {"observation": (np.dtype(np.uint8), (84, 84)), "action": (np.dtype(np.int64), ())}
+    return strategies.episode(np.random.default_rng(seed), rows, spec, episode_id=f"seen{seed}")
+
+
+def chunk_bytes(view: View, episode: Episode) -> int:
+    """Bytes of all chunks that an episode is stored as; the items, which only refer to rows of chunks, are not counted."""
+    encoded = EpisodeEncoder(["t"], push_seed=1).encode("e", cutter_of(view)(episode))
+    return sum(map(len, encoded.chunks))
+
+
+@pytest.mark.parametrize("fill", ["first", "zero"])
+def test_a_stack_of_four_stores_hardly_more_bytes_than_single_frames(fill: Any) -> None:
+    """Both views make the same number of items of the same columns; the stack has three rows more, before the first.
+
+    Chunks are what a server keeps of an episode, so their bytes are what storing costs. Were every stack stored by itself,
+    the ratio would be close to 4. The other observation of an item, the next one, is in both and shares its rows, too.
+    """
+    single, stacked = chunk_bytes(FrameStack(1, fill), seen(0)), chunk_bytes(FrameStack(4, fill), seen(0))
+    assert single > 200 * 84 * 84
+    assert stacked <= 1.03 * single
+
+
+def test_a_push_of_stacks_sends_hardly_more_bytes_than_one_of_single_frames(client: rlds2reverb.Client) -> None:
+    """All bytes of the requests count here, those of the items, too: their slices may lie in two chunks."""
+    episodes = [seen(number) for number in range(3)]
+    sent = {}
+    for frames in (1, 4):
+        report = client.push(episodes, "any", view=FrameStack(frames), again=True)
+        assert report.items_confirmed == 3 * 199
+        sent[frames] = report.bytes
+    assert sent[4] <= 1.1 * sent[1]
