@@ -380,7 +380,8 @@ def _check_rows(episode: Episode, cut: Cut, columns: dict[str, ArraySpec]) -> No
         rows = cut.field_rows(path)
         dtype = np.dtype(object) if rows.dtype.kind in "SU" else rows.dtype
         found = ArraySpec((None, *rows.shape[1:]), dtype)
-        wanted = ArraySpec((None, *columns[path].shape[1:]), columns[path].dtype)
+        leaf = columns[path]
+        wanted = ArraySpec((None, *(leaf.shape if cut.fields[path].squeeze else leaf.shape[1:])), leaf.dtype)
         if differences(found, wanted):
             raise ViewError(
                 f'episode {episode.id}: column "{path}" has {found}, the items need {wanted}; '

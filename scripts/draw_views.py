@@ -1,0 +1,210 @@
+"""Draws docs/views/*.svg: what the views store of a small episode, and which rows some of their items hold.
+
+Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
+windows of an item. `python scripts/draw_views.py` writes the files; `--check` exits 1 when one is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.views.base import Cut, Field, View, cutter_of
+from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.requirements import Requirements
+
+FOLDER = Path(__file__).parent.parent / "docs" / "views"
+
+_LEFT, _TOP, _MARGIN = 150, 58, 14
+_BOX, _BOX_HEIGHT, _GAP = 42, 24, 6
+_LANE, _BAR, _BETWEEN = 11, 6, 16
+
+_STYLE = """
+text { font: 12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328; }
+.card { fill: #ffffff; stroke: #d1d9e0; }
+.box { fill: #f6f8fa; stroke: #818b98; }
+.title { font-weight: bold; }
+.quiet { fill: #59636e; font-size: 11px; }
+.i0 { fill: #0969da; } .i1 { fill: #bc4c00; } .i2 { fill: #1a7f37; }
+@media (prefers-color-scheme: dark) {
+text { fill: #f0f6fc; }
+.card { fill: #0d1117; stroke: #3d444d; }
+.box { fill: #151b23; stroke: #656c76; }
+.quiet { fill: #9198a1; }
+.i0 { fill: #4493f8; } .i1 { fill: #f0883e; } .i2 { fill: #3fb950; }
+}"""
+"""A card of its own in the reader's colours, so that the background of the page does not matter."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What to draw.
+
+    Attributes:
+      title: how the view is written.
+      view: makes the cut.
+      columns: the stored columns to show, the others are left out.
+      items: their numbers, at most three.
+      rows: of the episode; several episodes are cut as one stream, and the last one is drawn.
+    """
+
+    title: str
+    view: View
+    columns: tuple[str, ...]
+    items: tuple[int, ...] = (0, 1)
+    rows: tuple[int, ...] = (6,)
+
+
+def _named(text: str, columns: str, items: tuple[int, ...] = (0, 1), rows: tuple[int, ...] = (6,)) -> Picture:
+    return Picture(text, view_of(text), tuple(columns.split()), items, rows)
+
+
+_REQUIREMENTS = Requirements(
+    {
+        "frames": {"data_col": "obs", "shift": "-2:0"},
+        "new_obs": {"data_col": "obs", "shift": 1},
+        "prev_rewards": {"data_col": "rewards", "shift": -1},
+    }
+)
+
+PICTURES: dict[str, Picture] = {
+    "two_step": _named("two_step", "step_type observation action", (0, 1, 4)),
+    "sequence": _named("sequence:length=3,pad_end=true,tile_end=true", "step_type observation", (0, 1, 5)),
+    "episode": _named("episode", "step_type observation", (0,)),
+    "across_episodes": _named("across_episodes:length=3", "step_type observation", (0, 1, 2), (4, 4)),
+    "transition": _named("transition", "observation action next/reward next/terminated", (0, 1, 4)),
+    "n_step": _named("n_step:n=3,gamma=0.5", "observation reward steps", (0, 1, 4)),
+    "frame_stack": _named("frame_stack:frames=3", "observation action", (0, 1)),
+    "goal": _named("goal", "observation reward", (0, 1, 2)),
+    "slices": _named("slices:length=3,per_episode=2", "observation action", (0, 1), (9,)),
+    "target_pair": _named("target_pair:mode=dynamics,offset=2", "observation action", (0, 1)),
+    "requirements": Picture("requirements", _REQUIREMENTS, ("obs", "rewards"), (0, 1, 4)),
+}
+"""Name of the file -> what it shows."""
+
+
+def small_episode(number: int, rows: int, numeric: bool) -> Episode:
+    """An episode whose values are their own names: o0, a0, r0 (rewards of 1 where the view computes with them)."""
+    row = np.arange(rows)
+    letters = ("o", "a", "r") if number == 0 else ("p", "b", "s")
+    words = [np.array([f"{letter}{at}".encode() for at in row], object) for letter in letters]
+    return Episode(
+        {
+            "observation": words[0],
+            "action": words[1],
+            "reward": np.ones(rows, np.float32) if numeric else words[2],
+            "discount": np.ones(rows, np.float32),
+            "is_first": row == 0,
+            "is_last": row == rows - 1,
+            "is_terminal": row == rows - 1,
+        },
+        id=f"episode {number}",
+    )
+
+
+def cut_of(picture: Picture) -> Cut:
+    """The cut that is drawn."""
+    cut = cutter_of(picture.view)
+    episodes = [small_episode(n, rows, picture.title.startswith("n_step")) for n, rows in enumerate(picture.rows)]
+    return [cut(episode) for episode in episodes][-1]
+
+
+def draw(picture: Picture) -> str:
+    """The picture as SVG."""
+    cut = cut_of(picture)
+    body: list[str] = []
+    top = _TOP
+    for column in picture.columns:
+        fields = {path: field for path, field in cut.fields.items() if field.column == column}
+        body += _boxes(column, cut.rows[column], top)
+        top += _BOX_HEIGHT + _GAP
+        for path, field in fields.items():
+            body += _lanes(path, field, cut, picture.items, top)
+            top += _LANE * len(picture.items) + _GAP
+        top += _BETWEEN - _GAP
+    width, height = _LEFT + _BOX * max(cut.row_count, 7) + _MARGIN, top
+    shown = ", ".join(f"item {number}" for number in picture.items)
+    described = f"{picture.title}: stored rows as boxes, and the rows that {shown} hold as bars"
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f"<title>{escape(described)}</title>",
+        f"<style>{_STYLE}\n</style>",
+        f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
+        f'<text class="title" x="{_MARGIN}" y="22">{escape(picture.title)}</text>',
+        *_legend(picture.items),
+    ]
+    return "\n".join([*head, *body, "</svg>", ""])
+
+
+def _legend(items: Sequence[int]) -> list[str]:
+    lines = [f'<text class="quiet" x="{_MARGIN}" y="44">items</text>']
+    for place, number in enumerate(items):
+        left = _LEFT + 84 * place
+        lines.append(f'<rect class="i{place}" x="{left}" y="37" width="16" height="{_BAR}" rx="2"/>')
+        lines.append(f'<text class="quiet" x="{left + 22}" y="44">item {number}</text>')
+    return lines
+
+
+def _boxes(name: str, column: Array, top: int) -> list[str]:
+    """A stored column: its name, and a box a row."""
+    lines = [f'<text x="{_MARGIN}" y="{top + 16}">{escape(name)}</text>']
+    for row in range(len(column)):
+        left = _LEFT + _BOX * row
+        lines.append(f'<rect class="box" x="{left}" y="{top}" width="{_BOX}" height="{_BOX_HEIGHT}"/>')
+        middle = left + _BOX // 2
+        lines.append(f'<text x="{middle}" y="{top + 16}" text-anchor="middle">{escape(_text(column[row]))}</text>')
+    return lines
+
+
+def _lanes(path: str, field: Field, cut: Cut, items: Sequence[int], top: int) -> list[str]:
+    """A field: its name, and for every item a lane with a bar a window."""
+    middle = top + _LANE * len(items) // 2 + 3
+    lines = [f'<text class="quiet" x="{_MARGIN + 12}" y="{middle}">{escape(path)}</text>']
+    anchors = cut.anchors if field.anchors is None else field.anchors
+    for place, number in enumerate(items):
+        for window in field.windows:
+            left = _LEFT + _BOX * (int(anchors[number]) + window.start) + 3
+            width = _BOX * (window.stop - window.start) - 6
+            at = top + _LANE * place + 2
+            lines.append(f'<rect class="i{place}" x="{left}" y="{at}" width="{width}" height="{_BAR}" rx="2"/>')
+    return lines
+
+
+def _text(value: Any) -> str:
+    """What stands in a box; empty text is a zero of its kind."""
+    plain = np.ravel(np.asarray(value)).tolist()[0]
+    if isinstance(plain, bytes):
+        return plain.decode() or "0"
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    return f"{plain:g}"
+
+
+def main() -> None:
+    """Writes or checks every picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a picture is stale")
+    check = parser.parse_args().check
+    FOLDER.mkdir(exist_ok=True)
+    stale = []
+    for name, picture in PICTURES.items():
+        path, wanted = FOLDER / f"{name}.svg", draw(picture)
+        if not path.exists() or path.read_text(encoding="utf-8") != wanted:
+            stale.append(path.name)
+            if not check:
+                path.write_text(wanted, encoding="utf-8")
+    if stale:
+        sys.stderr.write(f"{'stale' if check else 'written'}: {', '.join(stale)}\n")
+    sys.exit(bool(stale) and check)
+
+
+if __name__ == "__main__":
+    main()
