@@ -39,6 +39,7 @@ class Problem()
     path: str
     detail: str
     @property is_advice(self) -> bool
+    @property is_repairable(self) -> bool
 class Progress()
     episodes: int
     steps: int
