@@ -83,7 +83,7 @@ PICTURES: dict[str, Picture] = {
     "transition": _named("transition", "observation action next/reward next/terminated", (0, 1, 4)),
     "n_step": _named("n_step:n=3,gamma=0.5", "observation reward steps", (0, 1, 4)),
     "frame_stack": _named("frame_stack:frames=3", "observation action", (0, 1)),
-    "goal": _named("goal", "observation reward", (0, 1, 2)),
+    "goal": _named("goal:seed=7", "observation reward", (0, 1, 2)),
     "slices": _named("slices:length=3,per_episode=2", "observation action", (0, 1), (9,)),
     "target_pair": _named("target_pair:mode=dynamics,offset=2", "observation action", (0, 1)),
     "requirements": Picture("requirements", _REQUIREMENTS, ("obs", "rewards"), (0, 1, 4)),

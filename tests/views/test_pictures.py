@@ -1,18 +1,22 @@
-"""The pictures of the views in the documentation are what the code draws now, of every view, and each is shown."""
+"""The page about views: its pictures are what the code draws now, and what it writes makes the views that it says."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
-from rlds2reverb.views.registry import VIEWS
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 
 ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
 
 
 def _drawer() -> ModuleType:
@@ -51,5 +55,41 @@ def test_bars_lie_under_boxes(name: str) -> None:
 
 
 def test_every_picture_is_shown() -> None:
-    page = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
-    assert [name for name in DRAWER.PICTURES if f"(views/{name}.svg)" not in page] == []
+    assert [name for name in DRAWER.PICTURES if f"(views/{name}.svg)" not in PAGE] == []
+
+
+BOTH_WAYS = re.findall(r"`--view (\S+)` \| `(.+?)` \|$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("text", "config"), BOTH_WAYS)
+def test_a_view_on_the_command_line_is_the_one_in_yaml(text: str, config: str) -> None:
+    assert view_of(text) == view_from(yaml.safe_load(config))
+
+
+def test_every_view_that_the_page_writes_can_be_made() -> None:
+    named = "|".join(VIEWS)
+    written = set(re.findall(rf"[`\"]((?:{named}):[^`\" ]*\w)[`\"]", PAGE)) | {text for text, _ in BOTH_WAYS}
+    assert len(written) > 20
+    for text in written:
+        view_of(text)
+
+
+def test_the_page_lists_every_option_with_its_default() -> None:
+    listed = dict(re.findall(r"^\| \[`(\w+)`\]\(#\w+\) \| .*? \| (.*?) ?\|$", PAGE, re.MULTILINE))
+    assert set(listed) == set(VIEWS)
+    for name in set(VIEWS) - set(FROM_CONFIG_ONLY):
+        options = dict(re.findall(r"`(\w+)=(\S+)`", listed[name]))
+        parameters = inspect.signature(VIEWS[name]).parameters.values()
+        defaults = {one.name: str(one.default).lower() for one in parameters if one.name != "priority"}
+        assert options == defaults
+
+
+def test_the_requirements_of_the_page_make_a_view() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 1
+    assert "frames" in view_from(yaml.safe_load(blocks[0])).label
+    lines = re.findall(r"^\| `.*ViewRequirement.*?` \| `(.*?)` \|$", PAGE, re.MULTILINE)
+    assert len(lines) == 5
+    for line in lines:
+        parsed = yaml.safe_load(line)
+        view_from({"view": "requirements", "requirements": parsed if "data_col" not in parsed else {"x": parsed}})

@@ -20,6 +20,7 @@ from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
+from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import MODES, TargetPair
@@ -99,6 +100,35 @@ def test_steps_that_lack_a_column_are_refused_by_name(view: View, missing: str) 
     else:
         assert set(map(len, cut.rows.values())) == {5}
         assert missing not in cut.rows or isinstance(view, Goal)  # a goal has a reward of its own
+
+
+def test_requirements_of_a_column_that_the_steps_lack_are_refused() -> None:
+    view = Requirements({"x": {"data_col": "camera"}})
+    episode = strategies.episode(np.random.default_rng(0), 5)
+    with pytest.raises(ViewError, match='"x" reads "camera", which the steps lack'):
+        view.signature(spec_of(episode))
+    with pytest.raises(ViewError, match='the steps lack "camera"'):
+        view.cut(episode)
+
+
+def test_derived_columns_have_the_dtypes_of_the_signature() -> None:
+    names = ("terminateds", "truncateds", "dones", "t")
+    view = Requirements({name: {"shift": "-1:0"} for name in names})
+    for terminal in (True, False):
+        episode = strategies.episode(np.random.default_rng(0), 4, terminal=terminal)
+        found = [dict(zip(columns_of(view, episode), item)) for item in ordered_items(view, episode)]
+        assert [item["t"].tolist() for item in found] == [[0, 0], [0, 1], [1, 2]]
+        assert [item["terminateds"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, terminal]]
+        assert [item["truncateds"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, not terminal]]
+        assert [item["dones"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, True]]
+        signature = view.signature(spec_of(episode))
+        assert all(item[name].dtype == signature[name].dtype for item in found for name in names)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_steps_that_are_no_dict_are_refused(name: str) -> None:
+    with pytest.raises(ViewError, match="expected a dict of step fields, got list"):
+        view_of(name).signature([])
 
 
 # What is drawn.
