@@ -37,9 +37,7 @@ def run(size: Size) -> Iterator[Result]:
     episodes = data.episodes_for(size.items, data.STEPS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "server.yaml"
-        path.write_text(
-            config_text("half-cheetah", "--view two_step", writers.TABLE, size.items * 2, data.signature(columns))
-        )
+        path.write_text(config_text("half-cheetah", "", {writers.TABLE: (size.items * 2, data.signature(columns))}))
         with _Service(path) as service:
             empty_bytes = rss_bytes(service.pid)
             with _Asking(service.url) as while_pushing, connect(service.address) as client:

@@ -9,12 +9,12 @@ from typing import Any
 
 from rlds2reverb.conventions import AS_RECORDED, Conventions
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.outputs import TableViews, outputs_of
 from rlds2reverb.pipeline import Pusher, PushOptions
 from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import view_of
 from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.wire.transport import Deadlines, ReverbChannel
 
@@ -71,13 +71,14 @@ class Client:
 
     def target(self, table: str | Sequence[str], view: str | View = "two_step") -> Target:
         """A target for `push_rlds_to_reverb`."""
-        return Target(self, _names(table), _view(view))
+        (output,) = outputs_of((table,) if isinstance(table, str) else tuple(table), view)
+        return Target(self, output.tables, output.view)
 
     def push(
         self,
         source: Any,
-        table: str | Sequence[str],
-        view: str | View = "two_step",
+        table: str | Sequence[str] | TableViews,
+        view: str | View | None = None,
         on_invalid: str = "raise",
         quarantine: str | Path | None = None,
         allow: Sequence[str] = (),
@@ -100,8 +101,8 @@ class Client:
 
         Args:
           source: a name ("tfds:NAME", "bundled:cartpole"), an RLDS `tf.data.Dataset`, a list of `Episode`, or a source.
-          table: one table or several; with several, rows are stored once.
-          view: how episodes become items: "two_step", "sequence:length=8,stride=4", "episode", or a view.
+          table: one table or several; or table -> view, to fill every table by a view of its own. Rows are stored once.
+          view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
           on_invalid: "raise", "skip", "quarantine" or "repair"; see `validation.Policy`.
           quarantine: the report file of on_invalid="quarantine".
           allow: problem codes to tolerate.
@@ -130,8 +131,7 @@ class Client:
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
         """
         options = PushOptions(
-            tables=_names(table),
-            view=_view(view),
+            outputs_of(table, view),
             on_invalid=on_invalid,
             quarantine=quarantine,
             allow=allow,
@@ -173,11 +173,3 @@ def connect(
         channel.close()
         raise
     return Client(channel)
-
-
-def _names(table: str | Sequence[str]) -> tuple[str, ...]:
-    return (table,) if isinstance(table, str) else tuple(table)
-
-
-def _view(view: str | View) -> View:
-    return view_of(view) if isinstance(view, str) else view

@@ -53,6 +53,11 @@ class Conventions:
             if value not in known:
                 raise ConfigError(f'{name} "{value}": expected one of {", ".join(known)}')
 
+    @property
+    def label(self) -> str:
+        """Both options; pushes with equal labels store the same of the same episodes."""
+        return f"{self.terminal_discount}|{self.last_reward}"
+
     def apply(self, episode: Episode) -> Episode:
         """The episode with both options applied; needs at least one step and all seven fields."""
         if self.terminal_discount == "transition" and ends_terminal(episode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from rlds2reverb.conventions import absent_fields, fill_absent, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Array, Episode
 from rlds2reverb.sources.base import Source
-from rlds2reverb.specs import ArraySpec, flatten
+from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.validation import CODES, Problem, find_problems
 from rlds2reverb.views.base import Cutter, View, cutter_of
 
@@ -105,46 +105,62 @@ class Findings:
 
 
 @dataclass
+class TableNeed:
+    """What one table needs for the items of a view.
+
+    Attributes:
+      view: its name and options.
+      signature: the items' spec, a nest.
+      items: what the view makes of the valid episodes.
+    """
+
+    view: str
+    signature: Nest
+    items: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        spec = {path: str(leaf) for path, leaf in flatten(self.signature).items()}
+        return {"view": self.view, "items": self.items, "trajectory_data_spec": spec}
+
+
+@dataclass
 class Inspection:
     """What `inspect` tells.
 
     Attributes:
-      source, view: names.
+      source: its name.
       step_spec: path -> spec of a step as recorded.
       filled: step fields that the dataset lacks and that a push would fill.
-      signature: path -> spec of the items that the view makes; what a table needs.
+      tables: table -> what it needs.
       lengths: [episodes] steps of each episode.
       returns: [episodes] sum of the rewards of each episode, its last (boundary) step included.
-      items: what the view makes of the valid episodes.
       step_bytes: bytes of one step, text not counted.
       ranges: path -> range of the values.
       findings: what is wrong.
     """
 
     source: str
-    view: str
     step_spec: dict[str, ArraySpec]
     filled: tuple[str, ...]
-    signature: dict[str, ArraySpec]
+    tables: dict[str, TableNeed]
     lengths: list[int] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
-    items: int = 0
     step_bytes: int = 0
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values, for JSON; of one table, what it needs stands beside the rest."""
+        needs = {name: need.as_dict() for name, need in self.tables.items()}
         return {
             "source": self.source,
-            "view": self.view,
             "episodes": len(self.lengths),
             "steps": sum(self.lengths),
-            "items": self.items,
             "step_bytes": self.step_bytes,
             "step_spec": {path: str(spec) for path, spec in self.step_spec.items()},
             "filled": list(self.filled),
-            "trajectory_data_spec": {path: str(spec) for path, spec in self.signature.items()},
+            **(next(iter(needs.values())) if len(needs) == 1 else {"tables": needs}),
             "episode_length": summary(self.lengths),
             "return": summary(self.returns),
             "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
@@ -165,12 +181,12 @@ def summary(values: Sequence[float]) -> dict[str, float] | None:
     }
 
 
-def inspect_source(source: Source, view: View, limit: int | None = None) -> Inspection:
+def inspect_source(source: Source, views: Mapping[str, View], limit: int | None = None) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
     Args:
       source: what to read.
-      view: whose items and signature to tell.
+      views: table -> view whose items and signature to tell.
       limit: episodes to read at most, or None for all.
 
     Raises:
@@ -180,16 +196,15 @@ def inspect_source(source: Source, view: View, limit: int | None = None) -> Insp
     spec = source.spec()
     inspection = Inspection(
         source=source.name,
-        view=view.label,
         step_spec=flatten(spec),
         filled=absent_fields(spec),
-        signature=flatten(view.signature(filled_spec(spec))),
+        tables={name: TableNeed(view.label, view.signature(filled_spec(spec))) for name, view in views.items()},
     )
     inspection.step_bytes = sum(_row_bytes(column) for column in inspection.step_spec.values())
     inspection.ranges = {path: Range() for path in inspection.step_spec}
-    cut = cutter_of(view)
+    cutters = {name: cutter_of(view) for name, view in views.items()}
     for episode, problems in _judged(source, limit):
-        _take_in(inspection, cut, episode, problems)
+        _take_in(inspection, cutters, episode, problems)
     return inspection
 
 
@@ -214,7 +229,7 @@ def _judged(source: Source, limit: int | None) -> Iterator[tuple[Episode, list[P
         yield episode, find_problems(fill_absent(episode) if has_flags else episode, columns)
 
 
-def _take_in(inspection: Inspection, cut: Cutter, episode: Episode, problems: list[Problem]) -> None:
+def _take_in(inspection: Inspection, cutters: Mapping[str, Cutter], episode: Episode, problems: list[Problem]) -> None:
     inspection.findings.add(episode, problems)
     inspection.lengths.append(len(episode))
     reward = episode.steps.get(REWARD)
@@ -223,7 +238,8 @@ def _take_in(inspection: Inspection, cut: Cutter, episode: Episode, problems: li
     for path, column in episode.steps.items():
         inspection.ranges.setdefault(path, Range()).add(column)
     if all(problem.is_advice for problem in problems):
-        inspection.items += len(cut(fill_absent(episode)).anchors)
+        for name, cut in cutters.items():
+            inspection.tables[name].items += len(cut(fill_absent(episode)).anchors)
 
 
 def _row_bytes(spec: ArraySpec) -> int:

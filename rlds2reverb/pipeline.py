@@ -13,24 +13,17 @@ import numpy as np
 
 from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode, columns_under
-from rlds2reverb.errors import (
-    CapacityError,
-    ConfigError,
-    SourceError,
-    SpecMismatch,
-    TransportError,
-    ViewError,
-)
+from rlds2reverb.errors import CapacityError, ConfigError, SourceError, TransportError, ViewError
 from rlds2reverb.ledger import Ledger
+from rlds2reverb.outputs import OpenOutput, Output, check_distinct
 from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources.base import Source
-from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
+from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.validation import Policy, Problem, Verdict
-from rlds2reverb.views.base import Cut, StreamView, View, cutter_of
-from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.views.base import Cut, StreamView
+from rlds2reverb.views.shared import share
+from rlds2reverb.wire.encoder import EpisodeEncoder, Part
 from rlds2reverb.wire.keys import seed
-from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 from rlds2reverb.wire.session import SessionWindow
@@ -45,8 +38,7 @@ class PushOptions:
     """Everything about a push but the source and the server.
 
     Attributes:
-      tables: one or more tables; the rows are stored once and shared by the items of all.
-      view: how episodes are cut into items.
+      outputs: views and the tables they fill; the rows are stored once and shared by the items of all.
       on_invalid, quarantine, allow, strict: see `validation.Policy`.
       conventions: terminal_discount and last_reward.
       ledger: SQLite file of confirmed episodes, or None.
@@ -57,12 +49,11 @@ class PushOptions:
       limits, window, deadlines: see `wire.requests`, `wire.session`, `wire.transport`.
 
     Raises:
-      ConfigError: no table or one named twice, a chunk length below 1, or a ledger together with `again` or with a
+      ConfigError: no output or a table named twice, a chunk length below 1, or a ledger together with `again` or with a
         view of streams.
     """
 
-    tables: tuple[str, ...]
-    view: View = field(default_factory=two_step)
+    outputs: tuple[Output, ...]
     on_invalid: str = "raise"
     quarantine: str | Path | None = None
     allow: Sequence[str] = ()
@@ -78,42 +69,23 @@ class PushOptions:
     deadlines: Deadlines = Deadlines()
 
     def __post_init__(self) -> None:
-        if not self.tables:
-            raise ConfigError("push: at least one table is needed")
-        if len(set(self.tables)) < len(self.tables):
-            raise ConfigError(f"push: a table is named twice in {', '.join(self.tables)}; its items would have one key")
-        if not isinstance(self.view, View):
-            raise ConfigError(f"push: view {self.view!r}: expected a view, or its name")
+        check_distinct(self.tables)
         rows = self.rows_per_chunk
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
             raise ConfigError(f"chunk length {rows}: expected at least 1 row, a whole number")
-        if isinstance(self.view, StreamView) and self.ledger is not None:
-            raise ConfigError(
-                f"{self.view.label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
-                "leave it out and run the whole push again: what is there is not stored twice"
-            )
+        for output in self.outputs:
+            if isinstance(output.view, StreamView) and self.ledger is not None:
+                raise ConfigError(
+                    f"{output.view.label}: items depend on the episodes before, so a ledger of episodes cannot say which are "
+                    "there; leave it out and run the whole push again: what is there is not stored twice"
+                )
         if self.again and self.ledger is not None:
             raise ConfigError("again=True stores everything once more; it does not go with a ledger, which skips")
 
     @property
-    def identity(self) -> str:
-        """What two pushes must share for their items to be the same, without table and episode."""
-        return f"{self.view.label}|{self.conventions.terminal_discount}|{self.conventions.last_reward}"
-
-
-def check_tables(info: ServerInfo, tables: Sequence[str], signature: Nest) -> None:
-    """Compares every table's signature with that of the items, leaf by leaf; before the first byte is sent.
-
-    Raises:
-      ConfigError: the server has no such table.
-      SpecMismatch: the signatures differ.
-    """
-    for name in tables:
-        if name not in info.tables:
-            raise ConfigError(f'the server has no table "{name}"; it has {", ".join(sorted(info.tables)) or "none"}')
-        found = info.tables[name].signature
-        if found is not None and (lines := differences(signature, found)):
-            raise SpecMismatch(f'table "{name}"', lines)
+    def tables(self) -> tuple[str, ...]:
+        """The tables of all outputs."""
+        return tuple(table for output in self.outputs for table in output.tables)
 
 
 class Pusher:
@@ -143,14 +115,17 @@ class Pusher:
         spec = source.spec()
         self._filled = _fields_to_fill(source, spec)
         self._columns: dict[str, ArraySpec] = flatten(filled_spec(spec))
-        signature = options.view.signature(filled_spec(spec))
-        self._item_columns: dict[str, ArraySpec] = flatten(signature)
+        self._outputs = [OpenOutput(output, filled_spec(spec), options.conventions.label) for output in options.outputs]
         self._info = channel.server_info()
-        check_tables(self._info, options.tables, signature)
+        for output in self._outputs:
+            output.check_tables(self._info)
         self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
-        self._encoder = EpisodeEncoder(options.tables, self._push_seed(), options.rows_per_chunk)
+        self._encoder = EpisodeEncoder(options.rows_per_chunk)
         self._builder = RequestBuilder(options.limits)
-        self._cutter = _Cutter(options.view)
+        self._again = secrets.randbits(64) if options.again else None
+        self._unconfirmed: dict[
+            str, list[tuple[Ledger, int]]
+        ] = {}  # episode -> what to write down once it is confirmed
         self._check_known_size()
         self._counts = _Counts()
 
@@ -167,7 +142,7 @@ class Pusher:
           SourceError, TransportError: reading or sending failed; what was confirmed stays, and is in the ledger.
         """
         with ExitStack() as stack:
-            ledger = self._open_ledger(stack)
+            self._open_ledgers(stack)
             sender = stack.enter_context(
                 Sender(
                     self._channel,
@@ -179,15 +154,15 @@ class Pusher:
                 )
             )
             try:
-                self._send_and_wait(sender, ledger)
+                self._send_and_wait(sender)
             finally:
-                self._note(sender, ledger)
+                self._note(sender)
         return self._report(sender)
 
-    def _send_and_wait(self, sender: Sender, ledger: Ledger | None) -> None:
+    def _send_and_wait(self, sender: Sender) -> None:
         """Whatever stops the reading, what was sent before it is waited for; unless sending itself failed."""
         try:
-            self._send_all(sender, ledger)
+            self._send_all(sender)
         except TransportError:
             raise
         except Exception:
@@ -195,60 +170,91 @@ class Pusher:
             raise
         self._drain(sender)
 
-    def _send_all(self, sender: Sender, ledger: Ledger | None) -> None:
+    def _send_all(self, sender: Sender) -> None:
         noted_at = time.monotonic()
         for episode in self._source:
-            if ledger is not None and self._options.resume and episode.id in ledger:
-                self._counts.resumed(episode, ledger.items(episode.id) // len(self._options.tables))
+            wanted = [output for output in self._outputs if not self._resume(output, episode)]
+            if wanted:
+                self._send(sender, episode, wanted)
             else:
-                self._send(sender, episode)
+                self._counts.resumed(episode)
             if time.monotonic() - noted_at > _RECORD_SECONDS:
                 noted_at = time.monotonic()
-                self._note(sender, ledger)
+                self._note(sender)
 
-    def _send(self, sender: Sender, episode: Episode) -> None:
+    def _resume(self, output: OpenOutput, episode: Episode) -> bool:
+        """Whether the output's ledger has the episode; its items take up the table, too."""
+        if output.ledger is None or not self._options.resume or episode.id not in output.ledger:
+            return False
+        output.items += output.ledger.items(episode.id) // len(output.tables)
+        return True
+
+    def _send(self, sender: Sender, episode: Episode, outputs: Sequence[OpenOutput]) -> None:
         self._counts.read(episode)
-        verdict, cut = self._judge_and_cut(episode)
-        if verdict.episode is None or cut is None:
+        verdict, cuts = self._judge_and_cut(episode, outputs)
+        if verdict.episode is None:
             self._counts.steps_rejected += len(episode)
             return
-        self._check_size_so_far(len(cut.anchors))
-        if len(cut.anchors):
-            encoded = self._encoder.encode(_tag(self._cutter.tag, verdict), cut)
+        for output, cut in zip(outputs, cuts):
+            self._check_size(output, len(cut.anchors), "more than")
+        made = [(output, cut) for output, cut in zip(outputs, cuts) if len(cut.anchors)]
+        if made:
+            encoded = self._encoder.encode(episode.id, self._parts(made, verdict))
+            self._unconfirmed[episode.id] = [
+                (output.ledger, len(cut.anchors) * len(output.tables))
+                for output, cut in made
+                if output.ledger is not None
+            ]
             for request in self._builder.add(encoded):
                 sender.send(request)
-        self._counts.pushed(episode, len(cut.anchors))
+        for output, cut in zip(outputs, cuts):
+            output.items += len(cut.anchors)
+            output.empty_episodes += not len(cut.anchors) and not output.is_stream
+        self._counts.pushed(episode)
 
-    def _judge_and_cut(self, episode: Episode) -> tuple[Verdict, Cut | None]:
-        """The verdict, and the cut of a good episode."""
+    def _parts(self, made: Sequence[tuple[OpenOutput, Cut]], verdict: Verdict) -> list[Part]:
+        shared = share([cut for _, cut in made])
+        return [
+            Part(output.tables, self._push_seed(output), _tag(output.tag, verdict), cut)
+            for (output, _), cut in zip(made, shared)
+        ]
+
+    def _judge_and_cut(self, episode: Episode, outputs: Sequence[OpenOutput]) -> tuple[Verdict, list[Cut]]:
+        """The verdict, and of a good episode the cut of every output."""
         options = self._options
         filled = fill_absent(episode) if IS_FIRST in episode.steps and IS_LAST in episode.steps else episode
         verdict = self._policy.judge(filled, self._columns)
         if verdict.episode is None:
-            return verdict, None
+            return verdict, []
         spoilt = _reward_spoilt_by_shift(verdict.episode, options.conventions)
         if lost := [problem for problem in spoilt if problem.code not in options.allow]:
-            return self._policy.reject(episode, lost), None
+            return self._policy.reject(episode, lost), []
+        recorded = options.conventions.apply(verdict.episode)
         try:
-            cut = self._cutter.cut(options.conventions.apply(verdict.episode)).in_order(list(self._item_columns))
+            cuts = _cut_all(outputs, recorded)
         except ViewError as error:
             if options.on_invalid in ("raise", "repair"):
                 raise ViewError(f"episode {episode.id}: {error}") from error
-            return self._policy.reject(episode, [Problem("no_items", "", str(error))]), None
-        _check_rows(episode, cut, self._item_columns)
-        if len(cut.anchors) or self._cutter.is_stream:
-            return verdict, cut
-        detail = f"{options.view.label} makes no item of {len(episode)} steps"
-        return self._policy.reject(episode, [Problem("no_items", "", detail)]), None
+            return self._policy.reject(episode, [Problem("no_items", "", str(error))]), []
+        _check_rows(episode, outputs, cuts)
+        if any(len(cut.anchors) or output.is_stream for output, cut in zip(outputs, cuts)):
+            return verdict, cuts
+        labels = ", ".join(output.label for output in outputs)
+        detail = f"{labels} makes no item of {len(episode)} steps"
+        return self._policy.reject(episode, [Problem("no_items", "", detail)]), []
 
     def _drain(self, sender: Sender) -> None:
         for request in self._builder.flush():
             sender.send(request)
         sender.drain()
 
-    def _note(self, sender: Sender, ledger: Ledger | None) -> None:
-        finished = sender.take_finished()
-        if ledger is not None:
+    def _note(self, sender: Sender) -> None:
+        """Writes down what is confirmed, and tells how far it is."""
+        rows: dict[Ledger, list[tuple[str, int]]] = {}
+        for episode, _ in sender.take_finished():
+            for ledger, items in self._unconfirmed.pop(episode, ()):
+                rows.setdefault(ledger, []).append((episode, items))
+        for ledger, finished in rows.items():
             ledger.record(finished)
         self._tell(sender, "")
 
@@ -271,12 +277,15 @@ class Pusher:
         return PushReport(
             source=self._source.name,
             tables=self._options.tables,
-            view=self._options.view.label,
+            view=", ".join(dict.fromkeys(output.label for output in self._outputs)),
             episodes_read=counts.episodes_read,
             steps_read=counts.steps_read,
             episodes_pushed=counts.episodes_pushed,
             steps_pushed=counts.steps_pushed,
             items_confirmed=0 if sender is None else sender.stored_items,
+            items_made=_by_table(self._outputs, lambda output: output.items),
+            without_items=_by_table(self._outputs, lambda output: output.empty_episodes),
+            left_over=_by_table(self._outputs, lambda output: output.left_over),
             rejected=dict(self._policy.rejected),
             steps_rejected=counts.steps_rejected,
             advice=dict(self._policy.advice),
@@ -288,34 +297,31 @@ class Pusher:
             reconnects=0 if sender is None else sender.reconnects,
         )
 
-    def _push_seed(self) -> int:
-        return secrets.randbits(64) if self._options.again else seed(self._options.identity)
+    def _push_seed(self, output: OpenOutput) -> int:
+        return seed(output.identity) if self._again is None else self._again
 
-    def _open_ledger(self, stack: ExitStack) -> Ledger | None:
+    def _open_ledgers(self, stack: ExitStack) -> None:
+        """One an output, all in one file: an output that is added later is filled without sending the others again."""
         if self._options.ledger is None:
-            return None
+            return
         mended = ("repair",) if self._options.on_invalid == "repair" else ()
-        push = "|".join((self._options.identity, *mended, *self._options.tables))
-        return stack.enter_context(Ledger(self._options.ledger, push, f"{self._info.state_id:032x}"))
+        for output in self._outputs:
+            push = "|".join((output.identity, *mended, *output.tables))
+            output.ledger = stack.enter_context(Ledger(self._options.ledger, push, f"{self._info.state_id:032x}"))
 
     def _check_known_size(self) -> None:
         """Where every episode of a known number must give an item, a table too small for one each is refused at once."""
-        episodes = self._source.episode_count
-        if (
-            episodes is not None
-            and not self._cutter.is_stream
-            and self._options.on_invalid in ("raise", "repair")
-            and not self._options.allow
-        ):
-            self._check_size(episodes, "at least")
+        episodes, options = self._source.episode_count, self._options
+        if episodes is None or options.on_invalid not in ("raise", "repair") or options.allow or len(self._outputs) > 1:
+            return
+        if not self._outputs[0].is_stream:
+            self._check_size(self._outputs[0], episodes, "at least")
 
-    def _check_size_so_far(self, next_items: int) -> None:
-        self._check_size(self._counts.anchors + next_items, "more than")
-
-    def _check_size(self, items: int, how: str) -> None:
+    def _check_size(self, output: OpenOutput, next_items: int, how: str) -> None:
         if self._options.allow_eviction:
             return
-        for name in self._options.tables:
+        items = output.items + next_items
+        for name in output.tables:
             max_size = self._info.tables[name].max_size
             if items > max_size:
                 raise CapacityError(
@@ -323,19 +329,6 @@ class Pusher:
                     "items), so the oldest would be evicted; make the table larger, push less "
                     "(a split such as train[:10%]), or allow it with allow_eviction=True (--allow-eviction)"
                 )
-
-
-class _Cutter:
-    """Cuts episodes by a view; for a stream, `tag` names the items by all the episodes that they may depend on."""
-
-    def __init__(self, view: View) -> None:
-        self.is_stream = isinstance(view, StreamView)
-        self._cut = cutter_of(view)
-        self.tag = ""
-
-    def cut(self, episode: Episode) -> Cut:
-        self.tag = f"{seed(self.tag, episode.id):016x}" if self.is_stream else episode.id
-        return self._cut(episode)
 
 
 @dataclass
@@ -350,21 +343,18 @@ class _Counts:
     steps_rejected: int = 0
     episodes_resumed: int = 0
     steps_resumed: int = 0
-    anchors: int = 0
 
     def read(self, episode: Episode) -> None:
         self.episodes_read += 1
         self.steps_read += len(episode)
 
-    def pushed(self, episode: Episode, anchors: int) -> None:
+    def pushed(self, episode: Episode) -> None:
         self.episodes_pushed += 1
         self.steps_pushed += len(episode)
-        self.anchors += anchors
 
-    def resumed(self, episode: Episode, anchors: int) -> None:
+    def resumed(self, episode: Episode) -> None:
         self.episodes_resumed += 1
         self.steps_resumed += len(episode)
-        self.anchors += anchors  # they take up the table, too
 
 
 def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
@@ -374,19 +364,19 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     return absent_fields(spec)
 
 
-def _check_rows(episode: Episode, cut: Cut, columns: dict[str, ArraySpec]) -> None:
-    """Refuses rows that are not those of the signature, which only tolerated problems let through to here."""
-    for path in cut.fields:
-        rows = cut.field_rows(path)
-        dtype = np.dtype(object) if rows.dtype.kind in "SU" else rows.dtype
-        found = ArraySpec((None, *rows.shape[1:]), dtype)
-        leaf = columns[path]
-        wanted = ArraySpec((None, *(leaf.shape if cut.fields[path].squeeze else leaf.shape[1:])), leaf.dtype)
-        if differences(found, wanted):
-            raise ViewError(
-                f'episode {episode.id}: column "{path}" has {found}, the items need {wanted}; '
-                "do not tolerate dtype or shape for it"
-            )
+def _cut_all(outputs: Sequence[OpenOutput], episode: Episode) -> list[Cut]:
+    """A cut an output. Streams come last: what one of them has taken in cannot be rejected any more."""
+    order = sorted(range(len(outputs)), key=lambda number: outputs[number].is_stream)
+    cuts = {number: outputs[number].cut(episode) for number in order}
+    return [cuts[number] for number in range(len(outputs))]
+
+
+def _check_rows(episode: Episode, outputs: Sequence[OpenOutput], cuts: Sequence[Cut]) -> None:
+    for output, cut in zip(outputs, cuts):
+        try:
+            output.check_rows(cut)
+        except ViewError as error:
+            raise ViewError(f"episode {episode.id}: {error}") from error
 
 
 def _tag(tag: str, verdict: Verdict) -> str:
@@ -412,3 +402,8 @@ def _reward_spoilt_by_shift(episode: Episode, conventions: Conventions) -> list[
             detail = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, which a shift would use"
             found.append(Problem(code, path, detail))
     return found
+
+
+def _by_table(outputs: Sequence[OpenOutput], count: Callable[[OpenOutput], int]) -> dict[str, int]:
+    """Table -> count, where there is any."""
+    return {table: count(output) for output in outputs for table in output.tables if count(output)}

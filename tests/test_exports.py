@@ -25,7 +25,7 @@ class Client()
     close(self) -> None
     server_info(self) -> ServerInfo
     target(self, table: str | Sequence[str], view: str | View='two_step') -> Target
-    push(self, source: Any, table: str | Sequence[str], view: str | View='two_step', on_invalid: str='raise', quarantine: str | Path | None=None, allow: Sequence[str]=(), strict: bool=False, terminal_discount: str=AS_RECORDED, last_reward: str=AS_RECORDED, ledger: str | Path | None=None, resume: bool=True, again: bool=False, allow_eviction: bool=False, chunk_length: int | None=None, stall_seconds: float=Deadlines.stall, dry_run: bool=False, on_progress: Callable[[Progress], None]=lambda _: None) -> PushReport
+    push(self, source: Any, table: str | Sequence[str] | TableViews, view: str | View | None=None, on_invalid: str='raise', quarantine: str | Path | None=None, allow: Sequence[str]=(), strict: bool=False, terminal_discount: str=AS_RECORDED, last_reward: str=AS_RECORDED, ledger: str | Path | None=None, resume: bool=True, again: bool=False, allow_eviction: bool=False, chunk_length: int | None=None, stall_seconds: float=Deadlines.stall, dry_run: bool=False, on_progress: Callable[[Progress], None]=lambda _: None) -> PushReport
 class Episode()
     steps: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +57,9 @@ class PushReport()
     episodes_pushed: int = 0
     steps_pushed: int = 0
     items_confirmed: int = 0
+    items_made: Mapping[str, int] = field(default_factory=dict)
+    without_items: Mapping[str, int] = field(default_factory=dict)
+    left_over: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
     steps_rejected: int = 0
     advice: Mapping[str, int] = field(default_factory=dict)

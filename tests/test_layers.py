@@ -37,11 +37,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": FOUNDATION | {"views.base"},
     "ledger": FOUNDATION,
     "report": set(),
-    "pipeline": BELOW_PIPELINE,
-    "client": BELOW_PIPELINE | {"pipeline"},
+    "outputs": FOUNDATION | {"ledger", "views", "wire"},
+    "pipeline": BELOW_PIPELINE | {"outputs"},
+    "client": BELOW_PIPELINE | {"outputs", "pipeline"},
     "tf_agents": FOUNDATION | {"client", "sources", "step_stream", "views", "wire"},
     "inspection": FOUNDATION | {"conventions", "sources", "validation", "views"},
-    "cli": BELOW_PIPELINE | {"client", "datasets", "inspection", "pipeline"},
+    "cli": BELOW_PIPELINE | {"client", "datasets", "inspection", "outputs", "pipeline"},
 }
 
 OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_datasets", "tf_agents"}

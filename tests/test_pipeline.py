@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -24,99 +23,17 @@ from rlds2reverb.errors import (
     ViewError,
 )
 from rlds2reverb.ledger import Ledger
-from rlds2reverb.pipeline import Pusher, PushOptions, check_tables
+from rlds2reverb.outputs import Output
+from rlds2reverb.pipeline import PushOptions
 from rlds2reverb.sources.base import EpisodeList
-from rlds2reverb.specs import ArraySpec
 from rlds2reverb.validation import find_problems
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence, two_step
-from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 from rlds2reverb.wire.requests import RequestLimits
 from tests import reference, strategies
+from tests.in_memory import FLOAT, Server, episodes, in_memory, options_of, push, table  # noqa: F401
 from tests.validation import faults
 from tests.views.cutting import ordered_items, slow_episode_items, slow_sequence_items
-from tests.wire.replay import InsertStream
-
-FLOAT = ArraySpec((), np.dtype(np.float32))
-
-
-def table(name="replay", signature=None, max_size=1000):
-    limiter = RateLimiter(1.0, -1e9, 1e9, 1, 0, 0)
-    return TableInfo(name, "uniform", "fifo", max_size, 0, 0, limiter, signature, 0, 0, 0)
-
-
-@dataclass
-class Server:
-    """What a channel leads to: tables by name, and the items in them by key, in the order of insertion.
-
-    Attributes:
-      fails_after: requests that it takes before the stream breaks for good.
-    """
-
-    tables: dict[str, TableInfo] = field(default_factory=lambda: {"replay": table()})
-    state_id: int = 7
-    fails_after: int | None = None
-    requests: int = 0
-    items: dict[str, dict[int, list]] = field(default_factory=dict)
-
-    def server_info(self):
-        return ServerInfo(self.state_id, self.tables)
-
-    def insert(self, stream, request):
-        if self.requests == self.fails_after:
-            raise TransportError("the stream broke")
-        self.requests += 1
-        stored = stream.feed_all(request.messages)
-        assert [item.key for item, _ in stored] == request.item_keys.tolist()
-        for item, values in stored:
-            self.items.setdefault(item.table, {})[item.key] = list(values)
-
-    def contents(self, name="replay"):
-        return list(self.items.get(name, {}).values())
-
-
-class Sender:
-    """The sender's interface; confirms what the server took at the next look at it."""
-
-    def __init__(self, channel, tables, info, window, deadlines, on_wait):
-        assert info == channel.server_info()
-        self._server, self._stream, self._on_wait = channel, InsertStream(), on_wait
-        self._finished = []
-        self.stored_items = self.sent_bytes = self.reconnects = 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def send(self, request):
-        self._on_wait("waiting for the test")
-        self._server.insert(self._stream, request)
-        self.stored_items += len(request.item_keys)
-        self.sent_bytes += request.nbytes
-        self._finished += request.finishes
-
-    def drain(self):
-        pass
-
-    def take_finished(self):
-        finished, self._finished = self._finished, []
-        return finished
-
-
-@pytest.fixture(autouse=True)
-def in_memory(monkeypatch):
-    monkeypatch.setattr(pipeline, "Sender", Sender)
-
-
-def episodes(count, rows=4, **options):
-    return [strategies.episode(np.random.default_rng(number), rows, **options) for number in range(count)]
-
-
-def push(server, source, on_progress=lambda _: None, **options):
-    source = EpisodeList(source, "test") if isinstance(source, list) else source
-    return Pusher(server, source, PushOptions(**{"tables": ("replay",), **options}), on_progress).run()
 
 
 def expected_items(source, view):
@@ -135,45 +52,14 @@ class TestOptions:
     )
     def test_that_make_no_sense_are_refused(self, options, message):
         with pytest.raises(ConfigError, match=message):
-            PushOptions(**{"tables": ("replay",), **options})
+            options_of(**options)
 
-    def test_share_an_identity_exactly_when_their_items_are_the_same(self):
-        base = PushOptions(("replay",))
-        same = [
-            replace(base, tables=("other",)),
-            replace(base, view=Sequence(2)),
-            replace(base, on_invalid="skip", strict=True, rows_per_chunk=3, again=True),
-        ]
-        others = [
-            replace(base, view=Sequence(3)),
-            replace(base, view=WholeEpisode()),
-            replace(base, conventions=Conventions(terminal_discount="transition")),
-            replace(base, conventions=Conventions(last_reward="shift")),
-        ]
-        assert {options.identity for options in same} == {base.identity}
-        assert len({options.identity for options in (base, *others)}) == 1 + len(others)
+    def test_of_several_outputs_name_no_table_twice(self):
+        with pytest.raises(ConfigError, match="push: a table is named twice in a, b, a"):
+            PushOptions((Output(("a", "b")), Output(("a",), WholeEpisode())))
 
 
 class TestTables:
-    INFO = ServerInfo(
-        1, {"a": table("a", {"x": FLOAT}), "b": table("b", {"x": FLOAT, "y": FLOAT}), "free": table("free")}
-    )
-
-    def test_that_fit_are_accepted(self):
-        check_tables(self.INFO, ("a", "free"), {"x": FLOAT})
-
-    def test_that_do_not_exist_are_named_with_those_that_do(self):
-        with pytest.raises(ConfigError, match='the server has no table "c"; it has a, b, free'):
-            check_tables(self.INFO, ("a", "c"), {"x": FLOAT})
-        with pytest.raises(ConfigError, match='the server has no table "c"; it has none'):
-            check_tables(ServerInfo(1, {}), ("c",), {"x": FLOAT})
-
-    def test_with_another_signature_are_named_with_every_difference(self):
-        with pytest.raises(SpecMismatch) as error:
-            check_tables(self.INFO, ("a", "b"), {"x": FLOAT})
-        assert error.value.where == 'table "b"'
-        assert error.value.differences == ("y: table has float32[], items have no such column",)
-
     def test_are_compared_before_anything_is_sent(self):
         server = Server({"replay": table(signature={"x": FLOAT})})
         with pytest.raises(SpecMismatch):
@@ -538,7 +424,7 @@ class TestLedger:
 
         def look(_):
             with Ledger(
-                tmp_path / "ledger.db", "|".join((PushOptions(("replay",)).identity, "replay")), f"{7:032x}"
+                tmp_path / "ledger.db", "|".join((two_step().label, Conventions().label, "replay")), f"{7:032x}"
             ) as it:
                 seen.append(len(it))
 

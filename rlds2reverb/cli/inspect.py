@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import chosen_view, json_option, limit_option, source_argument, view_option
-from rlds2reverb.conventions import filled_spec
+from rlds2reverb.cli.options import (
+    chosen_view,
+    into_option,
+    json_option,
+    limit_option,
+    source_argument,
+    view_option,
+    views_of_tables,
+)
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.inspection import Findings, Inspection, Range, inspect_source, summary
 from rlds2reverb.sources import open_source
-from rlds2reverb.specs import Nest
+from rlds2reverb.specs import flatten
 from rlds2reverb.validation import CODES
 
 
 @click.command("inspect")
 @source_argument
 @view_option
+@into_option
 @limit_option
 @click.option(
     "--server-config", is_flag=True, help="Print a config for `rlds2reverb serve` instead, with a table for all items."
@@ -29,17 +39,20 @@ def command(
     source: str,
     view: str | None,
     view_config: Path | None,
+    into: tuple[str, ...],
     limit: int | None,
     server_config: bool,
     table: str,
     as_json: bool,
 ) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
-    chosen, opened = chosen_view(view, view_config), open_source(source)
-    inspection = inspect_source(opened, chosen, limit)
+    if into and (view or view_config):
+        raise ConfigError("--into names tables with their views; leave out --view and --view-config")
+    views = views_of_tables(into) or {table: chosen_view(view, view_config)}
+    inspection = inspect_source(open_source(source), views, limit)
     if server_config:
-        signature = chosen.signature(filled_spec(opened.spec()))
-        click.echo(_config_text(source, _as_option(view, view_config), table, inspection.items, signature), nl=False)
+        arguments = _as_options(into) if into else f"--table {table} {_as_option(view, view_config)}"
+        click.echo(_config_text(source, arguments, inspection), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
     else:
@@ -51,12 +64,18 @@ def _as_option(view: str | None, view_config: Path | None) -> str:
     return f"--view {view or 'two_step'}" if view_config is None else f"--view-config {view_config}"
 
 
-def _config_text(source: str, view: str, table: str, items: int, signature: Nest) -> str:
+def _as_options(into: Sequence[str]) -> str:
+    return " ".join(f"--into {shlex.quote(text)}" for text in into)
+
+
+def _config_text(source: str, arguments: str, inspection: Inspection) -> str:
     try:
         from replay_server.template import config_text
     except ImportError as error:
         raise ConfigError(f'--server-config: {error}; install with: pip install "rlds2reverb[server]"') from error
-    return config_text(source, view, table, items, signature)
+    return config_text(
+        source, arguments, {name: (need.items, need.signature) for name, need in inspection.tables.items()}
+    )
 
 
 def _print(inspection: Inspection) -> None:
@@ -67,7 +86,6 @@ def _print(inspection: Inspection) -> None:
             "counts": counts,
             "episode length": _summary(inspection.lengths),
             "return": _summary(inspection.returns),
-            "view": f"{inspection.view}: {inspection.items:,} items",
             "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
         }
     )
@@ -76,8 +94,9 @@ def _print(inspection: Inspection) -> None:
         {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
         "  ",
     )
-    click.echo("\ntrajectory data spec (the table's signature)")
-    output.print_fields({path: str(spec) for path, spec in inspection.signature.items()}, "  ")
+    for name, need in inspection.tables.items():
+        click.echo(f"\ntable {name}: {need.items:,} items of view {need.view}, trajectory data spec (its signature)")
+        output.print_fields({path: str(spec) for path, spec in flatten(need.signature).items()}, "  ")
     click.echo("")
     print_findings(inspection.findings)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,33 @@ def chosen_view(view: str | None, view_config: Path | None) -> View:
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
     return view_of(view or "two_step") if view_config is None else read_view(view_config)
+
+
+into_option = click.option(
+    "--into",
+    multiple=True,
+    metavar="TABLE=VIEW",
+    help="A table with a view of its own, in place of --table and --view; repeat it to fill several tables by several views "
+    "from one pass, rows stored once. VIEW may be @FILE, as for --view-config.",
+)
+
+
+def views_of_tables(into: Sequence[str]) -> dict[str, View]:
+    """Table -> view, as `into_option` names them.
+
+    Raises:
+      ConfigError: no TABLE=VIEW, or a table twice.
+      ViewError: a view that makes no sense.
+    """
+    views: dict[str, View] = {}
+    for text in into:
+        table, separator, view = text.partition("=")
+        if not (table and separator and view):
+            raise ConfigError(f'--into "{text}": expected TABLE=VIEW')
+        if table in views:
+            raise ConfigError(f'--into: table "{table}" stands twice')
+        views[table] = read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
+    return views
 
 
 judging_options = with_options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,31 @@ from rlds2reverb.cli import output
 from rlds2reverb.cli.options import (
     SECONDS,
     chosen_view,
+    into_option,
     json_option,
     judging_options,
     open_client,
     server_options,
     source_argument,
     view_option,
+    views_of_tables,
 )
 from rlds2reverb.conventions import LAST_REWARDS, TERMINAL_DISCOUNTS, filled_spec
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.outputs import Output, TableViews, outputs_of
 from rlds2reverb.report import PushReport
 from rlds2reverb.sources import open_source
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.validation.policy import ACTIONS
+from rlds2reverb.views.base import View
 
 
 @click.command("push")
 @source_argument
 @server_options
-@click.option("--table", required=True, multiple=True, help="Table to fill; repeat it to fill several from one pass.")
+@click.option("--table", multiple=True, help="Table to fill; repeat it to fill several from one pass.")
 @view_option
+@into_option
 @click.option("--on-invalid", type=click.Choice(ACTIONS), default="raise", show_default=True,
               help="What to do with a bad episode.")  # fmt: skip
 @click.option("--quarantine", type=click.Path(dir_okay=False, path_type=Path),
@@ -54,6 +61,7 @@ def command(
     table: tuple[str, ...],
     view: str | None,
     view_config: Path | None,
+    into: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
     stall_timeout: float,
@@ -64,18 +72,47 @@ def command(
     Run again, the same push adds nothing: item keys are a function of the data.
     """
     connection = {name: options.pop(name) for name in ("server", "tls_ca", "tls_cert", "tls_key", "header", "timeout")}
-    chosen = chosen_view(view, view_config)
+    tables, chosen = _tables_and_view(table, view, view_config, into)
     with open_client(**connection) as client:
         opened = open_source(source)
         if dry_run:
-            client.push(opened, table, chosen, stall_seconds=stall_timeout, dry_run=True, **options)
-            signature = chosen.signature(filled_spec(opened.spec()))
+            client.push(opened, tables, chosen, stall_seconds=stall_timeout, dry_run=True, **options)
             output.talk("the tables take these items; nothing was sent")
-            _print(as_json, {path: str(spec) for path, spec in flatten(signature).items()})
+            _print_signatures(as_json, outputs_of(tables, chosen), filled_spec(opened.spec()))
             return
         with output.progress_bar(quiet=as_json) as on_progress:
-            report = client.push(opened, table, chosen, stall_seconds=stall_timeout, on_progress=on_progress, **options)
+            report = client.push(
+                opened, tables, chosen, stall_seconds=stall_timeout, on_progress=on_progress, **options
+            )
     _print(as_json, report.as_dict() if as_json else _fields(report))
+
+
+def _tables_and_view(
+    tables: tuple[str, ...], view: str | None, view_config: Path | None, into: Sequence[str]
+) -> tuple[tuple[str, ...] | TableViews, View | None]:
+    """What `Client.push` takes, from either pair of options."""
+    if into and (tables or view or view_config):
+        raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
+    if into:
+        return views_of_tables(into), None
+    if not tables:
+        raise ConfigError("name the tables to fill: --table TABLE, or --into TABLE=VIEW")
+    return tables, chosen_view(view, view_config)
+
+
+def _print_signatures(as_json: bool, outputs: Sequence[Output], spec: Nest) -> None:
+    """Every table and what its items are."""
+    found = {
+        table: {path: str(leaf) for path, leaf in flatten(one.view.signature(spec)).items()}
+        for one in outputs
+        for table in one.tables
+    }
+    if as_json:
+        output.print_json(found)
+        return
+    for table, leaves in found.items():
+        click.echo(f"table {table}")
+        output.print_fields(leaves, "  ")
 
 
 def _print(as_json: bool, fields: dict[str, Any]) -> None:
@@ -91,7 +128,8 @@ def _fields(report: PushReport) -> dict[str, str]:
         "tables": f"{', '.join(report.tables)}  (view {report.view})",
         "read": f"{report.episodes_read:,} episodes, {report.steps_read:,} steps",
         "pushed": f"{report.episodes_pushed:,} episodes, {report.steps_pushed:,} steps",
-        "confirmed": f"{report.items_confirmed:,} items",
+        "confirmed": f"{report.items_confirmed:,} items"
+        + (f"  ({_codes(report.items_made)})" if len(report.tables) > 1 else ""),
         "speed": f"{report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
     }
     optional = {
@@ -100,6 +138,8 @@ def _fields(report: PushReport) -> dict[str, str]:
         "advice": _codes(report.advice),
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{report.episodes_resumed:,} episodes were confirmed before",
+        "no items": _codes(report.without_items) and f"{_codes(report.without_items)} episodes",
+        "left over": _codes(report.left_over) and f"{_codes(report.left_over)} steps at the end of the stream",
         "reconnects": report.reconnects or "",
     }
     return {**fields, **{name: str(text) for name, text in optional.items() if text}}

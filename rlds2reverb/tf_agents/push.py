@@ -30,7 +30,7 @@ from rlds2reverb.views.base import Cut
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.views.trajectory import POLICY_INFO
-from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.encoder import EpisodeEncoder, Part
 from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 
@@ -115,7 +115,7 @@ def _push(rlds_data: tf.data.Dataset, target: Target, policy_info_fn: PolicyInfo
     if not isinstance(view, (Sequence, WholeEpisode)):
         raise ViewError(f"view {view.label}: push_rlds_to_reverb takes two_step, sequence or episode; use client.push")
     order = _column_order(rlds_data, policy_info_fn)
-    encoder = EpisodeEncoder(target.tables, secrets.randbits(64))
+    encoder, push_seed = EpisodeEncoder(), secrets.randbits(64)
     builder = RequestBuilder(RequestLimits())
     steps = items = 0
     with Sender(client.channel, target.tables, client.server_info()) as sender:
@@ -125,7 +125,8 @@ def _push(rlds_data: tf.data.Dataset, target: Target, policy_info_fn: PolicyInfo
                 steps += len(next(iter(rows.values())))
                 items += len(cut.anchors) * len(target.tables)
                 if len(cut.anchors):
-                    for request in builder.add(encoder.encode(str(number), cut)):
+                    part = Part(target.tables, push_seed, str(number), cut)
+                    for request in builder.add(encoder.encode(part.tag, [part])):
                         sender.send(request)
         except TransportError:
             raise

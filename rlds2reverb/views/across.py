@@ -19,7 +19,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Cutter, Window, check_options
+from rlds2reverb.views.base import Cut, StreamCutter, Window, check_options
 from rlds2reverb.views.steps import priorities
 from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
 
@@ -57,7 +57,7 @@ class AcrossEpisodes:
         """What the first episode of a stream gives."""
         return self.stream()(episode)
 
-    def stream(self) -> Cutter:
+    def stream(self) -> StreamCutter:
         """Cuts the episodes of one stream, in their order."""
         return _Stream(self)
 
@@ -70,9 +70,16 @@ class _Stream:
         self._carried: dict[str, Array] = {}
         self._before = 0
 
+    @property
+    def left_over(self) -> int:
+        """Rows after the last item."""
+        count, length = self._before + len(next(iter(self._carried.values()), ())), self._view.length
+        return count if count < length else (count - length) % self._view.stride
+
     def __call__(self, episode: Episode) -> Cut:
         rows = trajectory_rows(episode.steps)
-        if self._carried:
+        carried = len(next(iter(self._carried.values()), ()))
+        if carried:
             rows = {path: np.concatenate((self._carried[path], column)) for path, column in rows.items()}
         length, stride, count = self._view.length, self._view.stride, len(next(iter(rows.values())))
         first = -self._before % stride  # the stream's items start at multiples of the stride
@@ -81,4 +88,4 @@ class _Stream:
         self._carried = {path: column[count - kept :] for path, column in rows.items()}
         self._before += count - kept
         windows = (Window(0, length),) * len(rows)
-        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self._view.priority))
+        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self._view.priority), carried)

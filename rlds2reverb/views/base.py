@@ -87,17 +87,22 @@ class Cut:
       fields: field path -> what it holds, in the order of the table's signature.
       anchors: [n] int64 row numbers, one an item, in the order in which items are stored.
       priorities: [n] float64.
+      origin: row number of the episode's first step; for views that put rows before, how many.
     """
 
     rows: Mapping[str, Array]
     fields: Mapping[str, Field]
     anchors: Array
     priorities: Array
+    origin: int = 0
 
     @staticmethod
-    def of_columns(rows: Mapping[str, Array], windows: Sequence[Window], anchors: Array, priorities: Array) -> Cut:
+    def of_columns(
+        rows: Mapping[str, Array], windows: Sequence[Window], anchors: Array, priorities: Array, origin: int = 0
+    ) -> Cut:
         """Every column is a field of its own, with one window."""
-        return Cut(rows, {path: Field(path, (w,)) for path, w in zip(rows, windows, strict=True)}, anchors, priorities)
+        fields = {path: Field(path, (window,)) for path, window in zip(rows, windows, strict=True)}
+        return Cut(rows, fields, anchors, priorities, origin)
 
     def in_order(self, fields: Sequence[str]) -> Cut:
         """The same cut with its fields in the table's order, and the columns in that of their first use.
@@ -115,6 +120,11 @@ class Cut:
     def field_rows(self, path: str) -> Array:
         """The column that a field reads."""
         return self.rows[self.fields[path].column]
+
+    @property
+    def steps(self) -> Array:
+        """[n] int64 number of the episode's step that an item is anchored at; negative in the episodes before, of a stream."""
+        return self.anchors - self.origin
 
     @property
     def row_count(self) -> int:
@@ -178,14 +188,27 @@ Cutter = Callable[[Episode], Cut]
 """Cuts one episode after the other."""
 
 
+class StreamCutter(Protocol):
+    """Cuts the episodes of one stream, in their order; an episode may give no items and still count for the next one."""
+
+    def __call__(self, episode: Episode) -> Cut:
+        """The cut of the next episode."""
+
+    @property
+    def left_over(self) -> int:
+        """Steps after the end of the last item: when the stream ends here, no item holds them."""
+
+
 @runtime_checkable
 class StreamView(View, Protocol):
     """A view whose items depend on the episodes before: it cuts a stream, in order."""
 
-    def stream(self) -> Cutter:
-        """A cutter with a state of its own; an episode may give no items and still count for the next one."""
+    def stream(self) -> StreamCutter:
+        """A cutter with a state of its own."""
 
 
 def cutter_of(view: View) -> Cutter:
     """A cutter for one pass over a source: of a stream view a new one, else the view's own `cut`."""
-    return view.stream() if isinstance(view, StreamView) else view.cut
+    if isinstance(view, StreamView):
+        return view.stream()
+    return view.cut

@@ -1,9 +1,11 @@
-"""A cut of an episode -> an encoded episode: chunks once, items for every table."""
+"""Cuts of an episode -> an encoded episode: chunks once, items for every table."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,70 +18,116 @@ from rlds2reverb.wire.keys import keys, seed
 from rlds2reverb.wire.requests import EncodedEpisode
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The items that some tables get of an episode.
+
+    Attributes:
+      tables: table names; every anchor gives one item a table, in this order.
+      push_seed: 64 bits that item keys depend on; the same seed makes the same keys.
+      tag: names the episode in item keys.
+      cut: with at least one anchor.
+    """
+
+    tables: Sequence[str]
+    push_seed: int
+    tag: str
+    cut: Cut
+
+
 class EpisodeEncoder:
-    """Encodes cuts for one or more tables; items of several tables share the stored rows.
+    """Encodes episodes, in one or more parts whose items share the stored rows.
 
     Chunk keys are new for every encoder: two pushes of the same episode may cut chunks differently, and the server
     would take a chunk with a known key for the one it has.
 
     Args:
-      tables: table names; every anchor gives one item a table, in this order.
-      push_seed: 64 bits that item keys depend on; the same seed makes the same keys.
       rows_per_chunk: chunk length in rows, or None to choose it from the bytes of a row.
     """
 
-    def __init__(self, tables: Sequence[str], push_seed: int, rows_per_chunk: int | None = None) -> None:
-        self._tables = tuple(tables)
-        self._push_seed = push_seed
+    def __init__(self, rows_per_chunk: int | None = None) -> None:
         self._rows_per_chunk = rows_per_chunk
         self._chunk_seed = secrets.randbits(64)
         self._chunks_made = 0
         self._episodes = 0
 
-    def encode(self, tag: str, cut: Cut) -> EncodedEpisode:
-        """Encodes one cut with at least one anchor.
+    def encode(self, tag: str, parts: Sequence[Part]) -> EncodedEpisode:
+        """Encodes one episode; items of several parts are ordered by the last row that they need.
+
+        Args:
+          tag: what the sender calls the episode.
+          parts: at least one; their cuts share one `rows` mapping.
 
         Raises:
-          ViewError: a window of the cut reaches outside its rows.
+          ViewError: a window of a cut reaches outside its rows.
           WireError: a column's dtype cannot be stored.
         """
-        numbers = {path: number for number, path in enumerate(cut.rows)}
-        fields = [ItemField(numbers[field.column], field.windows, field.anchors) for field in cut.fields.values()]
-        layout = self._layout(cut, fields)
+        rows = parts[0].cut.rows
+        assert all(part.cut.rows is rows for part in parts)  # the caller shares them
+        fields = [_item_fields(part.cut) for part in parts]
+        layout = self._layout([part.cut for part in parts], fields)
         self._episodes += 1
-        item_keys = [self._item_keys(table, tag, cut.anchors) for table in self._tables]
-        items = [
-            encode_items(table, fields, ItemColumns(cut.anchors, table_keys, cut.priorities), layout, len(numbers))
-            for table, table_keys in zip(self._tables, item_keys)
-        ]
-        first, last = chunk_span(fields, cut.anchors, layout)
-        return EncodedEpisode(
-            tag,
-            encode_chunks(cut.rows, layout, self._wire_episode_id()),
-            layout.key_varints,
-            _interleave(items),
-            _interleave(item_keys),
-            np.repeat(first, len(self._tables)),
-            np.repeat(last, len(self._tables)),
-        )
+        encoded = [_encode_part(part, own, layout, len(rows)) for part, own in zip(parts, fields)]
+        items, item_keys, first, last = _by_last_chunk(encoded)
+        chunks = encode_chunks(rows, layout, self._wire_episode_id())
+        return EncodedEpisode(tag, chunks, layout.key_varints, items, item_keys, first, last)
 
-    def _layout(self, cut: Cut, fields: Sequence[ItemField]) -> ChunkLayout:
-        first, last = row_span(fields, cut.anchors)
-        if first.min() < 0 or last.max() >= cut.row_count:
-            raise ViewError(
-                f"items at anchors {cut.anchors.min()} to {cut.anchors.max()} hold rows {first.min()} to {last.max()}, "
-                f"which reach outside the {cut.row_count} rows"
-            )
-        rows = self._rows_per_chunk or choose_rows_per_chunk(cut.row_bytes, _window_rows(fields))
-        layout = ChunkLayout.of(cut.row_count, rows, self._chunk_seed, self._chunks_made)
+    def _layout(self, cuts: Sequence[Cut], fields: Sequence[Sequence[ItemField]]) -> ChunkLayout:
+        """Chunks as short as the part with the shortest windows wants them: a sample carries whole chunks."""
+        for cut, own in zip(cuts, fields):
+            _check_reach(cut, own)
+        rows = self._rows_per_chunk or min(
+            choose_rows_per_chunk(cuts[0].row_bytes, _window_rows(own)) for own in fields
+        )
+        layout = ChunkLayout.of(cuts[0].row_count, rows, self._chunk_seed, self._chunks_made)
         self._chunks_made += layout.count
         return layout
 
-    def _item_keys(self, table: str, tag: str, anchors: Array) -> Array:
-        return keys(seed(f"{self._push_seed:x}", table, tag), anchors)
-
     def _wire_episode_id(self) -> int:
         return int(keys(self._chunk_seed ^ 1, np.array([self._episodes]))[0])
+
+
+class _EncodedPart(NamedTuple):
+    """[n * tables] items, their keys, and the first and last chunk that each needs."""
+
+    items: Array
+    item_keys: Array
+    first_chunk: Array
+    last_chunk: Array
+
+
+def _item_fields(cut: Cut) -> list[ItemField]:
+    numbers = {path: number for number, path in enumerate(cut.rows)}
+    return [ItemField(numbers[field.column], field.windows, field.anchors) for field in cut.fields.values()]
+
+
+def _encode_part(part: Part, fields: Sequence[ItemField], layout: ChunkLayout, tensors: int) -> _EncodedPart:
+    cut = part.cut
+    item_keys = [keys(seed(f"{part.push_seed:x}", table, part.tag), cut.steps) for table in part.tables]
+    items = [
+        encode_items(table, fields, ItemColumns(cut.anchors, table_keys, cut.priorities), layout, tensors)
+        for table, table_keys in zip(part.tables, item_keys)
+    ]
+    first, last = (np.repeat(chunk, len(part.tables)) for chunk in chunk_span(fields, cut.anchors, layout))
+    return _EncodedPart(_interleave(items), _interleave(item_keys), first, last)
+
+
+def _by_last_chunk(parts: Sequence[_EncodedPart]) -> _EncodedPart:
+    """All items in one order, each part's own order kept, so that few chunks are held for later items."""
+    if len(parts) == 1:
+        return parts[0]
+    needed = np.concatenate([np.maximum.accumulate(part.last_chunk) for part in parts])
+    order = np.argsort(needed, kind="stable")
+    return _EncodedPart(*(np.concatenate(columns)[order] for columns in zip(*parts)))
+
+
+def _check_reach(cut: Cut, fields: Sequence[ItemField]) -> None:
+    first, last = row_span(fields, cut.anchors)
+    if first.min() < 0 or last.max() >= cut.row_count:
+        raise ViewError(
+            f"items at anchors {cut.anchors.min()} to {cut.anchors.max()} hold rows {first.min()} to {last.max()}, "
+            f"which reach outside the {cut.row_count} rows"
+        )
 
 
 def _window_rows(fields: Sequence[ItemField]) -> int:

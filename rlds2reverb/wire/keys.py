@@ -1,6 +1,6 @@
 """Item and chunk keys: 64-bit hashes with the top bit set.
 
-Item keys are a function of (push, episode, table, anchor): the same push sent again makes the same keys,
+Item keys are a function of (push, episode, table, step): the same push sent again makes the same keys,
 and Reverb assigns rather than duplicates when a key exists. The top bit makes every key a ten-byte varint
 (`varint.KEY_BYTES`); 63 bits are left, so 10 million items share a key with probability 5e-6.
 """

@@ -11,12 +11,12 @@ from rlds2reverb.views.base import Cut, Window
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.encoder import EpisodeEncoder
 from rlds2reverb.wire.messages import Chunk, Item
 from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.schema import message_class
 from tests import reference
 from tests.conformance import record_goldens
+from tests.wire.cuts import Encoder
 
 COLUMNS = dict(sorted(record_goldens.episode().items()))
 
@@ -47,7 +47,7 @@ def test_our_encoder_sends_the_same_items(rows_per_chunk: int) -> None:
     anchors = np.arange(record_goldens.STEPS - 1)
     cut = Cut.of_columns(COLUMNS, (Window(0, 2),) * len(COLUMNS), anchors, anchors + 1.0)
     builder = RequestBuilder(RequestLimits())
-    encoded = EpisodeEncoder(("pairs",), 7, rows_per_chunk).encode("episode", cut)
+    encoded = Encoder(("pairs",), 7, rows_per_chunk).encode_cut("episode", cut)
     requests = [*builder.add(encoded), *builder.flush()]
     ours = replay([message for request in requests for message in request.messages])
     theirs = replay(record_goldens.load("pairs.bin"))
@@ -85,11 +85,11 @@ def test_items_of_tf_agents_observers_decode_to_what_was_observed(name: str) -> 
 def test_our_encoder_sends_the_same_items_as_tf_agents_observers(name: str, rows_per_chunk: int) -> None:
     theirs = replay(record_goldens.load(f"{name}.bin"))
     tables = list(dict.fromkeys(item.table for item, _ in theirs))
-    encoder, builder = EpisodeEncoder(tables, 7, rows_per_chunk), RequestBuilder(RequestLimits(4))
+    encoder, builder = Encoder(tables, 7, rows_per_chunk), RequestBuilder(RequestLimits(4))
     requests = []
     for number, columns in enumerate(record_goldens.rlds_episodes()):
         cut = OBSERVED[name][0].cut(Episode(flatten(columns)))
-        requests += builder.add(encoder.encode(str(number), cut))
+        requests += builder.add(encoder.encode_cut(str(number), cut))
     requests += builder.flush()
     ours = replay([message for request in requests for message in request.messages])
     reference.assert_same_items([values for _, values in ours], [values for _, values in theirs])

@@ -21,11 +21,11 @@ from rlds2reverb.views.base import View, cutter_of  # noqa: E402
 from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa: E402
 from rlds2reverb.views.requirements import Requirements  # noqa: E402
-from rlds2reverb.wire.encoder import EpisodeEncoder  # noqa: E402
 from tests import reference, rlds_data, strategies  # noqa: E402
 from tests.rlds_data import take_all  # noqa: E402
 from tests.views.cutting import observed_rows  # noqa: E402
 from tests.views.slow import in_order, requirement_items, slow_items  # noqa: E402
+from tests.wire.cuts import Encoder  # noqa: E402
 
 SPECS = {
     "flat": {"observation": (np.dtype(np.float32), (3,)), "action": (np.dtype(np.int32), ())},
@@ -124,6 +124,21 @@ def test_sampled_items_are_those_of_the_reference(
     reference.assert_same_items([item.columns for item in take_all(theirs, table)], wanted)
 
 
+@pytest.mark.parametrize("chunk_length", [None, 5])
+@pytest.mark.parametrize("spec", SPECS)
+def test_one_push_fills_a_table_for_every_view(
+    address: str, client: rlds2reverb.Client, spec: str, chunk_length: int | None
+) -> None:
+    episodes, theirs = episodes_of(spec), reverb.Client(address)
+    tables = {f"{spec}/{number}": view for number, view in enumerate(EVERY_VIEW.values())}
+    report = client.push(episodes, tables, on_invalid="skip", chunk_length=chunk_length)
+    assert (report.episodes_pushed, report.rejected) == (len(episodes), {})
+    for table, view in tables.items():
+        wanted = expected_items(view, episodes)
+        assert report.items_made[table] == len(wanted)
+        reference.assert_same_items([item.columns for item in take_all(theirs, table)], wanted)
+
+
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("name", EVERY_VIEW)
 def test_a_dataset_made_from_the_tables_signature_reads_them_by_name(
@@ -160,7 +175,7 @@ def seen(seed: int, rows: int = 200) -> Episode:
 
 def chunk_bytes(view: View, episode: Episode) -> int:
     """Bytes of all chunks that an episode is stored as; the items, which only refer to rows of chunks, are not counted."""
-    encoded = EpisodeEncoder(["t"], push_seed=1).encode("e", cutter_of(view)(episode))
+    encoded = Encoder(["t"], push_seed=1).encode_cut("e", cutter_of(view)(episode))
     return sum(map(len, encoded.chunks))
 
 

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Episode
+from rlds2reverb.outputs import Output
 from rlds2reverb.pipeline import Pusher, PushOptions
 from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import EpisodeList
+from rlds2reverb.views.base import View
+from rlds2reverb.views.sequence import two_step
 from rlds2reverb.wire.requests import RequestLimits
 from rlds2reverb.wire.session import SessionWindow
 from rlds2reverb.wire.transport import Deadlines, ReverbChannel
@@ -93,9 +96,9 @@ class EventfulList(EpisodeList):
             yield episode
 
 
-def options(*tables: str, **changes: Any) -> PushOptions:
+def options(*tables: str, view: View = two_step(), **changes: Any) -> PushOptions:
     """Options of a push in small requests with quick retries."""
-    return PushOptions(**{"tables": tables, "deadlines": QUICK, **SMALL, **changes})
+    return PushOptions((Output(tables, view),), **{"deadlines": QUICK, **SMALL, **changes})
 
 
 def push(

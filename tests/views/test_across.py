@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import ConfigError, ViewError
+from rlds2reverb.outputs import Output
 from rlds2reverb.pipeline import PushOptions
 from rlds2reverb.views.across import AcrossEpisodes
 from tests import reference, strategies
@@ -43,4 +44,4 @@ def test_options_that_make_no_sense_are_refused(options):
 
 def test_a_ledger_is_refused_because_items_depend_on_more_than_their_episode(tmp_path):
     with pytest.raises(ConfigError, match="run the whole push again"):
-        PushOptions(("t",), AcrossEpisodes(), ledger=tmp_path / "ledger.db")
+        PushOptions((Output(("t",), AcrossEpisodes()),), ledger=tmp_path / "ledger.db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,21 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.views.base import Cut, Field, Window
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.wire.encoder import EpisodeEncoder, Part
+from rlds2reverb.wire.requests import EncodedEpisode
 from tests import strategies
+
+
+class Encoder(EpisodeEncoder):
+    """Encodes single cuts for some tables."""
+
+    def __init__(self, tables: Iterable[str], push_seed: int, rows_per_chunk: int | None = None) -> None:
+        super().__init__(rows_per_chunk)
+        self._tables, self._push_seed = tuple(tables), push_seed
+
+    def encode_cut(self, tag: str, cut: Cut) -> EncodedEpisode:
+        return self.encode(tag, [Part(self._tables, self._push_seed, tag, cut)])
+
 
 LAYOUTS = ("plain", "strided", "reversed", "fortran", "big-endian", "constant")
 TEXT_LAYOUTS = ("plain", "strided", "reversed", "S", "U", "str")

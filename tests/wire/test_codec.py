@@ -17,7 +17,6 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.specs import ArraySpec, named_tuple_type
 from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.encoder import EpisodeEncoder
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, RateLimiter, Slice
 from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.schema import message_class
@@ -25,6 +24,7 @@ from rlds2reverb.wire.signature import encode_signature
 from rlds2reverb.wire.varint import bytes_field, varint
 from tests import strategies
 from tests.wire import mutants
+from tests.wire.cuts import Encoder
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "InsertStreamRequest": codec.decode_insert_request,
@@ -43,7 +43,7 @@ def requests_of_an_episode() -> list[bytes]:
     columns = {"observation/text": (np.dtype(object), (2,)), "action": (np.dtype(np.float32), (3,))}
     cut = Sequence(3).cut(strategies.episode(np.random.default_rng(3), 9, columns))
     builder = RequestBuilder(RequestLimits(items=3))
-    encoded = EpisodeEncoder(["one", "two"], 1, rows_per_chunk=4).encode("episode", cut)
+    encoded = Encoder(["one", "two"], 1, rows_per_chunk=4).encode_cut("episode", cut)
     return [message for request in (*builder.add(encoded), *builder.flush()) for message in request.messages]
 
 

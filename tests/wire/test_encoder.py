@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import ViewError, WireError
 from rlds2reverb.views.base import Cut, Window
 from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.shared import share
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.chunks import choose_rows_per_chunk
-from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.encoder import EpisodeEncoder, Part
 from rlds2reverb.wire.keys import keys, seed
 from rlds2reverb.wire.requests import EncodedEpisode
 from tests import strategies
 from tests.wire import cuts
+from tests.wire.cuts import Encoder
 from tests.wire.replay import InsertStream, assert_all_same, cut_values
 
 
@@ -38,7 +40,7 @@ def items_of(episode: EncodedEpisode):
 @settings(max_examples=60)
 def test_an_encoded_cut_holds_the_slow_obvious_slices(cut, rows_per_chunk, tables, push_seed):
     names = ["one", "two", "日本"][:tables]
-    encoded = EpisodeEncoder(names, push_seed, rows_per_chunk).encode("episode", cut)
+    encoded = Encoder(names, push_seed, rows_per_chunk).encode_cut("episode", cut)
     stream = InsertStream()
     assert not stream.feed_all(encoded.chunks)
     stored = stream.feed(b"".join(encoded.items))
@@ -47,15 +49,34 @@ def test_an_encoded_cut_holds_the_slow_obvious_slices(cut, rows_per_chunk, table
         of_cut, table = number // tables, names[number % tables]
         assert item.table == table
         assert item.priority == cut.priorities[of_cut]
-        assert item.key == keys(seed(f"{push_seed:x}", table, "episode"), cut.anchors)[of_cut]
+        assert item.key == keys(seed(f"{push_seed:x}", table, "episode"), cut.steps)[of_cut]
         assert item.key == encoded.item_keys[number]
         assert_all_same(values, cut_values(cut, of_cut))
+
+
+@given(st.lists(cuts.cuts(), min_size=2, max_size=3), st.none() | cuts.rows_per_chunk())
+@settings(max_examples=40)
+def test_parts_share_rows_and_keep_their_items_keys_and_order(some, rows_per_chunk):
+    shared = share(some)
+    parts = [Part((f"t{number}",), number, "episode", cut) for number, cut in enumerate(shared)]
+    encoded = EpisodeEncoder(rows_per_chunk).encode("episode", parts)
+    stream = InsertStream()
+    stream.feed_all(encoded.chunks)
+    stored = stream.feed(b"".join(encoded.items))
+    assert np.all(np.diff(np.maximum.accumulate(encoded.last_chunk)) >= 0)
+    for number, (part, cut) in enumerate(zip(parts, some)):
+        mine = [(item, values) for item, values in stored if item.table == f"t{number}"]
+        alone = Encoder(part.tables, part.push_seed).encode_cut("episode", part.cut)
+        assert [item.key for item, _ in mine] == alone.item_keys.tolist()
+        assert [item.priority for item, _ in mine] == cut.priorities.tolist()
+        for of_cut, (_, values) in enumerate(mine):
+            assert_all_same(values, cut_values(cut, of_cut))
 
 
 @given(cuts.hand_made(), cuts.rows_per_chunk(), st.integers(1, 3))
 @settings(max_examples=40)
 def test_each_item_refers_to_chunks_within_its_span(cut, rows_per_chunk, tables):
-    encoded = EpisodeEncoder("abc"[:tables], 0, rows_per_chunk).encode("episode", cut)
+    encoded = Encoder("abc"[:tables], 0, rows_per_chunk).encode_cut("episode", cut)
     order = [chunk.key for chunk in chunks_of(encoded)]
     for item, first, last in zip(items_of(encoded), encoded.first_chunk, encoded.last_chunk):
         used = {order.index(piece.chunk_key) for column in item.columns for piece in column.slices}
@@ -63,7 +84,7 @@ def test_each_item_refers_to_chunks_within_its_span(cut, rows_per_chunk, tables)
 
 
 def test_the_same_push_makes_the_same_item_keys_and_new_chunk_keys():
-    one, other = (EpisodeEncoder(["t"], 5, 4).encode("episode", a_cut()) for _ in range(2))
+    one, other = (Encoder(["t"], 5, 4).encode_cut("episode", a_cut()) for _ in range(2))
     assert one.item_keys.tolist() == other.item_keys.tolist()
     assert not {chunk.key for chunk in chunks_of(one)} & {chunk.key for chunk in chunks_of(other)}
 
@@ -72,22 +93,22 @@ def test_the_same_push_makes_the_same_item_keys_and_new_chunk_keys():
     ("push_seed", "table", "tag"), [(6, "t", "episode"), (5, "u", "episode"), (5, "t", "another episode")]
 )
 def test_another_push_table_or_episode_makes_other_item_keys(push_seed, table, tag):
-    one = EpisodeEncoder(["t"], 5).encode("episode", a_cut())
-    other = EpisodeEncoder([table], push_seed).encode(tag, a_cut())
+    one = Encoder(["t"], 5).encode_cut("episode", a_cut())
+    other = Encoder([table], push_seed).encode_cut(tag, a_cut())
     assert not set(one.item_keys.tolist()) & set(other.item_keys.tolist())
 
 
 def test_an_item_key_does_not_depend_on_the_chunk_length_or_the_order_of_anchors():
     cut = a_cut()
     backwards = replace(cut, anchors=cut.anchors[::-1], priorities=cut.priorities[::-1])
-    one = EpisodeEncoder(["t"], 5, 2).encode("episode", cut)
-    other = EpisodeEncoder(["t"], 5, 7).encode("episode", backwards)
+    one = Encoder(["t"], 5, 2).encode_cut("episode", cut)
+    other = Encoder(["t"], 5, 7).encode_cut("episode", backwards)
     assert one.item_keys.tolist() == other.item_keys.tolist()[::-1]
 
 
 def test_episodes_of_one_encoder_share_no_chunk_key_and_no_number():
-    encoder = EpisodeEncoder(["t"], 5, 2)
-    episodes = [chunks_of(encoder.encode(f"episode {number}", a_cut())) for number in range(5)]
+    encoder = Encoder(["t"], 5, 2)
+    episodes = [chunks_of(encoder.encode_cut(f"episode {number}", a_cut())) for number in range(5)]
     every = [chunk.key for chunks in episodes for chunk in chunks]
     assert len(set(every)) == len(every)
     assert len({chunk.episode_id for chunks in episodes for chunk in chunks}) == 5
@@ -96,15 +117,13 @@ def test_episodes_of_one_encoder_share_no_chunk_key_and_no_number():
 
 def test_the_chunk_length_is_chosen_from_row_and_window():
     cut = a_cut(60)
-    chunks = chunks_of(EpisodeEncoder(["t"], 5).encode("episode", cut))
+    chunks = chunks_of(Encoder(["t"], 5).encode_cut("episode", cut))
     assert chunks[0].stop == choose_rows_per_chunk(cut.row_bytes, 2)
     # A column that looks back makes the longest window of all.
     name, field = next(iter(cut.fields.items()))
     fields = {**cut.fields, name: replace(field, windows=(Window(-40, -39),))}
     far = replace(cut, fields=fields, anchors=np.array([40]), priorities=np.ones(1))
-    assert chunks_of(EpisodeEncoder(["t"], 5).encode("episode", far))[0].stop == choose_rows_per_chunk(
-        cut.row_bytes, 42
-    )
+    assert chunks_of(Encoder(["t"], 5).encode_cut("episode", far))[0].stop == choose_rows_per_chunk(cut.row_bytes, 42)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +139,19 @@ def test_a_window_outside_the_rows_is_refused(anchors, window, message):
     cut = a_cut()
     bad = Cut.of_columns(cut.rows, (window,) * len(cut.rows), np.array(anchors), np.ones(len(anchors)))
     with pytest.raises(ViewError, match=message):
-        EpisodeEncoder(["t"], 0).encode("episode", bad)
+        Encoder(["t"], 0).encode_cut("episode", bad)
 
 
 def test_a_dtype_that_cannot_be_stored_is_named_with_its_column():
     cut = Cut.of_columns({"when": np.zeros(3, "datetime64[s]")}, (Window(0, 1),), np.arange(3), np.ones(3))
     with pytest.raises(WireError, match='column "when": dtype datetime64'):
-        EpisodeEncoder(["t"], 0).encode("episode", cut)
+        Encoder(["t"], 0).encode_cut("episode", cut)
 
 
 def test_an_encoded_cut_holds_no_reference_to_the_arrays():
     cut = a_cut()
     rows = {path: column.copy() for path, column in cut.rows.items()}
-    encoded = EpisodeEncoder(["t"], 0, 4).encode("episode", replace(cut, rows=rows))
+    encoded = Encoder(["t"], 0, 4).encode_cut("episode", replace(cut, rows=rows))
     for column in rows.values():
         column[...] = 0
     stream = InsertStream()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence, two_step
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.encoder import EpisodeEncoder
 from rlds2reverb.wire.requests import EncodedEpisode, Request, RequestBuilder, RequestLimits
 from tests import strategies
 from tests.wire import cuts
+from tests.wire.cuts import Encoder
 from tests.wire.replay import InsertStream, assert_all_same, cut_values
 
 TABLES = ("one", "two", "three")
@@ -35,9 +35,9 @@ class Built:
     """Some cuts, encoded and built to requests."""
 
     def __init__(self, some: list, tables: tuple[str, ...], rows_per_chunk: int, limit: RequestLimits) -> None:
-        encoder = EpisodeEncoder(tables, 5, rows_per_chunk)
+        encoder = Encoder(tables, 5, rows_per_chunk)
         self.cuts, self.tables, self.limit = some, tables, limit
-        self.encoded = [encoder.encode(f"episode {number}", cut) for number, cut in enumerate(some)]
+        self.encoded = [encoder.encode_cut(f"episode {number}", cut) for number, cut in enumerate(some)]
         self.requests = built(self.encoded, limit)
 
     @property
@@ -137,7 +137,7 @@ def test_every_episode_is_finished_once_by_the_request_with_its_last_item(made):
 
 def encoded(steps: int = 40, view=None, rows_per_chunk: int = 4, tag: str = "e") -> EncodedEpisode:
     cut = (view or two_step()).cut(strategies.episode(np.random.default_rng(0), steps))
-    return EpisodeEncoder(["t"], 1, rows_per_chunk).encode(tag, cut)
+    return Encoder(["t"], 1, rows_per_chunk).encode_cut(tag, cut)
 
 
 def test_short_episodes_share_a_request():

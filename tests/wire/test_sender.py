@@ -15,12 +15,12 @@ from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled, Tran
 from rlds2reverb.views.base import Cut
 from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.wire import codec, sender
-from rlds2reverb.wire.encoder import EpisodeEncoder
 from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 from rlds2reverb.wire.session import SessionWindow
 from rlds2reverb.wire.transport import RETRYABLE, Deadlines, ReverbChannel
 from tests import strategies
+from tests.wire.cuts import Encoder
 from tests.wire.fake_reverb import PATIENCE_SECONDS, FakeReverb, Plan
 from tests.wire.replay import assert_all_same, cut_values
 
@@ -37,10 +37,10 @@ class Load:
     """A few episodes as requests, each in the middle of an episode needing its prelude."""
 
     def __init__(self) -> None:
-        encoder, builder = EpisodeEncoder([TABLE], 1, rows_per_chunk=2), RequestBuilder(RequestLimits(ITEMS_A_REQUEST))
+        encoder, builder = Encoder([TABLE], 1, rows_per_chunk=2), RequestBuilder(RequestLimits(ITEMS_A_REQUEST))
         rng = np.random.default_rng(0)
         self.cuts = [Sequence(LENGTH).cut(strategies.episode(rng, STEPS)) for _ in range(EPISODES)]
-        encoded = [encoder.encode(f"episode {number}", cut) for number, cut in enumerate(self.cuts)]
+        encoded = [encoder.encode_cut(f"episode {number}", cut) for number, cut in enumerate(self.cuts)]
         self.requests = [request for episode in encoded for request in builder.add(episode)]
         self.requests += builder.flush()
         self.keys = [key for request in self.requests for key in request.item_keys.tolist()]

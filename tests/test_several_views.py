@@ -1,0 +1,146 @@
+"""One push, several views: every table holds what a push of its own view would have stored, and the rows go once."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import CapacityError, ConfigError, TransportError, ViewError
+from rlds2reverb.outputs import outputs_of
+from rlds2reverb.wire.requests import RequestLimits
+from tests import reference, strategies
+from tests.in_memory import Server, episodes, in_memory, push, push_to, table  # noqa: F401
+
+VIEWS = {
+    "pairs": "two_step",
+    "long": "sequence:length=3",
+    "whole": "episode",
+    "stacks": "frame_stack:frames=3",
+    "returns": "n_step:n=2",
+    "across": "across_episodes:length=4",
+}
+
+
+def server_of(*names, max_size=1000, **changes):
+    return Server({name: table(name, max_size=max_size) for name in names}, **changes)
+
+
+def counts(server):
+    return Counter({name: len(server.contents(name)) for name in server.tables})
+
+
+@given(
+    st.lists(st.integers(1, 7), min_size=1, max_size=5), st.sets(st.sampled_from(sorted(VIEWS)), min_size=1), st.data()
+)
+@settings(max_examples=40, deadline=None)
+def test_every_table_holds_what_a_push_of_its_own_would_store(lengths, names, data):
+    source = [strategies.episode(np.random.default_rng(seed), rows) for seed, rows in enumerate(lengths)]
+    limits = RequestLimits(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 1 << 14)))
+    options = {"rows_per_chunk": data.draw(st.none() | st.integers(1, 5)), "limits": limits, "on_invalid": "skip"}
+    together, apart = server_of(*sorted(names)), server_of(*sorted(names))
+    outputs = outputs_of({name: VIEWS[name] for name in sorted(names)})
+    report = push_to(together, source, outputs, **options)
+    for output in outputs:
+        push_to(apart, source, (output,), **options)
+    for name in names:
+        reference.assert_same_items(together.contents(name), apart.contents(name))
+        assert list(together.items.get(name, {})) == list(apart.items.get(name, {}))  # the keys, too
+    assert report.items_made == +counts(together)
+    assert report.items_confirmed == sum(counts(together).values())
+    assert report.episodes_read == report.episodes_pushed + report.episodes_rejected
+
+
+def test_rows_are_sent_once():
+    wide = [
+        episode.with_columns(observation=np.random.default_rng(0).normal(size=(30, 200)).astype(np.float32))
+        for episode in episodes(4, rows=30)
+    ]
+    views = {"pairs": "two_step", "stacks": "frame_stack:frames=4", "returns": "n_step", "long": "sequence:length=5"}
+    together = push_to(server_of(*views), wide, outputs_of(views)).bytes
+    alone = [push_to(server_of(name), wide, outputs_of({name: view})).bytes for name, view in views.items()]
+    assert together < 1.6 * max(alone)
+    assert together < 0.45 * sum(alone)
+
+
+def test_an_episode_of_which_only_some_views_make_items_is_pushed_and_counted():
+    server = server_of("pairs", "long")
+    report = push_to(
+        server,
+        episodes(2, rows=2) + episodes(3, rows=5),
+        outputs_of({"pairs": "two_step", "long": "sequence:length=4"}),
+    )
+    assert (report.episodes_pushed, report.rejected) == (5, {})
+    assert report.without_items == {"long": 2}
+    assert counts(server) == report.items_made == {"pairs": 2 + 3 * 4, "long": 3 * 2}
+
+
+def test_an_episode_of_which_no_view_makes_an_item_is_rejected_under_all_their_names():
+    views = {"long": "sequence:length=4", "longer": "sequence:length=5"}
+    server = server_of(*views)
+    report = push_to(server, episodes(2, rows=2), outputs_of(views), on_invalid="skip")
+    assert (report.episodes_pushed, report.rejected, server.items) == (0, {"no_items": 2}, {})
+    with pytest.raises(Exception, match=r"sequence:length=4.*, sequence:length=5.* makes no item of 2 steps"):
+        push_to(server_of(*views), episodes(1, rows=2), outputs_of(views))
+
+
+def test_an_episode_that_one_view_refuses_is_left_out_of_all_and_of_the_stream():
+    views = {"across": "across_episodes:length=3", "whole": "episode:max_length=4"}
+    good, long = episodes(2, rows=3), episodes(1, rows=6)
+    server = server_of(*views)
+    report = push_to(server, [good[0], *long, good[1]], outputs_of(views), on_invalid="skip")
+    assert report.rejected == {"no_items": 1}
+    only_good = server_of(*views)
+    push_to(only_good, good, outputs_of(views))
+    for name in views:
+        reference.assert_same_items(server.contents(name), only_good.contents(name))
+    with pytest.raises(ViewError, match="episode"):
+        push_to(server_of(*views), long, outputs_of(views))
+
+
+def test_steps_at_the_end_of_a_stream_that_no_item_holds_are_counted():
+    report = push_to(
+        server_of("across"), episodes(2, rows=5), outputs_of({"across": "across_episodes:length=4,stride=4"})
+    )
+    assert (report.items_made, report.left_over) == ({"across": 2}, {"across": 2})
+
+
+def test_the_capacity_of_every_table_counts_its_own_items():
+    views = {"pairs": "two_step", "whole": "episode"}
+    server = Server({"pairs": table("pairs", max_size=100), "whole": table("whole", max_size=2)})
+    with pytest.raises(CapacityError, match='table "whole": max_size 2'):
+        push_to(server, episodes(3, rows=9), outputs_of(views))
+    assert push_to(server_of("pairs", "whole", max_size=24), episodes(3, rows=9), outputs_of(views)).items_made == {
+        "pairs": 24,
+        "whole": 3,
+    }
+
+
+class TestLedger:
+    def test_a_view_that_is_added_later_is_filled_without_sending_the_others_again(self, tmp_path):
+        server, source, ledger = server_of("pairs", "stacks"), episodes(4), tmp_path / "ledger.db"
+        push(server, source, tables=("pairs",), ledger=ledger)
+        both = outputs_of({"pairs": "two_step", "stacks": "frame_stack"})
+        report = push_to(server, source, both, ledger=ledger)
+        assert (report.episodes_read, report.episodes_resumed, report.items_confirmed) == (4, 0, 12)
+        assert report.items_made == counts(server) == {"pairs": 12, "stacks": 12}
+        again = push_to(server, source, both, ledger=ledger)
+        assert (again.episodes_resumed, again.items_confirmed) == (4, 0)
+        assert again.items_made == report.items_made
+
+    @pytest.mark.parametrize("fails_after", range(3))
+    def test_a_push_that_broke_goes_on_and_leaves_every_item_once(self, tmp_path, fails_after):
+        source, ledger, limits = episodes(5), tmp_path / "ledger.db", RequestLimits(7, 1 << 20)
+        outputs = outputs_of({"pairs": "two_step", "whole": "episode"})
+        server = server_of("pairs", "whole", fails_after=fails_after)
+        with pytest.raises(TransportError):
+            push_to(server, source, outputs, ledger=ledger, limits=limits)
+        server.fails_after = None
+        report = push_to(server, source, outputs, ledger=ledger, limits=limits)
+        assert report.items_made == counts(server) == {"pairs": 15, "whole": 5}
+
+    def test_of_a_stream_is_refused_beside_any_other_view(self, tmp_path):
+        views = {"pairs": "two_step", "across": "across_episodes"}
+        with pytest.raises(ConfigError, match="run the whole push again"):
+            push_to(server_of(*views), episodes(1), outputs_of(views), ledger=tmp_path / "ledger.db")
