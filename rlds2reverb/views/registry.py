@@ -13,6 +13,7 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
@@ -34,6 +35,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "requirements": Requirements,
     "target_pair": TargetPair,
     "goal": Goal,
+    "fragments": Fragments,
 }
 """Name -> constructor."""
 

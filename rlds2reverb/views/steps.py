@@ -13,7 +13,7 @@ import numpy as np
 
 from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, Array, Episode
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import Nest
+from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.views.base import Field, Window
 
 Fill = Literal["first", "zero"]
@@ -75,6 +75,16 @@ def zeros_like(column: Array, rows: int) -> Array:
     """[rows, ...] zeros, or empty text."""
     shape = (rows, *column.shape[1:])
     return np.full(shape, b"", object) if column.dtype == object else np.zeros(shape, column.dtype)
+
+
+def as_float32(column: Array) -> Array:
+    """float64 becomes float32, as RLlib's collectors make it; everything else stays as it is."""
+    return column.astype(np.float32) if column.dtype == np.float64 else column
+
+
+def float32_spec(leaf: ArraySpec) -> ArraySpec:
+    """The spec of what `as_float32` makes."""
+    return ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if leaf.dtype == np.float64 else leaf
 
 
 def end_flags(episode: Episode) -> tuple[Array, Array]:

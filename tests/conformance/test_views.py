@@ -18,13 +18,14 @@ from rlds2reverb.sources.base import spec_of  # noqa: E402
 from rlds2reverb.specs import flatten  # noqa: E402
 from rlds2reverb.views.across import AcrossEpisodes  # noqa: E402
 from rlds2reverb.views.base import View, cutter_of  # noqa: E402
+from rlds2reverb.views.fragments import Fragments  # noqa: E402
 from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa: E402
 from rlds2reverb.views.requirements import Requirements  # noqa: E402
 from tests import reference, rlds_data, strategies  # noqa: E402
 from tests.rlds_data import take_all  # noqa: E402
 from tests.views.cutting import observed_rows  # noqa: E402
-from tests.views.slow import in_order, requirement_items, slow_items  # noqa: E402
+from tests.views.slow import fragment_items, in_order, requirement_items, slow_items  # noqa: E402
 from tests.wire.cuts import Encoder  # noqa: E402
 
 SPECS = {
@@ -50,6 +51,9 @@ OPTIONS = (
     "target_pair:mode=action_prediction",
     "goal:strategy=final",
     "goal:strategy=uniform,seed=3",
+    "fragments:length=3",
+    "fragments:length=4,batch_mode=complete_episodes,new_obs=false",
+    "fragments:length=5,count_steps_by=agent_steps,agents=2",
 )
 """Beside every registered view with its defaults."""
 
@@ -87,6 +91,8 @@ def expected_items(view: View, episodes: list[Episode]) -> list[list[Any]]:
         rows = [row for episode in episodes for row in observed_rows(episode)[0]]
         starts = range(0, len(rows) - view.length + 1, view.stride)
         return [reference.stack(rows[start : start + view.length]) for start in starts]
+    if isinstance(view, Fragments):
+        return [item for item in in_order(view, episodes[0], fragment_items(view, episodes, with_number=True))]
     if isinstance(view, Requirements):
         return [item for one in episodes for item in in_order(view, one, requirement_items(one, PLAIN))]
     return [item for episode in episodes for item in slow_items(view, episode)]

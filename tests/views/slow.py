@@ -10,6 +10,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
@@ -241,3 +242,41 @@ def slow_items(view: Any, episode: Episode) -> list[list[Array]]:
     if isinstance(view, WholeEpisode):
         return slow_episode_items(episode, view.max_length)
     return in_order(view, episode, REFERENCES[type(view)](view, episode))
+
+
+def fragment_items(view: Fragments, episodes: Sequence[Episode]) -> list[Item]:
+    """What RLlib's workers sample of a stream of episodes, one step at a time."""
+    found: list[list[Item]] = []
+    waiting: list[Item] = []
+    for episode in episodes:
+        agents = len({path.split("/")[1] for path in episode.steps if path.startswith("action/")}) or 1
+        weight = 1 if view.count_steps_by == "env_steps" else view.agents or agents
+        for t in range(len(episode) - 1):
+            waiting.append(_sampled(episode, t, view.new_obs))
+            if view.batch_mode == "truncate_episodes" and len(waiting) * weight >= view.length:
+                found.append(waiting)
+                waiting = []
+        if view.batch_mode == "complete_episodes" and waiting and len(waiting) * weight >= view.length:
+            found.append(waiting)
+            waiting = []
+    return [
+        {name: stacked([step[name] for step in fragment], fragment[0][name][None]) for name in fragment[0]}
+        for fragment in found
+    ]
+
+
+def _sampled(episode: Episode, t: int, new_obs: bool) -> Item:
+    """One step taken, in RLlib's columns but for the episode's number."""
+    last = t == len(episode) - 2
+    terminal = bool(episode.steps["is_terminal"][-1])
+    step = {
+        **at(episode, "observation", t, "obs"),
+        **at(episode, "action", t, "actions"),
+        **at(episode, "reward", t, "rewards"),
+        "terminateds": np.array(last and terminal),
+        "truncateds": np.array(last and not terminal),
+        "t": np.array(t),
+    }
+    if new_obs:
+        step |= at(episode, "observation", t + 1, "new_obs")
+    return {name: value.astype(np.float32) if value.dtype == np.float64 else value for name, value in step.items()}

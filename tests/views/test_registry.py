@@ -41,6 +41,9 @@ OPTIONS = [
     "target_pair:mode=action_prediction",
     "goal:strategy=final",
     "goal:strategy=uniform,seed=3",
+    "fragments:length=3",
+    "fragments:length=4,batch_mode=complete_episodes,new_obs=false",
+    "fragments:length=5,count_steps_by=agent_steps,agents=2",
 ]
 """Beside every registered view with its defaults."""
 
