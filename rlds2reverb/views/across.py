@@ -72,7 +72,8 @@ class _Stream:
 
     def __call__(self, episode: Episode) -> Cut:
         rows = trajectory_rows(episode.steps)
-        if self._carried:
+        carried = len(next(iter(self._carried.values()), ()))
+        if carried:
             rows = {path: np.concatenate((self._carried[path], column)) for path, column in rows.items()}
         length, stride, count = self._view.length, self._view.stride, len(next(iter(rows.values())))
         first = -self._before % stride  # the stream's items start at multiples of the stride
@@ -81,4 +82,4 @@ class _Stream:
         self._carried = {path: column[count - kept :] for path, column in rows.items()}
         self._before += count - kept
         windows = (Window(0, length),) * len(rows)
-        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self._view.priority))
+        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self._view.priority), carried)

@@ -87,17 +87,22 @@ class Cut:
       fields: field path -> what it holds, in the order of the table's signature.
       anchors: [n] int64 row numbers, one an item, in the order in which items are stored.
       priorities: [n] float64.
+      origin: row number of the episode's first step; for views that put rows before, how many.
     """
 
     rows: Mapping[str, Array]
     fields: Mapping[str, Field]
     anchors: Array
     priorities: Array
+    origin: int = 0
 
     @staticmethod
-    def of_columns(rows: Mapping[str, Array], windows: Sequence[Window], anchors: Array, priorities: Array) -> Cut:
+    def of_columns(
+        rows: Mapping[str, Array], windows: Sequence[Window], anchors: Array, priorities: Array, origin: int = 0
+    ) -> Cut:
         """Every column is a field of its own, with one window."""
-        return Cut(rows, {path: Field(path, (w,)) for path, w in zip(rows, windows, strict=True)}, anchors, priorities)
+        fields = {path: Field(path, (window,)) for path, window in zip(rows, windows, strict=True)}
+        return Cut(rows, fields, anchors, priorities, origin)
 
     def in_order(self, fields: Sequence[str]) -> Cut:
         """The same cut with its fields in the table's order, and the columns in that of their first use.

@@ -75,4 +75,4 @@ class FrameStack:
             **fields_of(under(rows, OBSERVATION, NEXT_OBSERVATION), (Window(1 - before, 2),)),
         }
         count = transition_count(episode)
-        return Cut(rows, fields, before + np.arange(count, dtype=np.int64), priorities(count, self.priority))
+        return Cut(rows, fields, before + np.arange(count, dtype=np.int64), priorities(count, self.priority), before)

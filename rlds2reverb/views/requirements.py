@@ -189,7 +189,7 @@ class Requirements:
             )
             for path in columns_under(rows, column):
                 made[name + path[len(column) :]] = Field(path, _windows(offsets), own)
-        return Cut(rows, made, anchors, priorities(count, self._priority))
+        return Cut(rows, made, anchors, priorities(count, self._priority), before)
 
     def _columns(self, episode: Episode, column: str) -> dict[str, Array]:
         """RLlib path -> values of one column."""
