@@ -102,7 +102,23 @@ def n_step_items(episode: Episode, n: int, gamma: float, style: str) -> list[Ite
     return found
 
 
-def frame_stack_items(episode: Episode, frames: int, fill: str) -> list[Item]:
+def made_up(column: Array, fill: Any) -> Array:
+    """A row that the episode does not have: the first one, zeros, or a number everywhere."""
+    if fill == "first":
+        return value(column, 0)
+    return zeros(column) if fill == "zero" else np.full(column.shape[1:], fill, column.dtype)
+
+
+def deepest(fill: Any, path: str) -> Any:
+    """The fill of the longest path that leads to a column."""
+    if not isinstance(fill, dict):
+        return fill
+    parts = path.split("/")
+    above = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((fill[one] for one in above if one in fill), "first")
+
+
+def frame_stack_items(episode: Episode, frames: int, fill: Any) -> list[Item]:
     """A queue of frames, full from the start, that moves on with every step."""
     found = []
     stacks: list[Item] = []
@@ -110,8 +126,7 @@ def frame_stack_items(episode: Episode, frames: int, fill: str) -> list[Item]:
         stack: Item = {}
         for path, column in episode.steps.items():
             if path.split("/")[0] == "observation":
-                before = value(column, 0) if fill == "first" else zeros(column)
-                queue = [before] * frames
+                queue = [made_up(column, deepest(fill, path))] * frames
                 for row in range(t + 1):
                     queue = [*queue[1:], value(column, row)]
                 stack[path] = stacked(queue, column)
@@ -181,7 +196,7 @@ NAMES = {"obs": "observation", "actions": "action", "rewards": "reward"}
 
 
 def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]]) -> list[Item]:
-    """RLlib's columns; a requirement has `data_col`, `offsets` (a list) and `repeat`."""
+    """RLlib's columns; a requirement has `data_col`, `offsets` (a list), `repeat` and perhaps `fill`."""
     count = len(episode) - 1
     found = []
     for t in range(count):
@@ -189,17 +204,17 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
         for name, one in requirements.items():
             column_name, start = one["data_col"], t // one["repeat"] * one["repeat"]
             rows = [start + offset for offset in one["offsets"]]
-            zero_before = f"prev_{column_name}" in requirements
+            fill = one.get("fill") or ("zero" if f"prev_{column_name}" in requirements else "first")
             known = len(episode) if column_name == "obs" else count
 
-            def pick(column: Array, rows: Any = rows, zero: bool = zero_before, known: int = known) -> Array:
+            def pick(column: Array, rows: Any = rows, fill: Any = fill, known: int = known) -> Array:
                 column = column.astype(np.float32) if column.dtype == np.float64 else column
                 values = []
                 for row in rows:
                     if 0 <= row < known:
                         values.append(value(column, row))
                     else:
-                        values.append(zeros(column) if row >= known or zero else value(column, 0))
+                        values.append(made_up(column, "zero" if row >= known and fill == "first" else fill))
                 return values[0] if len(values) == 1 else stacked(values, column)
 
             item |= read(episode, NAMES.get(column_name, column_name), name, pick)

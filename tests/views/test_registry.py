@@ -203,7 +203,7 @@ class TestNames:
             ("slices:seed=a", "slices: seed a: expected a whole number"),
             ("n_step:gamma=0", r"n_step: gamma 0: expected a number in \(0, 1\]"),
             ("n_step:style=acne", 'n_step: style "acne", expected one of acme, torchrl'),
-            ("frame_stack:fill=last", 'frame_stack: fill "last", expected one of first, zero'),
+            ("frame_stack:fill=last", 'frame_stack: fill "last", expected one of first, zero, a number'),
             ("target_pair:mode=jigsaw", 'target_pair: mode "jigsaw", expected one of identity'),
             ("goal:strategy=past", 'goal: strategy "past", expected one of future'),
             ("requirements", "write them to a YAML file"),

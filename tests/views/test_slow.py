@@ -63,6 +63,8 @@ def required(draw: st.DrawFn) -> tuple[Requirements, dict[str, dict[str, Any]]]:
         repeat = draw(st.integers(1, 4))
         written[name] = {"data_col": column, "shift": shift, "batch_repeat_value": repeat}
         plain[name] = {"data_col": column, "offsets": offsets, "repeat": repeat}
+        if fill := draw(st.sampled_from([None, None, "first", "zero"])):
+            written[name]["fill"] = plain[name]["fill"] = fill
     return Requirements(written), plain
 
 
