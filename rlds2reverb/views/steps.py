@@ -134,7 +134,7 @@ def checked_fill(where: str, fill: Any) -> Fill:
         return cast("Fill", fill)
     number = fill.item() if isinstance(fill, np.number) else fill
     if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < np.inf:
-        return int(number) if isinstance(number, int) or (number.is_integer() and abs(number) < 2**53) else number
+        return int(number) if number == int(number) and abs(number) < 2**64 else number
     raise ViewError(f"{where}: fill {fill!r}, expected one of first, zero, a number")
 
 
