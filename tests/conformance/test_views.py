@@ -44,6 +44,8 @@ OPTIONS = (
     "frame_stack:frames=3,fill=zero",
     "slices:length=3,per_episode=4",
     "slices:length=8,per_episode=3,strict=false",
+    "slices:length=3,per_episode=4,truncated=true",
+    "slices:length=8,per_episode=3,strict=false,truncated=true",
     "target_pair:mode=identity",
     "target_pair:mode=dynamics,offset=2",
     "target_pair:mode=inverse_dynamics,offset=3",

@@ -140,13 +140,16 @@ def frame_stack_items(episode: Episode, frames: int, fill: Any) -> list[Item]:
     return found
 
 
-def slice_items(episode: Episode, starts: Sequence[int], length: int) -> list[Item]:
-    """All columns over `length` rows from each start, fewer where the episode is shorter."""
-    rows = [range(start, min(start + length, len(episode))) for start in starts]
-    return [
-        {path: stacked([value(column, row) for row in one], column) for path, column in episode.steps.items()}
-        for one in rows
-    ]
+def slice_items(episode: Episode, starts: Sequence[int], length: int, truncated: bool) -> list[Item]:
+    """All columns over `length` rows from each start, fewer where the episode is shorter; perhaps a flag on the last one."""
+    found = []
+    for start in starts:
+        rows = range(start, min(start + length, len(episode)))
+        item = {path: stacked([value(column, row) for row in rows], column) for path, column in episode.steps.items()}
+        if truncated:
+            item["truncated"] = np.array([row == rows[-1] for row in rows])
+        found.append(item)
+    return found
 
 
 def target_pair_items(episode: Episode, mode: str, offset: int) -> list[Item]:
@@ -226,7 +229,7 @@ REFERENCES: dict[type, Callable[[Any, Episode], list[Item]]] = {
     Transition: lambda view, episode: transition_items(episode),
     NStep: lambda view, episode: n_step_items(episode, view.n, view.gamma, view.style),
     FrameStack: lambda view, episode: frame_stack_items(episode, view.frames, view.fill),
-    Slices: lambda view, episode: slice_items(episode, view.cut(episode).anchors.tolist(), view.length),
+    Slices: lambda view, episode: slice_items(episode, view.cut(episode).anchors.tolist(), view.length, view.truncated),
     TargetPair: lambda view, episode: target_pair_items(episode, view.mode, view.offset),
     Goal: lambda view, episode: goal_items(episode, goal_rows(view, episode)),
 }

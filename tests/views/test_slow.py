@@ -36,7 +36,7 @@ VIEWS = {
     "transition": st.just(Transition()),
     "n_step": st.builds(NStep, SMALL, st.floats(0.1, 1), st.sampled_from(["acme", "torchrl"])),
     "frame_stack": st.builds(FrameStack, SMALL, st.sampled_from(["first", "zero"])),
-    "slices": st.builds(Slices, SMALL, SMALL, st.booleans(), SEEDS),
+    "slices": st.builds(Slices, SMALL, SMALL, st.booleans(), SEEDS, st.booleans()),
     "target_pair": st.builds(TargetPair, st.sampled_from(MODES), SMALL),
     "goal": st.builds(Goal, st.sampled_from(["future", "final", "uniform"]), SEEDS),
 }
