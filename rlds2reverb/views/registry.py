@@ -15,6 +15,7 @@ from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
+from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.requirements import Requirements
@@ -34,6 +35,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "slices": Slices,
     "requirements": Requirements,
     "target_pair": TargetPair,
+    "jigsaw": Jigsaw,
     "goal": Goal,
 }
 """Name -> constructor."""

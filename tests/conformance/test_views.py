@@ -19,6 +19,7 @@ from rlds2reverb.specs import flatten  # noqa: E402
 from rlds2reverb.views.across import AcrossEpisodes  # noqa: E402
 from rlds2reverb.views.base import View, cutter_of  # noqa: E402
 from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
+from rlds2reverb.views.jigsaw import Jigsaw  # noqa: E402
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa: E402
 from rlds2reverb.views.requirements import Requirements  # noqa: E402
 from rlds2reverb.wire.encoder import EpisodeEncoder  # noqa: E402
@@ -50,6 +51,7 @@ OPTIONS = (
     "target_pair:mode=dynamics,offset=2",
     "target_pair:mode=inverse_dynamics,offset=3",
     "target_pair:mode=action_prediction",
+    "jigsaw:permutations=24,tiles=4,channels=first",
     "goal:strategy=final",
     "goal:strategy=uniform,seed=3",
 )
@@ -75,10 +77,18 @@ TEXTS = (*(name for name in VIEWS if name not in FROM_CONFIG_ONLY), *OPTIONS)
 EVERY_VIEW: dict[str, View] = {**{text: view_of(text) for text in TEXTS}, "requirements": REQUIREMENTS}
 
 
-def episodes_of(spec: str) -> list[Episode]:
+IMAGES = {"flat": "observation", "nested": "observation/camera"}
+"""The only observation of steps for views of images."""
+
+
+def episodes_of(spec: str, view: View | None = None) -> list[Episode]:
     """Long, short, shorter than most windows; terminal and not."""
+    columns = SPECS[spec]
+    if isinstance(view, Jigsaw):
+        shape = (12, 9, 3) if view.channels == "last" else (3, 9, 12)
+        columns = {IMAGES[spec]: (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
     return [
-        strategies.episode(np.random.default_rng(n), rows, SPECS[spec], terminal=n % 2 == 0, episode_id=f"{spec}{n}")
+        strategies.episode(np.random.default_rng(n), rows, columns, terminal=n % 2 == 0, episode_id=f"{spec}{n}")
         for n, rows in enumerate((40, 6, 9, 2))
     ]
 
@@ -98,7 +108,7 @@ def expected_items(view: View, episodes: list[Episode]) -> list[list[Any]]:
 def address() -> Iterator[str]:
     """A server with a table for every view and spec, which has the view's signature."""
     tables = [
-        rlds_data.once(f"{spec}/{number}", view.signature(spec_of(episodes_of(spec)[0])))
+        rlds_data.once(f"{spec}/{number}", view.signature(spec_of(episodes_of(spec, view)[0])))
         for spec in SPECS
         for number, view in enumerate(EVERY_VIEW.values())
     ]
@@ -118,7 +128,8 @@ def client(address: str) -> Iterator[rlds2reverb.Client]:
 def test_sampled_items_are_those_of_the_reference(
     address: str, client: rlds2reverb.Client, name: str, spec: str, chunk_length: int | None
 ) -> None:
-    view, episodes, theirs = EVERY_VIEW[name], episodes_of(spec), reverb.Client(address)
+    view, theirs = EVERY_VIEW[name], reverb.Client(address)
+    episodes = episodes_of(spec, view)
     table = f"{spec}/{list(EVERY_VIEW).index(name)}"
     wanted = expected_items(view, episodes)
     report = client.push(episodes, table, view=view, on_invalid="skip", chunk_length=chunk_length)
@@ -131,7 +142,8 @@ def test_sampled_items_are_those_of_the_reference(
 def test_a_dataset_made_from_the_tables_signature_reads_them_by_name(
     address: str, client: rlds2reverb.Client, name: str, spec: str
 ) -> None:
-    view, episodes = EVERY_VIEW[name], episodes_of(spec)
+    view = EVERY_VIEW[name]
+    episodes = episodes_of(spec, view)
     table = f"{spec}/{list(EVERY_VIEW).index(name)}"
     wanted = expected_items(view, episodes)
     client.push(episodes, table, view=view, on_invalid="skip")

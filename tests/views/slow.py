@@ -12,6 +12,7 @@ from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
+from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.sequence import Sequence as SequenceView
 from rlds2reverb.views.slices import Slices
@@ -180,6 +181,25 @@ def target_pair_items(episode: Episode, mode: str, offset: int) -> list[Item]:
     return found
 
 
+def jigsaw_items(episode: Episode, view: Jigsaw, classes: Sequence[int]) -> list[Item]:
+    """Puzzles laid pixel by pixel; the class of every item is given."""
+    (images,) = (column for path, column in episode.steps.items() if path.split("/")[0] == "observation")
+    side = round(view.tiles**0.5)
+    found = []
+    for t, number in enumerate(classes):
+        image = images[t].transpose(1, 2, 0) if view.channels == "first" else images[t]
+        height, width = image.shape[0] // side, image.shape[1] // side
+        puzzle = np.empty((side * (height - 2), side * (width - 2), image.shape[2]), image.dtype)
+        for place, tile in enumerate(view.orders[number]):
+            for y in range(height - 2):
+                for x in range(width - 2):
+                    seen = image[tile // side * height + y, tile % side * width + x]
+                    puzzle[place // side * (height - 2) + y, place % side * (width - 2) + x] = seen
+        context = puzzle.transpose(2, 0, 1) if view.channels == "first" else puzzle
+        found.append({"context": context, "target": np.array([number], np.int64), "timestep": np.array(t, np.int64)})
+    return found
+
+
 def goal_items(episode: Episode, goals: Sequence[int]) -> list[Item]:
     """Every transition with the goal's row given."""
     return [
@@ -232,6 +252,7 @@ REFERENCES: dict[type, Callable[[Any, Episode], list[Item]]] = {
     Slices: lambda view, episode: slice_items(episode, view.cut(episode).anchors.tolist(), view.length, view.truncated),
     TargetPair: lambda view, episode: target_pair_items(episode, view.mode, view.offset),
     Goal: lambda view, episode: goal_items(episode, goal_rows(view, episode)),
+    Jigsaw: lambda view, episode: jigsaw_items(episode, view, view.cut(episode).rows["target"][:, 0].tolist()),
 }
 """View -> its items, step by step; of views that draw, what they drew is taken from them."""
 

@@ -169,7 +169,17 @@ def test_what_is_drawn_depends_on_seed_and_name_only(view: Any) -> None:
 
 # The docstrings.
 
-MODULES = ("frame_stack", "goal", "n_step", "requirements", "slices", "target_pair", "transition")
+MODULES = (
+    "frame_stack",
+    "goal",
+    "jigsaw",
+    "n_step",
+    "requirements",
+    "slices",
+    "target_pair",
+    "tile_orders",
+    "transition",
+)
 
 
 @pytest.mark.parametrize("name", MODULES)
