@@ -80,27 +80,30 @@ PICTURES: dict[str, Picture] = {
     "sequence": _named("sequence:length=3,pad_end=true,tile_end=true", "step_type observation", (0, 1, 5)),
     "episode": _named("episode", "step_type observation", (0,)),
     "across_episodes": _named("across_episodes:length=3", "step_type observation", (0, 1, 2), (4, 4)),
+    "fragments": _named("fragments:length=2", "obs new_obs t", (0, 1), (4, 4)),
     "transition": _named("transition", "observation action next/reward next/terminated", (0, 1, 4)),
     "n_step": _named("n_step:n=3,gamma=0.5", "observation reward steps", (0, 1, 4)),
     "frame_stack": _named("frame_stack:frames=3", "observation action", (0, 1)),
     "goal": _named("goal:seed=7", "observation reward", (0, 1, 2)),
     "slices": _named("slices:length=3,per_episode=2", "observation action", (0, 1), (9,)),
     "target_pair": _named("target_pair:mode=dynamics,offset=2", "observation action", (0, 1)),
+    "jigsaw": _named("jigsaw:permutations=24,tiles=4", "context target timestep", (0, 1, 4)),
     "requirements": Picture("requirements", _REQUIREMENTS, ("obs", "rewards"), (0, 1, 4)),
 }
 """Name of the file -> what it shows."""
 
 
-def small_episode(number: int, rows: int, numeric: bool) -> Episode:
-    """An episode whose values are their own names: o0, a0, r0 (rewards of 1 where the view computes with them)."""
+def small_episode(number: int, rows: int, view: str) -> Episode:
+    """An episode whose values are their own names: o0, a0, r0 (rewards of 1 and images of tiles for views that compute)."""
     row = np.arange(rows)
     letters = ("o", "a", "r") if number == 0 else ("p", "b", "s")
     words = [np.array([f"{letter}{at}".encode() for at in row], object) for letter in letters]
+    tiles = np.kron([[1, 2], [3, 4]], np.ones((3, 3))).astype(np.uint8)[None, :, :, None]  # 1 2 above 3 4
     return Episode(
         {
-            "observation": words[0],
+            "observation": tiles.repeat(rows, axis=0) if view.startswith("jigsaw") else words[0],
             "action": words[1],
-            "reward": np.ones(rows, np.float32) if numeric else words[2],
+            "reward": np.ones(rows, np.float32) if view.startswith("n_step") else words[2],
             "discount": np.ones(rows, np.float32),
             "is_first": row == 0,
             "is_last": row == rows - 1,
@@ -113,7 +116,7 @@ def small_episode(number: int, rows: int, numeric: bool) -> Episode:
 def cut_of(picture: Picture) -> Cut:
     """The cut that is drawn."""
     cut = cutter_of(picture.view)
-    episodes = [small_episode(n, rows, picture.title.startswith("n_step")) for n, rows in enumerate(picture.rows)]
+    episodes = [small_episode(n, rows, picture.title) for n, rows in enumerate(picture.rows)]
     return [cut(episode) for episode in episodes][-1]
 
 
@@ -179,7 +182,9 @@ def _lanes(path: str, field: Field, cut: Cut, items: Sequence[int], top: int) ->
 
 
 def _text(value: Any) -> str:
-    """What stands in a box; empty text is a zero of its kind."""
+    """What stands in a box; empty text is a zero of its kind, of an image all pixels."""
+    if np.ndim(value) == 3:
+        return "".join(str(pixel) for pixel in np.ravel(value))
     plain = np.ravel(np.asarray(value)).tolist()[0]
     if isinstance(plain, bytes):
         return plain.decode() or "0"

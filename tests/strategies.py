@@ -59,6 +59,18 @@ def column_specs() -> st.SearchStrategy[dict[str, tuple[np.dtype[Any], tuple[int
     return st.builds(lambda a, b: {**a, **b}, under("observation"), under("action"))
 
 
+def image_specs(least: int = 9, channels: str = "last") -> st.SearchStrategy[dict[str, Any]]:
+    """For `episodes`: one column of images, of at least so many pixels a side, nested or not."""
+
+    def specs(name: str, height: int, width: int, depth: int, dtype: Any) -> dict[str, Any]:
+        shape = (height, width, depth) if channels == "last" else (depth, height, width)
+        return {name: (np.dtype(dtype), shape), "action": (np.dtype(np.int32), ())}
+
+    size = st.integers(least, least + 8)
+    kinds = st.sampled_from(["uint8", "float16", "float32", "float64", ml_dtypes.bfloat16])
+    return st.builds(specs, st.sampled_from(["observation", "observation/image"]), size, size, st.integers(0, 4), kinds)
+
+
 @st.composite
 def episodes(
     draw: st.DrawFn, min_steps: int = 2, max_steps: int = 40, specs: Any = None, episode_id: str = ""

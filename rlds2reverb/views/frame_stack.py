@@ -7,25 +7,42 @@ Of an episode of rows o0 o1 o2 (final) with frames=3:
 | 0 | o0 o0 o0 | o0 o0 o1 |
 | 1 | o0 o0 o1 | o0 o1 o2 |
 
-With fill=zero, frames before the first are zeros instead of the first one again.
+With fill=zero, frames before the first are zeros instead of the first one again; with fill=-1 they are full of -1.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
 >>> steps = dict(observation=np.arange(1, 4), action=np.arange(3), reward=np.ones(3), discount=np.ones(3))
 >>> FrameStack(frames=3).cut(Episode(steps, {}, "e")).rows["observation"]
 array([1, 1, 1, 2, 3])
+>>> FrameStack(frames=3, fill={"observation": -1}).cut(Episode(steps, {}, "e")).rows["observation"]
+array([-1, -1,  1,  2,  3])
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode
-from rlds2reverb.specs import Nest, map_leaves
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import Nest, flatten, map_leaves
 from rlds2reverb.views.base import Cut, Window, check_options
-from rlds2reverb.views.steps import Fill, choice, columns, fields_of, need, pad, priorities, transition_count, under
+from rlds2reverb.views.steps import (
+    Fill,
+    check_fit,
+    checked_fill,
+    columns,
+    fields_of,
+    need,
+    pad,
+    priorities,
+    transition_count,
+    under,
+)
 
 NEXT_OBSERVATION = "next_observation"
 
@@ -36,7 +53,8 @@ class FrameStack:
 
     Attributes:
       frames: k, oldest first.
-      fill: what stands before the first row: "first" (it again) or "zero".
+      fill: what stands before the first row: "first" (it again), "zero" or a number; or a mapping from paths of observation
+        columns, or of nests of them, to such fills: the longest path counts, and a column without one has "first".
       priority: of every item.
 
     Raises:
@@ -44,21 +62,32 @@ class FrameStack:
     """
 
     frames: int = 4
-    fill: Fill = "first"
+    fill: Fill | Mapping[str, Fill] = "first"
     priority: float = 1.0
 
     def __post_init__(self) -> None:
         check_options("frame_stack", self.priority, frames=self.frames)
-        choice("frame_stack", "fill", self.fill, ("first", "zero"))
+        fill: Any = self.fill
+        if isinstance(fill, Mapping):
+            fill = {path: checked_fill(f'frame_stack: "{path}"', one) for path, one in fill.items()}
+        else:
+            fill = checked_fill("frame_stack", fill)
+        object.__setattr__(self, "fill", fill)
 
     @property
     def label(self) -> str:
         """Name and options."""
-        return f"frame_stack:frames={self.frames},fill={self.fill}"
+        fill = json.dumps(self.fill, sort_keys=True) if isinstance(self.fill, Mapping) else self.fill
+        return f"frame_stack:frames={self.frames},fill={fill}"
 
     def signature(self, step_spec: Nest) -> Nest:
-        """{observation [k, ...], action, reward, discount, next_observation [k, ...]}."""
+        """{observation [k, ...], action, reward, discount, next_observation [k, ...]}.
+
+        Raises:
+          ViewError: the steps lack one of these, a fill does not fit its column's dtype, or names no column.
+        """
         steps = need("frame_stack", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
+        self._fills({path: leaf.dtype for path, leaf in flatten(steps[OBSERVATION], OBSERVATION).items()})
         stacked = map_leaves(lambda leaf: leaf.with_leading(self.frames), steps[OBSERVATION])
         plain = {name: steps[name] for name in (ACTION, REWARD, DISCOUNT)}
         return {OBSERVATION: stacked, **plain, NEXT_OBSERVATION: stacked}
@@ -67,8 +96,9 @@ class FrameStack:
         """Puts k - 1 rows before the first; an item's windows look back."""
         before = self.frames - 1
         given = columns(episode, OBSERVATION, ACTION, REWARD, DISCOUNT)
-        rows = {path: pad(column, before, 0, self.fill) for path, column in given.items()}
-        observations = under(rows, OBSERVATION)
+        observations = under(given, OBSERVATION)
+        fills = self._fills({path: given[path].dtype for path in observations})
+        rows = {path: pad(column, before, 0, fills.get(path, "first")) for path, column in given.items()}
         fields = {
             **fields_of({path: path for path in rows if path not in observations}),
             **fields_of(observations, (Window(-before, 1),)),
@@ -76,3 +106,16 @@ class FrameStack:
         }
         count = transition_count(episode)
         return Cut(rows, fields, before + np.arange(count, dtype=np.int64), priorities(count, self.priority), before)
+
+    def _fills(self, observations: Mapping[str, np.dtype[Any]]) -> dict[str, Fill]:
+        """Path of an observation column -> its fill."""
+        named = self.fill if isinstance(self.fill, Mapping) else {OBSERVATION: self.fill}
+        fills: dict[str, Fill] = dict.fromkeys(observations, "first")
+        for path in sorted(named, key=len):  # what is deeper comes later
+            found = [one for one in observations if one == path or one.startswith(f"{path}/")]
+            if not found:
+                raise ViewError(f'frame_stack: fill of "{path}", expected a path to some of {sorted(observations)}')
+            fills |= dict.fromkeys(found, named[path])
+        for path, fill in fills.items():
+            check_fit("frame_stack", path, fill, observations[path])
+        return fills

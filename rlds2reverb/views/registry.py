@@ -16,7 +16,9 @@ from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
+from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
+from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import Sequence, two_step
 from rlds2reverb.views.slices import Slices
@@ -34,6 +36,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "slices": Slices,
     "requirements": Requirements,
     "target_pair": TargetPair,
+    "jigsaw": Jigsaw,
     "goal": Goal,
     "fragments": Fragments,
 }
@@ -45,6 +48,8 @@ FROM_CONFIG_ONLY = ("requirements",)
 
 def view_of(text: str) -> View:
     """A view from "NAME" or "NAME:option=value,option=value".
+
+    `priority` is a number, or the path of a column that has one a step (see `Prioritized`).
 
     >>> view_of("sequence:length=8,stride=4")
     Sequence(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0)
@@ -98,8 +103,11 @@ def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
     known = list(signature(VIEWS[name]).parameters)
     if unknown := sorted(set(map(str, arguments)) - set(known)):
         raise ViewError(f"{where}: {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    by = arguments.get("priority")
+    given = {key: value for key, value in arguments.items() if key != "priority" or not isinstance(by, str)}
     try:
-        return VIEWS[name](**arguments)
+        view = VIEWS[name](**given)
+        return Prioritized(view, by) if isinstance(by, str) else view
     except TypeError as error:
         raise ViewError(f"{where}: {error}") from error
 

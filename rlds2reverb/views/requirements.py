@@ -10,11 +10,13 @@ Of an episode with transitions 0 to 2 and the final observation o3:
 | next_actions: {data_col: actions, shift: 1} | a1 | a2 | 0 |
 | frames: {data_col: obs, shift: "-1:0"} | o0 o0 | o0 o1 | o1 o2 |
 | picked: {data_col: obs, shift: [0, -1]} | o0 o0 | o1 o0 | o2 o1 |
+| blank: {data_col: obs, shift: "-1:0", fill: zero} | 0 o0 | o0 o1 | o1 o2 |
 
 Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
 order, one element is squeezed. Before the start stands the first value again, but zeros for actions and rewards when
 prev_actions or prev_rewards are asked for; past the end stand zeros. `batch_repeat_value` r takes the row of every r-th step
-for the r steps from there on. float64 becomes float32. A range that starts at 0, which RLlib loses, works.
+for the r steps from there on. float64 becomes float32. A range that starts at 0, which RLlib loses, works. `fill`, which RLlib does
+not have, overrides what stands before the start and past the end.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
@@ -34,9 +36,20 @@ import numpy as np
 
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, Nest, map_leaves
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import Cut, Field, Window, check_options
-from rlds2reverb.views.steps import end_flags, need, priorities, transition_count, zeros_like
+from rlds2reverb.views.steps import (
+    Fill,
+    as_float32,
+    check_fit,
+    checked_fill,
+    end_flags,
+    float32_spec,
+    need,
+    pad,
+    priorities,
+    transition_count,
+)
 
 OBS, NEW_OBS, ACTIONS, REWARDS = "obs", "new_obs", "actions", "rewards"
 _STEP_FIELDS = {OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
@@ -63,9 +76,11 @@ class ViewRequirement:
       batch_repeat_value: r.
       used_for_compute_actions: ignored, there is no inference here.
       used_for_training: without it the column is left out.
+      fill: ours, not RLlib's: instead of its rule, "first" (before the start the first value, past the end zeros), "zero", or a
+        number that stands in both places; None for the rule.
 
     Raises:
-      ViewError: a shift or a repeat that makes no sense.
+      ViewError: a shift, a repeat or a fill that makes no sense.
     """
 
     data_col: str | None = None
@@ -75,8 +90,11 @@ class ViewRequirement:
     batch_repeat_value: int = 1
     used_for_compute_actions: bool = True
     used_for_training: bool = True
+    fill: Fill | None = None
 
     def __post_init__(self) -> None:
+        if self.fill is not None:
+            object.__setattr__(self, "fill", checked_fill("requirements", self.fill))
         if not self.offsets:
             raise ViewError(f"requirements: shift {self.shift!r} names no row")
         check_options("requirements", 1.0, batch_repeat_value=self.batch_repeat_value)
@@ -142,7 +160,7 @@ class Requirements:
     def label(self) -> str:
         """Name and requirements."""
         plain = {
-            name: [_data_col(name, one), list(one.offsets), one.batch_repeat_value]
+            name: [_data_col(name, one), list(one.offsets), one.batch_repeat_value, *_given(one.fill)]
             for name, one in sorted(self._requirements.items())
         }
         return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}"
@@ -151,7 +169,11 @@ class Requirements:
         return f"Requirements({ {name: asdict(one) for name, one in self._requirements.items()} })"
 
     def signature(self, step_spec: Nest) -> Nest:
-        """For every name a nest of [...] leaves, or [offsets, ...] where there are several."""
+        """For every name a nest of [...] leaves, or [offsets, ...] where there are several.
+
+        Raises:
+          ViewError: the steps lack a column, or a fill does not fit its dtype.
+        """
         steps = need("requirements", step_spec, OBSERVATION, ACTION, REWARD)
         return {name: self._spec(name, one, steps) for name, one in self._requirements.items()}
 
@@ -164,8 +186,11 @@ class Requirements:
             if field not in steps:
                 raise ViewError(f'requirements: "{name}" reads "{column}", which the steps lack; found {sorted(steps)}')
             spec = steps[field]
+        spec = map_leaves(float32_spec, spec)
+        for path, leaf in flatten(spec, column).items():
+            _check_fill(name, one, path, leaf.dtype)
         count = len(one.offsets)
-        return map_leaves(lambda leaf: _as_float32(leaf) if count == 1 else _as_float32(leaf).with_leading(count), spec)
+        return spec if count == 1 else map_leaves(lambda leaf: leaf.with_leading(count), spec)
 
     def cut(self, episode: Episode) -> Cut:
         """Rows before and after stand in every column that is stored; shifted columns are windows into it."""
@@ -176,23 +201,50 @@ class Requirements:
         before, after = max(0, -lowest), max(0, highest)
         anchors = before + np.arange(count, dtype=np.int64)
         rows: dict[str, Array] = {}
-        for column in dict.fromkeys(column for column, _ in sources.values()):
-            for path, values in self._columns(episode, column).items():
-                rows[path] = self._padded(column, values, count, before, after)
         made: dict[str, Field] = {}
-        for name, one in self._requirements.items():
-            column, offsets = sources[name]
-            own = (
-                None
-                if one.batch_repeat_value == 1
-                else before + (anchors - before) // one.batch_repeat_value * one.batch_repeat_value
-            )
-            for path in columns_under(rows, column):
-                made[name + path[len(column) :]] = Field(path, _windows(offsets), own)
+        marks: set[str] = set()
+        for (column, fill), names in self._sharing().items():
+            mark = f" (fill {fill})" if column in marks else ""  # of a column that stands there with another fill
+            marks.add(column)
+            values = self._columns(episode, column)
+            for name in names:
+                one, windows = self._requirements[name], _windows(sources[name][1])
+                repeat = one.batch_repeat_value
+                own = None if repeat == 1 else before + (anchors - before) // repeat * repeat
+                for path, leaf in values.items():
+                    _check_fill(name, one, path, leaf.dtype)
+                    made[name + path[len(column) :]] = Field(path + mark, windows, own)
+            for path, leaf in values.items():
+                real = leaf if column == OBS else leaf[:count]  # the final row holds an observation only
+                rows[path + mark] = pad(real, before, len(leaf) - len(real) + after, fill)
         return Cut(rows, made, anchors, priorities(count, self._priority), before)
 
+    def _sharing(self) -> dict[tuple[str, Fill], list[str]]:
+        """Column and fill -> the requirements that read them; those that read no made-up row share what there is."""
+        shared: dict[tuple[str, Fill], list[str]] = {}
+        inside = []
+        for name, one in self._requirements.items():
+            column, offsets = _source(name, one)
+            if min(offsets) >= 0 and max(offsets) <= (column == OBS):
+                inside.append((column, name))
+            else:
+                shared.setdefault((column, self._fill(column, one)), []).append(name)
+        for column, name in inside:
+            key = next((key for key in shared if key[0] == column), (column, self._rule(column)))
+            shared.setdefault(key, []).append(name)
+        return shared
+
+    def _fill(self, column: str, one: ViewRequirement) -> Fill:
+        if one.fill is None:
+            return self._rule(column)
+        return one.fill if one.fill != 0 else "zero"
+
+    def _rule(self, column: str) -> Fill:
+        """RLlib's."""
+        return "zero" if column in self._zero_before else "first"
+
     def _columns(self, episode: Episode, column: str) -> dict[str, Array]:
-        """RLlib path -> values of one column."""
+        """RLlib path -> [T, ...] values of one column."""
         terminated, truncated = end_flags(episode)
         derived = {"terminateds": terminated, "truncateds": truncated, "dones": terminated | truncated}
         if column in derived:
@@ -203,15 +255,7 @@ class Requirements:
         found = columns_under(episode.steps, field)
         if not found:
             raise ViewError(f'requirements: the steps lack "{field}"; found {sorted(episode.steps)}')
-        return {column + path[len(field) :]: values for path, values in found.items()}
-
-    def _padded(self, column: str, values: Array, count: int, before: int, after: int) -> Array:
-        """[before + T + after, ...]; the final row is real for observations, and zero for everything else."""
-        values = values.astype(np.float32) if values.dtype == np.float64 else values
-        real = values if column == OBS else values[:count]
-        is_zero = column in self._zero_before or not len(values)
-        head = zeros_like(values, before) if is_zero else np.repeat(values[:1], before, axis=0)
-        return np.concatenate((head, real, zeros_like(values, len(values) - len(real) + after)))
+        return {column + path[len(field) :]: as_float32(values) for path, values in found.items()}
 
 
 def _data_col(name: str, one: ViewRequirement) -> str:
@@ -226,6 +270,15 @@ def _source(name: str, one: ViewRequirement) -> tuple[str, tuple[int, ...]]:
     return column, one.offsets
 
 
+def _given(fill: Fill | None) -> list[Fill]:
+    return [] if fill is None else [fill]
+
+
+def _check_fill(name: str, one: ViewRequirement, path: str, dtype: np.dtype[Any]) -> None:
+    if one.fill is not None:
+        check_fit(f'requirements: "{name}"', path, one.fill, dtype)
+
+
 def _windows(offsets: tuple[int, ...]) -> tuple[Window, ...]:
     """Runs of consecutive rows as one window each; one row alone is squeezed."""
     if len(offsets) == 1:
@@ -233,7 +286,3 @@ def _windows(offsets: tuple[int, ...]) -> tuple[Window, ...]:
     ends = [i for i in range(1, len(offsets)) if offsets[i] != offsets[i - 1] + 1]
     runs = zip([0, *ends], [*ends, len(offsets)])
     return tuple(Window(offsets[first], offsets[last - 1] + 1) for first, last in runs)
-
-
-def _as_float32(leaf: ArraySpec) -> ArraySpec:
-    return ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if leaf.dtype == np.float64 else leaf

@@ -3,13 +3,22 @@
 Of an episode of rows r0 to r9 with length=4, `per_episode=2` keeps two of the seven slices r0-r3 to r6-r9, drawn without
 replacement from a generator that depends on the seed and the episode's name only. An episode shorter than the length gives no
 item when strict, else one item of all its rows.
-Source: SliceSampler of TorchRL 0.5 (start uniform in [0, T - length], `strict_length`).
+With truncated, an item also says where it ends:
+
+| rows | truncated |
+| --- | --- |
+| r2 r3 r4 r5 | no no no yes |
+| r5 r6 r7 r8 | no no no yes |
+
+Source: SliceSampler of TorchRL 0.5 (start uniform in [0, T - length], `strict_length`, `truncated_key`).
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
 >>> episode = Episode({"observation": np.arange(10)}, {}, "e")
 >>> len(Slices(length=4, per_episode=2).cut(episode).anchors)
 2
+>>> Slices(length=4, per_episode=2, truncated=True).cut(episode).rows["truncated"].astype(int)
+array([0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
 """
 
 from __future__ import annotations
@@ -20,9 +29,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.specs import Nest, map_leaves
-from rlds2reverb.views.base import Cut, Window, check_flags, check_options
-from rlds2reverb.views.steps import check_seed, generator, need, priorities
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import ArraySpec, Nest, map_leaves
+from rlds2reverb.views.base import Cut, Field, Window, check_flags, check_options
+from rlds2reverb.views.steps import check_seed, fields_of, generator, need, priorities
+
+TRUNCATED = "truncated"
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,7 @@ class Slices:
       per_episode: slices kept of each episode, at most as many as there are.
       strict: a shorter episode gives no item; otherwise one item of all its rows.
       seed: of the choice.
+      truncated: add a field of that name, [length] bool, true on an item's last row only.
       priority: of every item.
 
     Raises:
@@ -44,28 +57,47 @@ class Slices:
     per_episode: int = 1
     strict: bool = True
     seed: int = 0
+    truncated: bool = False
     priority: float = 1.0
 
     def __post_init__(self) -> None:
         check_options("slices", self.priority, length=self.length, per_episode=self.per_episode)
         check_seed("slices", self.seed)
-        check_flags("slices", strict=self.strict)
+        check_flags("slices", strict=self.strict, truncated=self.truncated)
 
     @property
     def label(self) -> str:
         """Name and options."""
-        return f"slices:length={self.length},per_episode={self.per_episode},strict={self.strict},seed={self.seed}"
+        options = f"length={self.length},per_episode={self.per_episode},strict={self.strict},seed={self.seed}"
+        return f"slices:{options},truncated=True" if self.truncated else f"slices:{options}"
 
     def signature(self, step_spec: Nest) -> Nest:
-        """The step spec with a leading axis of `length`; of any size when not strict."""
-        steps: Mapping[str, Nest] = need("slices", step_spec)
-        return map_leaves(lambda leaf: leaf.with_leading(self.length if self.strict else None), dict(steps))
+        """The step spec with a leading axis of `length`, of any size when not strict; and truncated where asked for.
+
+        Raises:
+          ViewError: the steps are no dict, or have a field "truncated" already.
+        """
+        steps: dict[str, Nest] = dict(need("slices", step_spec))
+        if self.truncated:
+            self._check_free(steps)
+            steps[TRUNCATED] = ArraySpec((), np.dtype(bool))
+        return map_leaves(lambda leaf: leaf.with_leading(self.length if self.strict else None), steps)
 
     def cut(self, episode: Episode) -> Cut:
         """Starts in rising order."""
         anchors = self._starts(episode)
-        windows = (Window(0, min(self.length, max(1, len(episode)))),) * len(episode.steps)
-        return Cut.of_columns(dict(episode.steps), windows, anchors, priorities(len(anchors), self.priority))
+        length = min(self.length, max(1, len(episode)))
+        windows = (Window(0, length),)
+        rows, fields = dict(episode.steps), fields_of({path: path for path in episode.steps}, windows)
+        if self.truncated:
+            self._check_free(rows)
+            rows[TRUNCATED], own = _ends(len(episode), length, anchors)
+            fields[TRUNCATED] = Field(TRUNCATED, windows, own)
+        return Cut(rows, fields, anchors, priorities(len(anchors), self.priority))
+
+    def _check_free(self, steps: Mapping[str, object]) -> None:
+        if any(path.split("/")[0] == TRUNCATED for path in steps):
+            raise ViewError(f'slices: truncated: expected steps without a field "{TRUNCATED}", found {sorted(steps)}')
 
     def _starts(self, episode: Episode) -> Array:
         starts = len(episode) - self.length + 1
@@ -73,3 +105,9 @@ class Slices:
             return np.zeros(int(not self.strict and len(episode) > 0), np.int64)
         chosen = generator("slices", self.seed, episode).choice(starts, min(self.per_episode, starts), replace=False)
         return np.sort(chosen).astype(np.int64)
+
+
+def _ends(rows: int, length: int, anchors: Array) -> tuple[Array, Array]:
+    """[T] bool, true on the last of every `length` rows; and [n] a row near each anchor where `length` such rows start."""
+    ends = np.arange(rows) % length == length - 1
+    return ends, np.minimum(anchors // length, max(0, rows // length - 1)) * length

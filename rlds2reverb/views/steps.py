@@ -7,17 +7,18 @@ observation only. So T rows are T - 1 transitions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, Array, Episode
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.specs import ArraySpec, Nest, dtype_name
 from rlds2reverb.views.base import Field, Window
 
-Fill = Literal["first", "zero"]
-"""What stands in rows before the first: its value again, or zeros."""
+Fill = Literal["first", "zero"] | int | float
+"""What stands in rows that the episode does not have: "first", before it its first value again and after it zeros; "zero", zeros
+or empty text; or a number, before and after."""
 
 ONE_ROW = (Window(0, 1, squeeze=True),)
 NEXT_ROW = (Window(1, 2, squeeze=True),)
@@ -64,11 +65,17 @@ def transition_count(episode: Episode) -> int:
 
 
 def pad(column: Array, before: int, after: int, fill: Fill = "first") -> Array:
-    """Rows before, filled as `fill` says, and zero rows after."""
+    """[before + T + after, ...]: the column with rows filled as `fill` says, which must fit its dtype."""
     if not before and not after:
         return column
-    head = np.repeat(column[:1], before, axis=0) if fill == "first" else zeros_like(column, before)
-    return np.concatenate((head, column, zeros_like(column, after)))
+    first = fill == "first" and len(column) > 0
+    head = np.repeat(column[:1], before, axis=0) if first else filled(column, before, fill)
+    return np.concatenate((head, column, filled(column, after, fill)))
+
+
+def filled(column: Array, rows: int, fill: Fill) -> Array:
+    """[rows, ...] of a number, or zeros."""
+    return zeros_like(column, rows) if isinstance(fill, str) else np.full((rows, *column.shape[1:]), fill, column.dtype)
 
 
 def zeros_like(column: Array, rows: int) -> Array:
@@ -124,3 +131,41 @@ def choice(view: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """
     if value not in allowed:
         raise ViewError(f'{view}: {name} "{value}", expected one of {", ".join(allowed)}')
+
+
+def checked_fill(where: str, fill: Any) -> Fill:
+    """The fill; a number as a plain one, whole where it is whole.
+
+    Raises:
+      ViewError: neither "first" nor "zero" nor a finite number.
+    """
+    if isinstance(fill, str):
+        choice(where, "fill", fill, ("first", "zero", "a number"))
+        return cast("Fill", fill)
+    number = fill.item() if isinstance(fill, np.number) else fill
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < np.inf:
+        return int(number) if number == int(number) and abs(number) < 2**64 else number
+    raise ViewError(f"{where}: fill {fill!r}, expected one of first, zero, a number")
+
+
+def check_fit(where: str, path: str, fill: Fill, dtype: np.dtype[Any]) -> None:
+    """Refuses a number that a column cannot hold: text, a fraction among integers, out of range; floats may round.
+
+    Raises:
+      ViewError: says which column, its dtype and the number.
+    """
+    if not isinstance(fill, str) and not _fits(fill, dtype):
+        raise ViewError(f'{where}: fill {fill} does not fit "{path}", which holds {dtype_name(dtype)}')
+
+
+def _fits(fill: float, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind in "OSU":
+        return False
+    if dtype.kind in "iu":
+        return isinstance(fill, int) and np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max
+    if dtype.kind == "b":
+        return fill in (0, 1)
+    if abs(fill) > np.finfo(np.float64).max:
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.float64(fill).astype(dtype)))

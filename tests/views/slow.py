@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
+from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.sequence import Sequence as SequenceView
 from rlds2reverb.views.slices import Slices
@@ -103,7 +105,23 @@ def n_step_items(episode: Episode, n: int, gamma: float, style: str) -> list[Ite
     return found
 
 
-def frame_stack_items(episode: Episode, frames: int, fill: str) -> list[Item]:
+def made_up(column: Array, fill: Any) -> Array:
+    """A row that the episode does not have: the first one, zeros, or a number everywhere."""
+    if fill == "first":
+        return value(column, 0)
+    return zeros(column) if fill == "zero" else np.full(column.shape[1:], fill, column.dtype)
+
+
+def deepest(fill: Any, path: str) -> Any:
+    """The fill of the longest path that leads to a column."""
+    if not isinstance(fill, dict):
+        return fill
+    parts = path.split("/")
+    above = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((fill[one] for one in above if one in fill), "first")
+
+
+def frame_stack_items(episode: Episode, frames: int, fill: Any) -> list[Item]:
     """A queue of frames, full from the start, that moves on with every step."""
     found = []
     stacks: list[Item] = []
@@ -111,8 +129,7 @@ def frame_stack_items(episode: Episode, frames: int, fill: str) -> list[Item]:
         stack: Item = {}
         for path, column in episode.steps.items():
             if path.split("/")[0] == "observation":
-                before = value(column, 0) if fill == "first" else zeros(column)
-                queue = [before] * frames
+                queue = [made_up(column, deepest(fill, path))] * frames
                 for row in range(t + 1):
                     queue = [*queue[1:], value(column, row)]
                 stack[path] = stacked(queue, column)
@@ -126,13 +143,16 @@ def frame_stack_items(episode: Episode, frames: int, fill: str) -> list[Item]:
     return found
 
 
-def slice_items(episode: Episode, starts: Sequence[int], length: int) -> list[Item]:
-    """All columns over `length` rows from each start, fewer where the episode is shorter."""
-    rows = [range(start, min(start + length, len(episode))) for start in starts]
-    return [
-        {path: stacked([value(column, row) for row in one], column) for path, column in episode.steps.items()}
-        for one in rows
-    ]
+def slice_items(episode: Episode, starts: Sequence[int], length: int, truncated: bool) -> list[Item]:
+    """All columns over `length` rows from each start, fewer where the episode is shorter; perhaps a flag on the last one."""
+    found = []
+    for start in starts:
+        rows = range(start, min(start + length, len(episode)))
+        item = {path: stacked([value(column, row) for row in rows], column) for path, column in episode.steps.items()}
+        if truncated:
+            item["truncated"] = np.array([row == rows[-1] for row in rows])
+        found.append(item)
+    return found
 
 
 def target_pair_items(episode: Episode, mode: str, offset: int) -> list[Item]:
@@ -163,6 +183,25 @@ def target_pair_items(episode: Episode, mode: str, offset: int) -> list[Item]:
     return found
 
 
+def jigsaw_items(episode: Episode, view: Jigsaw, classes: Sequence[int]) -> list[Item]:
+    """Puzzles laid pixel by pixel; the class of every item is given."""
+    (images,) = (column for path, column in episode.steps.items() if path.split("/")[0] == "observation")
+    side = round(view.tiles**0.5)
+    found = []
+    for t, number in enumerate(classes):
+        image = images[t].transpose(1, 2, 0) if view.channels == "first" else images[t]
+        height, width = image.shape[0] // side, image.shape[1] // side
+        puzzle = np.empty((side * (height - 2), side * (width - 2), image.shape[2]), image.dtype)
+        for place, tile in enumerate(view.orders[number]):
+            for y in range(height - 2):
+                for x in range(width - 2):
+                    seen = image[tile // side * height + y, tile % side * width + x]
+                    puzzle[place // side * (height - 2) + y, place % side * (width - 2) + x] = seen
+        context = puzzle.transpose(2, 0, 1) if view.channels == "first" else puzzle
+        found.append({"context": context, "target": np.array([number], np.int64), "timestep": np.array(t, np.int64)})
+    return found
+
+
 def goal_items(episode: Episode, goals: Sequence[int]) -> list[Item]:
     """Every transition with the goal's row given."""
     return [
@@ -182,7 +221,7 @@ NAMES = {"obs": "observation", "actions": "action", "rewards": "reward"}
 
 
 def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]]) -> list[Item]:
-    """RLlib's columns; a requirement has `data_col`, `offsets` (a list) and `repeat`."""
+    """RLlib's columns; a requirement has `data_col`, `offsets` (a list), `repeat` and perhaps `fill`."""
     count = len(episode) - 1
     found = []
     for t in range(count):
@@ -190,17 +229,17 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
         for name, one in requirements.items():
             column_name, start = one["data_col"], t // one["repeat"] * one["repeat"]
             rows = [start + offset for offset in one["offsets"]]
-            zero_before = f"prev_{column_name}" in requirements
+            fill = one.get("fill") or ("zero" if f"prev_{column_name}" in requirements else "first")
             known = len(episode) if column_name == "obs" else count
 
-            def pick(column: Array, rows: Any = rows, zero: bool = zero_before, known: int = known) -> Array:
+            def pick(column: Array, rows: Any = rows, fill: Any = fill, known: int = known) -> Array:
                 column = column.astype(np.float32) if column.dtype == np.float64 else column
                 values = []
                 for row in rows:
                     if 0 <= row < known:
                         values.append(value(column, row))
                     else:
-                        values.append(zeros(column) if row >= known or zero else value(column, 0))
+                        values.append(made_up(column, "zero" if row >= known and fill == "first" else fill))
                 return values[0] if len(values) == 1 else stacked(values, column)
 
             item |= read(episode, NAMES.get(column_name, column_name), name, pick)
@@ -212,9 +251,10 @@ REFERENCES: dict[type, Callable[[Any, Episode], list[Item]]] = {
     Transition: lambda view, episode: transition_items(episode),
     NStep: lambda view, episode: n_step_items(episode, view.n, view.gamma, view.style),
     FrameStack: lambda view, episode: frame_stack_items(episode, view.frames, view.fill),
-    Slices: lambda view, episode: slice_items(episode, view.cut(episode).anchors.tolist(), view.length),
+    Slices: lambda view, episode: slice_items(episode, view.cut(episode).anchors.tolist(), view.length, view.truncated),
     TargetPair: lambda view, episode: target_pair_items(episode, view.mode, view.offset),
     Goal: lambda view, episode: goal_items(episode, goal_rows(view, episode)),
+    Jigsaw: lambda view, episode: jigsaw_items(episode, view, view.cut(episode).rows["target"][:, 0].tolist()),
 }
 """View -> its items, step by step; of views that draw, what they drew is taken from them."""
 
@@ -266,7 +306,7 @@ def fragment_items(view: Fragments, episodes: Sequence[Episode]) -> list[Item]:
 
 
 def _sampled(episode: Episode, t: int, new_obs: bool) -> Item:
-    """One step taken, in RLlib's columns but for the episode's number."""
+    """One step taken, in RLlib's columns."""
     last = t == len(episode) - 2
     terminal = bool(episode.steps["is_terminal"][-1])
     step = {
@@ -276,6 +316,7 @@ def _sampled(episode: Episode, t: int, new_obs: bool) -> Item:
         "terminateds": np.array(last and terminal),
         "truncateds": np.array(last and not terminal),
         "t": np.array(t),
+        "eps_id": np.array(int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1),
     }
     if new_obs:
         step |= at(episode, "observation", t + 1, "new_obs")

@@ -16,6 +16,7 @@ from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.goal import Goal
+from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import Sequence, two_step
@@ -35,10 +36,13 @@ OPTIONS = [
     "frame_stack:frames=3,fill=zero",
     "slices:length=3,per_episode=4",
     "slices:length=4,per_episode=2,strict=false,seed=7",
+    "slices:length=3,per_episode=4,truncated=true",
+    "slices:length=4,per_episode=2,strict=false,truncated=true",
     "target_pair:mode=identity",
     "target_pair:mode=dynamics,offset=2",
     "target_pair:mode=inverse_dynamics,offset=3",
     "target_pair:mode=action_prediction",
+    "jigsaw:permutations=24,tiles=4,channels=first,seed=3",
     "goal:strategy=final",
     "goal:strategy=uniform,seed=3",
     "fragments:length=3",
@@ -73,11 +77,25 @@ def accepted(view, episode):
     return True
 
 
+def drawn(data, view):
+    """An episode for a view: one of images where it takes nothing else."""
+    specs = data.draw(strategies.image_specs(9, view.channels)) if isinstance(view, Jigsaw) else None
+    return data.draw(strategies.episodes(min_steps=1, max_steps=9, specs=specs))
+
+
+def plain(view, rows, seed=0):
+    """An episode for a view, without hypothesis."""
+    shape = (3, 10, 9) if view.label.startswith("jigsaw") and "first" in view.label else (10, 9, 3)
+    images = {"observation": (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
+    return strategies.episode(np.random.default_rng(seed), rows, images if isinstance(view, Jigsaw) else None)
+
+
 @EVERY_VIEW
 class TestContract:
     @settings(max_examples=15)
-    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
-    def test_rows_have_one_length_and_windows_stay_inside(self, view, episode):
+    @given(data=st.data())
+    def test_rows_have_one_length_and_windows_stay_inside(self, view, data):
+        episode = drawn(data, view)
         assume(accepted(view, episode))
         cut = view.cut(episode)
         assert {len(column) for column in cut.rows.values()} == {cut.row_count}
@@ -90,8 +108,9 @@ class TestContract:
                 assert np.all(anchors + window.stop <= cut.row_count)
 
     @settings(max_examples=15)
-    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
-    def test_anchors_rise_and_each_has_a_priority(self, view, episode):
+    @given(data=st.data())
+    def test_anchors_rise_and_each_has_a_priority(self, view, data):
+        episode = drawn(data, view)
         assume(accepted(view, episode))
         cut = view.cut(episode)
         assert cut.anchors.dtype == np.int64
@@ -100,8 +119,9 @@ class TestContract:
         assert np.all(np.diff(cut.anchors) > 0)
 
     @settings(max_examples=15)
-    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
-    def test_columns_and_items_are_those_of_the_signature(self, view, episode):
+    @given(data=st.data())
+    def test_columns_and_items_are_those_of_the_signature(self, view, data):
+        episode = drawn(data, view)
         assume(accepted(view, episode))
         signature = flatten(view.signature(filled_spec(spec_of(episode))))
         cut = view.cut(episode).in_order(list(signature))
@@ -113,8 +133,9 @@ class TestContract:
                 assert all(wanted in (None, size) for size, wanted in zip(value.shape, spec.shape))
 
     @settings(max_examples=15)
-    @given(episode=strategies.episodes(min_steps=1, max_steps=9))
-    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(self, view, episode):
+    @given(data=st.data())
+    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(self, view, data):
+        episode = drawn(data, view)
         assume(accepted(view, episode))
         before = content_digest(episode.steps)
         first, second = view.cut(episode), view.cut(episode)
@@ -125,7 +146,7 @@ class TestContract:
 
     @pytest.mark.parametrize("missing", ["observation", "action", "reward", "discount"])
     def test_a_spec_that_lacks_what_the_view_reads_is_refused(self, view, missing):
-        spec = filled_spec(spec_of(strategies.episode(np.random.default_rng(0), 3)))
+        spec = filled_spec(spec_of(plain(view, 3)))
         before = flatten(view.signature(spec))
         del spec[missing]
         try:
@@ -141,7 +162,7 @@ def contents(view):
     """(episode length, anchor) -> digest of the item, over short episodes."""
     found = {}
     for rows in range(1, 10):
-        episode = strategies.episode(np.random.default_rng(rows), rows)
+        episode = plain(view, rows, rows)
         cut = view.cut(episode).in_order(columns_of(view, episode))
         for anchor, item in zip(cut.anchors.tolist(), items_of(cut)):
             found[rows, anchor] = content_digest(dict(zip(cut.fields, item)))
@@ -203,12 +224,23 @@ class TestNames:
             ("sequence:pad_end=maybe", "sequence: pad_end maybe: expected true or false"),
             ("episode:skip_longer=1", "episode: skip_longer 1: expected true or false"),
             ("slices:strict=0", "slices: strict 0: expected true or false"),
+            ("slices:truncated=1", "slices: truncated 1: expected true or false"),
             ("slices:seed=a", "slices: seed a: expected a whole number"),
             ("n_step:gamma=0", r"n_step: gamma 0: expected a number in \(0, 1\]"),
             ("n_step:style=acne", 'n_step: style "acne", expected one of acme, torchrl'),
-            ("frame_stack:fill=last", 'frame_stack: fill "last", expected one of first, zero'),
+            ("frame_stack:fill=last", 'frame_stack: fill "last", expected one of first, zero, a number'),
             ("target_pair:mode=jigsaw", 'target_pair: mode "jigsaw", expected one of identity'),
             ("goal:strategy=past", 'goal: strategy "past", expected one of future'),
+            ("jigsaw:tiles=8", "jigsaw: tiles 8: expected a square number from 4 to 100"),
+            ("jigsaw:tiles=121", "jigsaw: tiles 121: expected a square number from 4 to 100"),
+            ("jigsaw:tiles=9.0", "jigsaw: tiles 9.0: expected a whole number"),
+            ("jigsaw:permutations=0", "jigsaw: permutations 0: expected a whole number of at least 1"),
+            ("jigsaw:permutations=25,tiles=4", "jigsaw: permutations 25: expected 1 to 24 of 4 tiles"),
+            ("jigsaw:permutations=10001", "jigsaw: permutations 10001: expected 1 to 10000 of 9 tiles"),
+            ("jigsaw:permutations=none", "jigsaw: permutations None: expected a whole number"),
+            ("jigsaw:permutations=orders.txt", "jigsaw: orders.txt: permutations: expected a .npy or .csv file"),
+            ("jigsaw:channels=middle", 'jigsaw: channels "middle", expected one of first, last'),
+            ("jigsaw:seed=a", "jigsaw: seed a: expected a whole number"),
             ("requirements", "write them to a YAML file"),
             ("sequence:size=3", 'view "sequence:size=3": sequence has no option size; it has length, stride, pad_end'),
             ("two_step:length=3", 'view "two_step:length=3": two_step has no option length; it has priority'),

@@ -36,7 +36,7 @@ VIEWS = {
     "transition": st.just(Transition()),
     "n_step": st.builds(NStep, SMALL, st.floats(0.1, 1), st.sampled_from(["acme", "torchrl"])),
     "frame_stack": st.builds(FrameStack, SMALL, st.sampled_from(["first", "zero"])),
-    "slices": st.builds(Slices, SMALL, SMALL, st.booleans(), SEEDS),
+    "slices": st.builds(Slices, SMALL, SMALL, st.booleans(), SEEDS, st.booleans()),
     "target_pair": st.builds(TargetPair, st.sampled_from(MODES), SMALL),
     "goal": st.builds(Goal, st.sampled_from(["future", "final", "uniform"]), SEEDS),
 }
@@ -63,6 +63,8 @@ def required(draw: st.DrawFn) -> tuple[Requirements, dict[str, dict[str, Any]]]:
         repeat = draw(st.integers(1, 4))
         written[name] = {"data_col": column, "shift": shift, "batch_repeat_value": repeat}
         plain[name] = {"data_col": column, "offsets": offsets, "repeat": repeat}
+        if fill := draw(st.sampled_from([None, None, "first", "zero"])):
+            written[name]["fill"] = plain[name]["fill"] = fill
     return Requirements(written), plain
 
 
@@ -167,7 +169,17 @@ def test_what_is_drawn_depends_on_seed_and_name_only(view: Any) -> None:
 
 # The docstrings.
 
-MODULES = ("frame_stack", "goal", "n_step", "requirements", "slices", "target_pair", "transition")
+MODULES = (
+    "frame_stack",
+    "goal",
+    "jigsaw",
+    "n_step",
+    "requirements",
+    "slices",
+    "target_pair",
+    "tile_orders",
+    "transition",
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ViewError
+from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
@@ -141,6 +142,31 @@ def test_slices_are_distinct_whole_and_the_same_again(
     assert len(starts) == min(many, rows - length + 1)
     assert starts == sorted(set(starts))
     assert found == [list(range(start, start + length)) for start in starts]
+
+
+@given(ROWS, st.integers(1, 9), st.integers(1, 9), st.booleans(), st.integers(0, 5))
+def test_a_slice_says_where_it_ends_from_rows_nearby(
+    rows: int, length: int, many: int, strict: bool, seed: int
+) -> None:
+    episode = numbered(rows)
+    plain, cut = (Slices(length, many, strict, seed, ends).cut(episode) for ends in (False, True))
+    assert cut.anchors.tolist() == plain.anchors.tolist()
+    assert cut.row_count == rows  # no row is added
+    own = cut.fields["truncated"].anchors
+    assert own is not None
+    assert np.all(abs(own - cut.anchors) < length)  # so an item needs no chunks far from its own
+    for number in range(len(cut.anchors)):
+        flags = field_value(cut, cut.fields["truncated"], number)
+        assert flags.tolist() == [False] * (min(rows, length) - 1) + [True]
+
+
+def test_a_field_that_the_steps_have_is_not_replaced() -> None:
+    view = Slices(2, truncated=True)
+    for name in ("truncated", "truncated/why"):
+        episode = numbered(4).with_steps({**numbered(4).steps, name: np.zeros(4, bool)})
+        for use in (lambda one=episode: view.cut(one), lambda one=episode: view.signature(spec_of(one))):
+            with pytest.raises(ViewError, match='truncated: expected steps without a field "truncated", found'):
+                use()
 
 
 def test_every_start_of_a_slice_is_as_likely() -> None:

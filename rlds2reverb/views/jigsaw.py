@@ -1,0 +1,172 @@
+"""Jigsaw puzzles for representation learning: images with their tiles in another order, and which order it is.
+
+With four tiles A B / C D, and the orders 0 (A B / C D) and 1 (D A / B C) drawn for the first two steps as 1 and 0:
+
+| item | context | target | timestep |
+| --- | --- | --- | --- |
+| 0 | D A / B C | 1 | 0 |
+| 1 | A B / C D | 0 | 1 |
+
+The image is divided into as many rows of tiles as columns; of each tile the last two rows and columns of pixels are left out, so
+that edges give nothing away, and what remains is put together to a smaller image. An episode has a shuffled list of
+all orders, which its steps walk through, again from its start when it ends. The final observation is never used.
+
+Source: JigsawPairConstructor of il-representations (make_jigsaw_puzzle: it calls this a central crop, and keeps the tile's top left). It
+takes the first step of a stream for its shape and then loses it, so the first trajectory lacks a step and its later ones are
+numbered from 0; here no step is lost. It walks through one shuffled list over all trajectories, here every episode has its own.
+
+>>> import numpy as np
+>>> from rlds2reverb.episodes import Episode
+>>> image = np.kron([[1, 2], [3, 4]], np.ones((3, 3)))[None, :, :, None].repeat(2, axis=0)  # tiles of 3 by 3 pixels
+>>> jigsaw = Jigsaw(permutations=2, tiles=4)
+>>> cut = jigsaw.cut(Episode({"observation": image.astype(np.uint8)}, {}, "e"))
+>>> jigsaw.orders[cut.rows["target"][0, 0]] + 1, cut.rows["context"][0, :, :, 0]
+(array([1, 4, 2, 3]), array([[1, 4],
+       [2, 3]], dtype=uint8))
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rlds2reverb.episodes import OBSERVATION, Array, Episode, columns_under, content_digest
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.views.base import Cut, check_options
+from rlds2reverb.views.steps import check_seed, choice, fields_of, generator, need, priorities, transition_count
+from rlds2reverb.views.tile_orders import read_tile_orders, tile_orders
+
+CONTEXT, TARGET, TIMESTEP = "context", "target", "timestep"
+_CROPPED = 2
+"""Rows and columns of pixels that a tile loses."""
+_MOST_TILES = 100
+
+
+@dataclass(frozen=True)
+class Jigsaw:
+    """One item a transition: its image as a puzzle.
+
+    Attributes:
+      permutations: how many orders to make, or the path of a .npy or .csv file that has them ([classes, tiles], from 0).
+      tiles: of an image, a square number.
+      channels: "last" ([H, W, C] images) or "first" ([C, H, W]).
+      seed: of the orders that are made, and of the classes that are drawn, which also depend on the episode's name.
+      priority: of every item.
+
+    Raises:
+      ViewError: an option that makes no sense, or a file that cannot be read.
+    """
+
+    permutations: int | str | os.PathLike[str] = 1000
+    tiles: int = 9
+    channels: str = "last"
+    seed: int = 0
+    priority: float = 1.0
+    _orders: Array = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_options("jigsaw", self.priority, tiles=self.tiles)
+        if not 4 <= self.tiles <= _MOST_TILES or math.isqrt(self.tiles) ** 2 != self.tiles:
+            raise ViewError(f"jigsaw: tiles {self.tiles}: expected a square number from 4 to {_MOST_TILES}")
+        choice("jigsaw", "channels", self.channels, ("first", "last"))
+        check_seed("jigsaw", self.seed)
+        try:
+            if isinstance(self.permutations, (str, os.PathLike)):
+                orders = read_tile_orders(Path(self.permutations), self.tiles)
+            else:
+                check_options("jigsaw", self.priority, permutations=self.permutations)
+                orders = tile_orders(int(self.permutations), int(self.tiles), int(self.seed))
+        except ViewError as error:
+            raise ViewError(f"jigsaw: {str(error).removeprefix('jigsaw: ')}") from error
+        object.__setattr__(self, "_orders", orders)
+
+    @property
+    def orders(self) -> Array:
+        """[classes, tiles] int64: what a class means, place by place from the top left."""
+        return self._orders
+
+    @property
+    def label(self) -> str:
+        """Name and options; of a file, its content."""
+        of_file = isinstance(self.permutations, (str, os.PathLike))
+        named = content_digest({"permutations": self._orders}) if of_file else self.permutations
+        return f"jigsaw:permutations={named},tiles={self.tiles},channels={self.channels},seed={self.seed}"
+
+    def signature(self, step_spec: Nest) -> Nest:
+        """{context: a smaller image, target int64 [1], timestep int64 []}.
+
+        Raises:
+          ViewError: observation is not one column of images that are large enough, of uint8 or floats.
+        """
+        leaves = flatten(need("jigsaw", step_spec, OBSERVATION)[OBSERVATION], OBSERVATION)
+        image = self._image(leaves)
+        height, width = self._tile(image)
+        side = math.isqrt(self.tiles)
+        size, depth = (side * height, side * width), self._plan(image)[2:]
+        shape = (*depth, *size) if self.channels == "first" else (*size, *depth)
+        int64 = np.dtype(np.int64)
+        return {CONTEXT: ArraySpec(shape, image.dtype), TARGET: ArraySpec((1,), int64), TIMESTEP: ArraySpec((), int64)}
+
+    def cut(self, episode: Episode) -> Cut:
+        """One row a transition; all three columns are made.
+
+        Raises:
+          ViewError: as `signature`.
+        """
+        columns = columns_under(episode.steps, OBSERVATION)
+        image = self._image({path: ArraySpec(column.shape[1:], column.dtype) for path, column in columns.items()})
+        count = transition_count(episode)
+        classes = np.resize(generator("jigsaw", self.seed, episode).permutation(len(self._orders)), count)  # [T - 1]
+        timesteps = np.arange(count, dtype=np.int64)
+        context = self._puzzles(next(iter(columns.values()))[:count], self._orders[classes], self._tile(image))
+        rows = {CONTEXT: context, TARGET: classes.astype(np.int64)[:, None], TIMESTEP: timesteps}
+        return Cut(rows, fields_of({path: path for path in rows}), timesteps, priorities(count, self.priority))
+
+    def _image(self, leaves: dict[str, ArraySpec]) -> ArraySpec:
+        """The one column, if it holds images."""
+        image = next(iter(leaves.values()), None)
+        if (
+            image is None
+            or len(leaves) > 1
+            or len(image.shape) != 3
+            or not (image.dtype == np.uint8 or image.dtype.kind in "fV")
+        ):
+            found = ", ".join(f"{path} {leaf}" for path, leaf in leaves.items()) or "none"
+            axes = "[C, H, W]" if self.channels == "first" else "[H, W, C]"
+            raise ViewError(
+                f"jigsaw: {OBSERVATION}: expected one image column, {axes} of uint8 or floats, found {found}"
+            )
+        return image
+
+    def _plan(self, image: ArraySpec) -> tuple[int | None, ...]:
+        """Height, width, channels."""
+        return (*image.shape[1:], image.shape[0]) if self.channels == "first" else image.shape
+
+    def _tile(self, image: ArraySpec) -> tuple[int, int]:
+        """Height and width of a tile in a puzzle."""
+        side, (height, width, _) = math.isqrt(self.tiles), self._plan(image)
+        least = side * (_CROPPED + 1)
+        if height is None or width is None or min(height, width) < least:
+            raise ViewError(
+                f"jigsaw: {OBSERVATION}: expected images of a fixed size, at least {least} by {least} pixels for {self.tiles} tiles"
+                f' and channels="{self.channels}", found {image}'
+            )
+        return height // side - _CROPPED, width // side - _CROPPED
+
+    def _puzzles(self, images: Array, orders: Array, tile: tuple[int, int]) -> Array:
+        """[n, ...] images and the [n, tiles] orders of their tiles -> [n, ...] smaller images."""
+        images = np.moveaxis(images, 1, -1) if self.channels == "first" else images  # [n, H, W, C]
+        side, (count, height, width, depth) = math.isqrt(self.tiles), images.shape
+        whole = images[
+            :, : height // side * side, : width // side * side
+        ]  # what is over at the right and the bottom is left out
+        tiles = whole.reshape(count, side, height // side, side, width // side, depth)[:, :, : tile[0], :, : tile[1]]
+        placed = tiles[np.arange(count)[:, None], orders // side, :, orders % side]  # [n, tiles, tile H, tile W, C]
+        lines = placed.reshape(count, side, side, *tile, depth).swapaxes(2, 3)  # [n, side, tile H, side, tile W, C]
+        puzzles = lines.reshape(count, side * tile[0], side * tile[1], depth)
+        return np.moveaxis(puzzles, -1, 1) if self.channels == "first" else puzzles

@@ -1,0 +1,147 @@
+"""Priorities that differ from item to item: another view's items, each with the priority of its step.
+
+Of an episode whose column td_error is 0.5 2 0 1, `Prioritized(two_step(), "td_error")`:
+
+| item | rows | priority |
+| --- | --- | --- |
+| 0 | r0 r1 | 0.5 |
+| 1 | r1 r2 | 2 |
+| 2 | r2 r3 | 0 |
+
+An item's step is the one that its anchor stands at: of sequences, slices and whole episodes the first, of a transition its
+own, of a pair that of the target. Instead of a column's path a function may stand, which gets all steps of an episode at once.
+
+>>> import numpy as np
+>>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.views.slices import Slices
+>>> episode = Episode({"observation": np.arange(4), "td_error": np.array([0.5, 2, 0, 1])}, {}, "e")
+>>> Prioritized(Slices(length=3, per_episode=2), "td_error").cut(episode).priorities
+array([0.5, 2. ])
+>>> Prioritized(Slices(length=3, per_episode=2), lambda episode, steps: steps + 1).cut(episode).priorities
+array([1., 2.])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ViewError
+from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.views.base import Cut, StreamView, View
+
+PriorityFunction = Callable[[Episode, Array], Any]
+"""(episode, [n] int64 steps of its items, rising) -> [n] priorities: finite numbers of at least 0."""
+
+
+@dataclass(frozen=True)
+class Prioritized:
+    """The items of another view, with priorities of their own.
+
+    The label is the other view's, for the items are: pushed again with other priorities, they keep their keys, and
+    the server changes their priorities.
+
+    Attributes:
+      view: makes the items; none whose items come from several episodes.
+      by: the path of a step column of one number a step, or a function as `PriorityFunction` says; it must depend on its
+        arguments only, so that a push can be run again.
+
+    Raises:
+      ViewError: no such view, or `by` is neither a path nor a function.
+    """
+
+    view: View
+    by: str | PriorityFunction
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.view, View):
+            raise ViewError(f"priority: expected a view to give priorities to, got {self.view!r}")
+        if isinstance(self.view, StreamView):
+            raise ViewError(
+                f"{self.view.label}: priority: expected a number, got {self.by!r}: items hold steps of earlier episodes"
+            )
+        if not (isinstance(self.by, str) and self.by) and not callable(self.by):
+            raise ViewError(f"{self.view.label}: priority: expected a column's path or a function, got {self.by!r}")
+
+    @property
+    def label(self) -> str:
+        """That of the view whose items these are."""
+        return self.view.label
+
+    def signature(self, step_spec: Nest) -> Nest:
+        """That of the view whose items these are.
+
+        Raises:
+          ViewError: the steps have no such column, or it holds more or other than a number a step; what the view refuses.
+        """
+        if isinstance(self.by, str):
+            columns = flatten(step_spec)
+            if self.by not in columns:
+                raise self._lacks(list(columns))
+            self._check_column(columns[self.by])
+        return self.view.signature(step_spec)
+
+    def cut(self, episode: Episode) -> Cut:
+        """The view's cut with other priorities.
+
+        Raises:
+          ViewError: a column as in `signature`; a function's result that is not [n]; a priority that is negative or not
+            finite; what the view refuses.
+        """
+        cut = self.view.cut(episode)
+        steps = cut.anchors - cut.origin  # [n]
+        if len(steps) and not 0 <= steps.min() <= steps.max() < len(episode):
+            raise ViewError(
+                f"{self.label}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
+                "; a view that puts rows before an episode's must say so (Cut.origin)"
+            )
+        found = self._column(episode, steps) if isinstance(self.by, str) else self._computed(self.by, episode, steps)
+        wrong = ~(np.isfinite(found) & (found >= 0))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ViewError(
+                f"{self._where}: step {steps[at]}: expected a finite number of at least 0, got {found[at]}"
+                f" ({np.count_nonzero(wrong)} of {len(found)} items)"
+            )
+        return replace(cut, priorities=found)
+
+    @property
+    def _where(self) -> str:
+        name = f'column "{self.by}"' if isinstance(self.by, str) else getattr(self.by, "__name__", repr(self.by))
+        return f"{self.label}: priority by {name}"
+
+    def _column(self, episode: Episode, steps: Array) -> Array:
+        """[n] float64 from the column."""
+        assert isinstance(self.by, str)
+        if self.by not in episode.steps:
+            raise self._lacks(list(episode.steps))
+        column = episode.steps[self.by]
+        self._check_column(ArraySpec(column.shape[1:], column.dtype))
+        return column[steps].astype(np.float64)
+
+    def _computed(self, by: PriorityFunction, episode: Episode, steps: Array) -> Array:
+        """[n] float64 from the function."""
+        found = np.asarray(by(episode, steps))
+        if found.shape != steps.shape or not _is_number(found.dtype):
+            raise ViewError(f"{self._where}: expected [{len(steps)}] numbers, one an item, got {_described(found)}")
+        return found.astype(np.float64)
+
+    def _check_column(self, leaf: ArraySpec) -> None:
+        if leaf.shape != () or not _is_number(leaf.dtype):
+            raise ViewError(f"{self._where}: expected one number a step, got {leaf}")
+
+    def _lacks(self, columns: list[str]) -> ViewError:
+        return ViewError(f"{self._where}: expected a column of the steps, which have {sorted(columns)}")
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether every value is a float64 up to rounding: integers and floats of any size, bfloat16 too."""
+    return dtype != bool and np.can_cast(dtype, np.float64, "same_kind")
+
+
+def _described(found: Array) -> str:
+    return f"{found.dtype}{list(found.shape)}"
