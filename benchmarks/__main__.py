@@ -20,6 +20,7 @@ NAMES = (
     "push_tf_agents",
     "push_limit",
     "push_writers",
+    "views",
     "episodes",
     "images",
     "conversion",
