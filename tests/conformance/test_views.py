@@ -186,6 +186,31 @@ def _as_array(tensor: Any) -> Any:
     return np.array(column, object if isinstance(column, bytes) else None)  # one text is bytes, one number a scalar
 
 
+# Priorities and fills.
+
+
+@pytest.mark.parametrize(
+    "text", ["two_step", "frame_stack:frames=3", "goal", "slices:length=3,per_episode=5", "n_step"]
+)
+def test_items_have_the_priorities_of_their_steps(address: str, client: rlds2reverb.Client, text: str) -> None:
+    episodes = [one.with_columns(td_error=np.arange(len(one)) * 0.5 + n) for n, one in enumerate(episodes_of("flat"))]
+    separator = "," if ":" in text else ":"
+    view = view_of(f"{text}{separator}priority=td_error")
+    client.push(episodes, "any", view=view, on_invalid="skip")
+    wanted = [float(number) for one in episodes for number in view.cut(one).priorities]
+    assert len(set(wanted)) > 10
+    assert [item.priority for item in take_all(reverb.Client(address), "any")] == wanted
+
+
+def test_frames_before_the_first_are_filled_column_by_column(address: str, client: rlds2reverb.Client) -> None:
+    view = FrameStack(3, {"observation": "zero", "observation/camera": 128})
+    episodes = episodes_of("nested")
+    client.push(episodes, "any", view=view, on_invalid="skip")
+    reference.assert_same_items(
+        [item.columns for item in take_all(reverb.Client(address), "any")], expected_items(view, episodes)
+    )
+
+
 # Stacked frames are stored once.
 
 
