@@ -128,7 +128,7 @@ def main() -> None:
 
 def _say(error: Exception) -> int:
     """Prints an error on one line; its exit code."""
-    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()).replace(":; ", ": ")
     code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), EXIT_BUG)
     if code == EXIT_BUG and not isinstance(error, Rlds2ReverbError):
         text = f"this is a bug: {type(error).__name__}: {text}; run again with --debug and report the traceback"
