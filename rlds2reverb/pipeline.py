@@ -123,9 +123,7 @@ class Pusher:
         self._encoder = EpisodeEncoder(options.rows_per_chunk)
         self._builder = RequestBuilder(options.limits)
         self._again = secrets.randbits(64) if options.again else None
-        self._unconfirmed: dict[
-            str, list[tuple[Ledger, int]]
-        ] = {}  # episode -> what to write down once it is confirmed
+        self._unconfirmed: dict[str, list[tuple[Ledger, int]]] = {}  # episode -> rows to write when it is confirmed
         self._check_known_size()
         self._counts = _Counts()
 
@@ -202,7 +200,7 @@ class Pusher:
             encoded = self._encoder.encode(episode.id, self._parts(made, verdict))
             self._unconfirmed[episode.id] = [
                 (output.ledger, len(cut.anchors) * len(output.tables))
-                for output, cut in made
+                for output, cut in zip(outputs, cuts)
                 if output.ledger is not None
             ]
             for request in self._builder.add(encoded):

@@ -140,6 +140,14 @@ class TestLedger:
         report = push_to(server, source, outputs, ledger=ledger, limits=limits)
         assert report.items_made == counts(server) == {"pairs": 15, "whole": 5}
 
+    def test_an_episode_of_which_one_view_makes_no_item_is_done_all_the_same(self, tmp_path):
+        server, source = server_of("pairs", "long"), episodes(2, rows=2) + episodes(1, rows=5)
+        outputs = outputs_of({"pairs": "two_step", "long": "sequence:length=4"})
+        push_to(server, source, outputs, ledger=tmp_path / "ledger.db")
+        report = push_to(server, source, outputs, ledger=tmp_path / "ledger.db")
+        assert (report.episodes_resumed, report.episodes_read, report.items_confirmed) == (3, 0, 0)
+        assert report.items_made == counts(server)
+
     def test_of_a_stream_is_refused_beside_any_other_view(self, tmp_path):
         views = {"pairs": "two_step", "across": "across_episodes"}
         with pytest.raises(ConfigError, match="run the whole push again"):

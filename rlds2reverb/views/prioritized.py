@@ -93,7 +93,7 @@ class Prioritized:
             finite; what the view refuses.
         """
         cut = self.view.cut(episode)
-        steps = cut.anchors - cut.origin  # [n]
+        steps = cut.steps  # [n]
         if len(steps) and not 0 <= steps.min() <= steps.max() < len(episode):
             raise ViewError(
                 f"{self.label}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
