@@ -1,4 +1,4 @@
-"""A push as a process of its own, to be killed: python -m tests.faults.pusher ADDRESS TABLE SOURCE ON_INVALID [LEDGER]."""
+"""A push as a process of its own, to be killed: python -m tests.faults.pusher ADDRESS TABLES SOURCE ON_INVALID [LEDGER]."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def source_of(text: str) -> Any:
     return episodes
 
 
-def main(address: str, table: str, source: str, on_invalid: str, ledger: str = "") -> None:
+def main(address: str, tables: str, source: str, on_invalid: str, ledger: str = "") -> None:
     """Pushes, and prints the report as JSON."""
     pipeline._RECORD_SECONDS = 0.0  # the ledger is written after every episode, so that a kill meets many states of it
     report = tools.push(
-        address, source_of(source), table, ledger=Path(ledger) if ledger else None, on_invalid=on_invalid
+        address, source_of(source), *tables.split("+"), ledger=Path(ledger) if ledger else None, on_invalid=on_invalid
     )
     print(json.dumps(report.as_dict()))
 

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlds2reverb.views.frame_stack import FrameStack
 from tests.faults import tools
 from tests.faults.proxy import UP, Proxy
+from tests.views.slow import slow_items
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 
@@ -22,6 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 EPISODES = tools.make_episodes(count=30, steps=61, seed=3)
 MADE = "made:30:61:3"
 ITEMS = tools.items_of(EPISODES)
+TWO_VIEWS = "one=two_step+two=frame_stack:frames=2"
 PUSH_BYTES = 450_000
 """Less than a whole push of `MADE` sends."""
 
@@ -33,8 +36,10 @@ def proxy(server: Any, client: Any) -> Iterator[Proxy]:
         yield running
 
 
-def start(proxy: Proxy, source: str = MADE, on_invalid: str = "raise", ledger: Path | str = "") -> Any:
-    arguments = [sys.executable, "-m", "tests.faults.pusher", proxy.address, "one", source, on_invalid, str(ledger)]
+def start(
+    proxy: Proxy, source: str = MADE, on_invalid: str = "raise", ledger: Path | str = "", tables: str = "one"
+) -> Any:
+    arguments = [sys.executable, "-m", "tests.faults.pusher", proxy.address, tables, source, on_invalid, str(ledger)]
     return subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -107,6 +112,21 @@ def test_kills_with_a_ledger_lose_nothing_and_double_nothing(
     assert 0 < resumed_items == len(ITEMS) - report["items_confirmed"]
     assert report["episodes_resumed"] == resumed_items // 60 == len(EPISODES) - report["episodes_read"]
     assert_stored_once(server, ITEMS)
+
+
+@pytest.mark.parametrize("with_ledger", [False, True])
+def test_kills_of_a_push_of_two_views_lose_nothing_and_double_nothing(
+    server: Any, proxy: Proxy, tmp_path: Path, with_ledger: bool
+) -> None:
+    ledger = tmp_path / "ledger.db" if with_ledger else ""
+    for count in places(5, kills=3, most=0.4):
+        kill_after(proxy, count, ledger=ledger, tables=TWO_VIEWS)
+    report = finish(proxy, ledger=ledger, tables=TWO_VIEWS)
+    assert report["items_made"] == {"one": len(ITEMS), "two": len(ITEMS)}
+    assert (report["episodes_resumed"] > 0) == with_ledger
+    assert_stored_once(server, ITEMS)
+    stacks = [item for episode in EPISODES for item in slow_items(FrameStack(2), episode)]
+    assert_stored_once(server, [tuple(column.tobytes() for column in item) for item in stacks], "two")
 
 
 def test_a_finished_push_run_again_with_its_ledger_sends_nothing(server: Any, proxy: Proxy, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.outputs import Output
+from rlds2reverb.outputs import Output, outputs_of
 from rlds2reverb.pipeline import Pusher, PushOptions
 from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources import open_source
@@ -97,8 +97,10 @@ class EventfulList(EpisodeList):
 
 
 def options(*tables: str, view: View = two_step(), **changes: Any) -> PushOptions:
-    """Options of a push in small requests with quick retries."""
-    return PushOptions((Output(tables, view),), **{"deadlines": QUICK, **SMALL, **changes})
+    """Options of a push in small requests with quick retries; tables by name, or each as "TABLE=VIEW"."""
+    views = dict(text.split("=", 1) for text in tables if "=" in text)
+    outputs = outputs_of(views) if views else (Output(tables, view),)
+    return PushOptions(outputs, **{"deadlines": QUICK, **SMALL, **changes})
 
 
 def push(
