@@ -562,7 +562,7 @@ def test_a_target_whose_view_cuts_no_trajectories_is_refused(client: rlds2reverb
         label = "other"
 
     target = client.target("flat/ours/1", Other())  # type: ignore[arg-type]
-    with pytest.raises(ViewError, match="view other: push_rlds_to_reverb takes two_step, sequence or episode"):
+    with pytest.raises(ViewError, match="view other: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes"):
         push_rlds_to_reverb(dataset("flat", make_episodes("flat", [3])), target)
 
 
