@@ -189,7 +189,7 @@ def _with_policy_info(
 ) -> Iterator[Mapping[str, Any]]:
     """Columns of every episode, with policy_info columns if there is a function."""
     if policy_info_fn is None:
-        yield from map(flatten, episodes)
+        yield from map(_columns, episodes)
         return
     info_spec = policy_spec(step_spec, policy_info_fn)
     compute = tf.function(
@@ -197,7 +197,12 @@ def _with_policy_info(
     )
     for steps, following in _with_following(episodes):
         info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, following))
-        yield {**flatten(steps), **flatten(info, POLICY_INFO)}
+        yield {**_columns(steps), **flatten(info, POLICY_INFO)}
+
+
+def _columns(steps: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns by path; a step field that is called policy_info is ignored, as TF-Agents does."""
+    return flatten({name: columns for name, columns in steps.items() if name != POLICY_INFO})
 
 
 def _with_following(episodes: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

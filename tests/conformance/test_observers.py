@@ -303,6 +303,19 @@ def test_policy_info_without_leaves_is_no_policy_info(sampler: Any) -> None:
     assert {len(item.columns) for item in ours.stored[0]} == {6}
 
 
+@pytest.mark.parametrize("options", [Windows(), Episodes(), Stream()], ids=str)
+def test_step_fields_that_no_trajectory_has_are_ignored(sampler: Any, options: Options) -> None:
+    columns = make_episodes("flat", [4])[0]
+    data = rlds_data.dataset([{**columns, "policy_info": {"logits": np.zeros(4)}, "extra": np.ones(4)}])
+    for info_fn in (None, outlook):
+        results = []
+        for side, push in SIDES.items():
+            names = [f"flat/{side}/1"]
+            results.append(outcome(push, data, options.observer(sampler, names), names, info_fn))
+        assert_same_outcome(*results)
+        assert results[0].returned == 4
+
+
 def test_a_table_with_policy_info_is_refused_without_the_function(sampler: Any) -> None:
     observer = Windows().observer(sampler, ["flat/with_info"])
     with pytest.raises(ValueError, match="signature spec should match") as caught:

@@ -170,7 +170,7 @@ ACTIONS = st.one_of(
 
 
 @given(spec=SPECS, options=streams(), pushes=st.lists(PUSHES, min_size=1, max_size=2))
-@settings(max_examples=60)
+@settings(max_examples=40)
 @example("flat", Stream(4, 6, tables=2), [Push([5]), Push([9, 1, 3])])
 @example("text", Stream(6, 5), [Push([1]), Push([2, 2, 12, 7])])
 def test_one_or_two_pushes_store_what_the_observer_stores(
@@ -182,7 +182,7 @@ def test_one_or_two_pushes_store_what_the_observer_stores(
 
 
 @given(spec=SPECS, options=streams(), script=st.lists(ACTIONS, min_size=2, max_size=6))
-@settings(max_examples=60)
+@settings(max_examples=40)
 @example("flat", Stream(5, 3, pad=True, tile=True), [Push([7, 2]), Reset(True), Push([3])])
 @example("flat", Stream(5, 3, pad=True), [Push([2, 1]), Reset(True), Push([6])])
 @example("mixed", Stream(4, 2), [Call(7), Push([3, 2]), Reset(True), Call(2), Push([1, 1]), Call(9)])
