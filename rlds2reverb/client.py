@@ -26,7 +26,7 @@ class Target:
     Attributes:
       client: an open client.
       tables: table names.
-      view: cuts trajectory rows (`two_step`, `sequence` or `episode`).
+      view: cuts trajectory rows (`two_step`, `sequence`, `episode` or `across_episodes`).
     """
 
     client: Client

@@ -94,6 +94,28 @@ def segments(blocks: Iterable[Block]) -> Iterator[Rows]:
             open_rows.append(_between(rows, start, None))
 
 
+def joined(segments: Iterable[Rows], least: int) -> Iterator[Rows]:
+    """Consecutive segments joined to parts of at least `least` rows; the last part may have fewer.
+
+    What stops the reading comes after a part with all that was read.
+    """
+    held: list[Rows] = []
+    count = 0
+    try:
+        for segment in segments:
+            held.append(segment)
+            count += len(segment[STEP_TYPE])
+            if count >= least:
+                yield _joined(held)
+                held, count = [], 0
+    except Exception:
+        if held:
+            yield _joined(held)
+        raise
+    if held:
+        yield _joined(held)
+
+
 def _between(rows: Rows, start: int, stop: int | None) -> Rows:
     return {path: column[start:stop] for path, column in rows.items()}
 

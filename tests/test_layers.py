@@ -53,6 +53,7 @@ NEEDS_OPTIONAL = {
     "sources.tfds",
     "tf_agents",
     "tf_agents.conversion",
+    "tf_agents.observers",
     "tf_agents.push",
     "tf_agents.specs",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from rlds2reverb.step_stream import (
     Block,
     StreamError,
     check,
+    joined,
     segments,
     with_lookahead,
 )
@@ -220,3 +222,21 @@ def test_blocks_are_taken_one_ahead_and_not_all_at_once():
     came = segments(with_lookahead(source()))
     next(came)
     assert taken == [0, 1]
+
+
+@given(st.lists(st.integers(1, 9)), st.integers(1, 30), st.booleans())
+def test_joined_segments_are_the_same_rows_in_fewer_parts(lengths, least, breaks):
+    starts = np.cumsum([0, *lengths])
+
+    def source():
+        for start, rows in zip(starts, lengths):
+            yield {"step_type": np.arange(start, start + rows)}
+        if breaks:
+            raise StreamError(MID_BEFORE_FIRST, 0)
+
+    parts = []
+    with pytest.raises(StreamError) if breaks else nullcontext():
+        parts.extend(part["step_type"] for part in joined(source(), least))
+    assert np.concatenate([*parts, []]).tolist() == list(range(sum(lengths)))
+    assert all(len(part) >= least for part in parts[:-1])
+    assert all(len(part) < least + 9 for part in parts)

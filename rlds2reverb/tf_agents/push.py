@@ -16,8 +16,9 @@ from rlds2reverb.episodes import IS_FIRST
 from rlds2reverb.errors import TransportError, ViewError
 from rlds2reverb.sources.rlds import STEPS, batch_steps, without_tuning
 from rlds2reverb.specs import flatten
-from rlds2reverb.step_stream import Rows, StreamError, segments, with_lookahead
+from rlds2reverb.step_stream import Rows, StreamError, joined, segments, with_lookahead
 from rlds2reverb.tf_agents.conversion import convert_rlds_to_trajectories, policy_info
+from rlds2reverb.tf_agents.observers import left_where_it_ends, stream_from, view_of_observer
 from rlds2reverb.tf_agents.specs import (
     PolicyInfoFn,
     check_discount,
@@ -26,7 +27,8 @@ from rlds2reverb.tf_agents.specs import (
     policy_spec,
     step_spec_of,
 )
-from rlds2reverb.views.base import Cut
+from rlds2reverb.views.across import AcrossEpisodes, RowStream
+from rlds2reverb.views.base import Cut, View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.views.trajectory import POLICY_INFO
@@ -35,6 +37,10 @@ from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 
 Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
+Cutter = Union[Sequence, WholeEpisode, RowStream]
+
+_WINDOWS_A_PART = 4
+"""Of a stream, rows to cut at once, in windows. The last window's are stored again with the next part."""
 
 _log = logging.getLogger("rlds2reverb.tf_agents")
 
@@ -50,14 +56,14 @@ def push_rlds_to_reverb(
 ) -> int:
     """Stores the data's trajectories in Reverb as the observer would have, and waits until the server has them all.
 
-    The configuration of TF-Agents' two observers is read; the data goes over this package's own wire, in the same order.
+    The configuration of TF-Agents' three observers is read; the data goes over this package's own wire, in the same order.
     An observer of another kind is called step by step. Called twice, it stores twice. What was stored before an
     error stays stored.
 
     Args:
       rlds_data: as for `create_trajectory_data_spec`.
-      reverb_observer: `ReverbAddTrajectoryObserver`, `ReverbAddEpisodeObserver`, a `Target` (`client.target(...)`), or any
-        callable with `get_table_signature()`.
+      reverb_observer: `ReverbAddTrajectoryObserver`, `ReverbAddEpisodeObserver`, `ReverbTrajectorySequenceObserver`, a
+        `Target` (`client.target(...)`), or any callable with `get_table_signature()`.
       policy_info_fn: as for `convert_rlds_to_trajectories`.
 
     Returns:
@@ -75,7 +81,9 @@ def push_rlds_to_reverb(
     check_discount(step_spec)
     if isinstance(reverb_observer, Target):
         return _push(rlds_data, reverb_observer, policy_info_fn)
-    view = _view_of(reverb_observer)
+    view = view_of_observer(reverb_observer)
+    if isinstance(view, AcrossEpisodes):
+        return _push_stream(rlds_data, reverb_observer, view, policy_info_fn)
     if view is None or reverb_observer._cached_steps:
         return _push_by_call(rlds_data, reverb_observer, policy_info_fn)
     reverb_observer.flush()  # what the caller observed before comes first
@@ -83,21 +91,14 @@ def push_rlds_to_reverb(
         return _push(rlds_data, client.target(reverb_observer._table_names, view), policy_info_fn)
 
 
-def _view_of(observer: Any) -> Sequence | WholeEpisode | None:
-    """The view that stores what the observer stores, or None for an observer of another kind."""
-    if type(observer) is reverb_utils.ReverbAddTrajectoryObserver:
-        observer._get_writer()  # TF-Agents' error when it is closed
-        return Sequence(
-            observer._sequence_length,
-            observer._stride_length,
-            observer._pad_end_of_episodes,
-            observer._tile_end_of_episodes,
-            float(observer._priority),
-        )
-    if type(observer) is reverb_utils.ReverbAddEpisodeObserver:
-        observer._get_writer()
-        return WholeEpisode(observer._max_sequence_length, observer._bypass_partial_episodes, float(observer._priority))
-    return None
+def _push_stream(rlds_data: tf.data.Dataset, observer: Any, view: AcrossEpisodes, policy_info_fn: PolicyInfoFn) -> int:
+    spec = create_trajectory_data_spec(rlds_data, policy_info_fn)
+    stream = stream_from(observer, spec)
+    if stream is None:
+        return _push_by_call(rlds_data, observer, policy_info_fn)
+    observer.flush()
+    with connect(observer.py_client.server_address) as client, left_where_it_ends(observer, stream, spec):
+        return _push(rlds_data, client.target(observer._table_names, view), policy_info_fn, stream)
 
 
 def _push_by_call(rlds_data: tf.data.Dataset, observer: Any, policy_info_fn: PolicyInfoFn) -> int:
@@ -110,18 +111,18 @@ def _push_by_call(rlds_data: tf.data.Dataset, observer: Any, policy_info_fn: Pol
     return count
 
 
-def _push(rlds_data: tf.data.Dataset, target: Target, policy_info_fn: PolicyInfoFn) -> int:
-    client, view = target.client, target.view
-    if not isinstance(view, (Sequence, WholeEpisode)):
-        raise ViewError(f"view {view.label}: push_rlds_to_reverb takes two_step, sequence or episode; use client.push")
+def _push(
+    rlds_data: tf.data.Dataset, target: Target, policy_info_fn: PolicyInfoFn, stream: RowStream | None = None
+) -> int:
+    client, cutter = target.client, _cutter(target.view) if stream is None else stream
     order = _column_order(rlds_data, policy_info_fn)
     encoder, push_seed = EpisodeEncoder(), secrets.randbits(64)
     builder = RequestBuilder(RequestLimits())
     steps = items = 0
     with Sender(client.channel, target.tables, client.server_info()) as sender:
         try:
-            for number, rows in enumerate(_checked_segments(rlds_data, policy_info_fn)):
-                cut = _cut(view, rows).in_order(order)
+            for number, rows in enumerate(_parts(cutter, _checked_segments(rlds_data, policy_info_fn))):
+                cut = _cut(cutter, rows).in_order(order)
                 steps += len(next(iter(rows.values())))
                 items += len(cut.anchors) * len(target.tables)
                 if len(cut.anchors):
@@ -144,12 +145,27 @@ def _drain(builder: RequestBuilder, sender: Sender) -> None:
     sender.drain()
 
 
-def _cut(view: Sequence | WholeEpisode, rows: Rows) -> Cut:
+def _cutter(view: View) -> Cutter:
+    if isinstance(view, AcrossEpisodes):
+        return view.stream()
+    if isinstance(view, (Sequence, WholeEpisode)):
+        return view
+    raise ViewError(
+        f"view {view.label}: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes; use client.push"
+    )
+
+
+def _parts(cutter: Cutter, segments: Iterator[Rows]) -> Iterator[Rows]:
+    """What to cut at once: an episode, of a stream as many as make the rows carried over few beside the new ones."""
+    return joined(segments, _WINDOWS_A_PART * cutter.view.length) if isinstance(cutter, RowStream) else segments
+
+
+def _cut(cutter: Cutter, rows: Rows) -> Cut:
     try:
-        cut = view.cut_rows(rows)
+        cut = cutter.cut_rows(rows)
     except ViewError as error:
         raise ValueError(_TOO_LONG) from error
-    if not len(cut.anchors) and isinstance(view, WholeEpisode):
+    if not len(cut.anchors) and isinstance(cutter, WholeEpisode):
         _log.error("An episode of %d steps exceeds `max_sequence_length` and was not stored.", cut.row_count)
     return cut
 
@@ -174,7 +190,7 @@ def _with_policy_info(
 ) -> Iterator[Mapping[str, Any]]:
     """Columns of every episode, with policy_info columns if there is a function."""
     if policy_info_fn is None:
-        yield from map(flatten, episodes)
+        yield from map(_columns, episodes)
         return
     info_spec = policy_spec(step_spec, policy_info_fn)
     compute = tf.function(
@@ -182,7 +198,12 @@ def _with_policy_info(
     )
     for steps, following in _with_following(episodes):
         info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, following))
-        yield {**flatten(steps), **flatten(info, POLICY_INFO)}
+        yield {**_columns(steps), **flatten(info, POLICY_INFO)}
+
+
+def _columns(steps: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns by path; a step field that is called policy_info is ignored, as TF-Agents does."""
+    return flatten({name: columns for name, columns in steps.items() if name != POLICY_INFO})
 
 
 def _with_following(episodes: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

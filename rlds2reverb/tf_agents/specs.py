@@ -18,6 +18,7 @@ from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, STEP_FIE
 from rlds2reverb.errors import SpecMismatch
 from rlds2reverb.sources.rlds import STEPS, array_spec
 from rlds2reverb.specs import differences, map_leaves
+from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.sequence import Sequence
 from rlds2reverb.views.trajectory import POLICY_INFO, with_window
 
@@ -115,4 +116,4 @@ def _array_specs(nest: Any) -> Any:
 
 
 def _rows(view: Any) -> int | None:
-    return view.length if isinstance(view, Sequence) else None
+    return view.length if isinstance(view, (Sequence, AcrossEpisodes)) else None

@@ -13,13 +13,14 @@ again with the next episode. An episode that validation rejects is left out of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, StreamCutter, Window, check_options
+from rlds2reverb.views.base import Cut, Window, check_options
 from rlds2reverb.views.steps import priorities
 from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
 
@@ -57,35 +58,53 @@ class AcrossEpisodes:
         """What the first episode of a stream gives."""
         return self.stream()(episode)
 
-    def stream(self) -> StreamCutter:
+    def stream(self) -> RowStream:
         """Cuts the episodes of one stream, in their order."""
-        return _Stream(self)
+        return RowStream(self)
 
 
-class _Stream:
-    """The rows carried over, and how many rows of the stream came before them."""
+class RowStream:
+    """A stream that is cut part by part; items do not depend on where the parts end.
 
-    def __init__(self, view: AcrossEpisodes) -> None:
-        self._view = view
-        self._carried: dict[str, Array] = {}
-        self._before = 0
+    Attributes:
+      view: which items.
+      count: rows of the stream so far.
+      last_rows: columns of the last `length` of them, of all if they are fewer; {} before the first.
+
+    Args:
+      view: which items.
+      count, last_rows: of a stream that has begun elsewhere; without its last length - 1 rows it cannot go on.
+    """
+
+    def __init__(self, view: AcrossEpisodes, count: int = 0, last_rows: Mapping[str, Array] | None = None) -> None:
+        self.count = count
+        self.last_rows: dict[str, Array] = dict(last_rows or {})
+        self.view = view
 
     @property
     def left_over(self) -> int:
         """Rows after the last item."""
-        count, length = self._before + len(next(iter(self._carried.values()), ())), self._view.length
-        return count if count < length else (count - length) % self._view.stride
+        beyond = self.count - self.view.length
+        return self.count if beyond < 0 else beyond % self.view.stride
 
     def __call__(self, episode: Episode) -> Cut:
-        rows = trajectory_rows(episode.steps)
-        carried = len(next(iter(self._carried.values()), ()))
+        return self.cut_rows(trajectory_rows(episode.steps))
+
+    def cut_rows(self, rows: Mapping[str, Array]) -> Cut:
+        """Windows over ready trajectory rows and the length - 1 rows before them."""
+        length, stride = self.view.length, self.view.stride
+        before = {path: column[max(0, len(column) - (length - 1)) :] for path, column in self.last_rows.items()}
+        carried = _row_count(before)
         if carried:
-            rows = {path: np.concatenate((self._carried[path], column)) for path, column in rows.items()}
-        length, stride, count = self._view.length, self._view.stride, len(next(iter(rows.values())))
-        first = -self._before % stride  # the stream's items start at multiples of the stride
+            rows = {path: np.concatenate((before[path], column)) for path, column in rows.items()}
+        count = _row_count(rows)
+        first = -(self.count - carried) % stride  # the stream's items start at multiples of the stride
         anchors = np.arange(first, max(first, count - length + 1), stride, dtype=np.int64)
-        kept = min(count, length - 1)
-        self._carried = {path: column[count - kept :] for path, column in rows.items()}
-        self._before += count - kept
+        self.last_rows = {path: column[max(0, count - length) :] for path, column in rows.items()}
+        self.count += count - carried
         windows = (Window(0, length),) * len(rows)
-        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self._view.priority), carried)
+        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self.view.priority), carried)
+
+
+def _row_count(rows: Mapping[str, Array]) -> int:
+    return len(next(iter(rows.values()))) if rows else 0

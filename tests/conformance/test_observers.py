@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("tf_agents")
@@ -28,21 +27,22 @@ from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import Sequence, two_step
 from tests import reference, rlds_data
-
-SPECS: dict[str, dict[str, Any]] = {
-    "flat": {},
-    "mixed": {
-        "observation": ("uint8", (2, 3)),
-        "action": ("int64", ()),
-        "reward": ("float64", (2,)),
-    },
-    "text": {"observation": ("object", ()), "action": ("object", (2,))},
-    "nested": {
-        "observation": {"camera": {"left": ("uint8", (2, 2)), "right": ("uint8", (2, 2))}, "a": ("float32", ())},
-        "action": [("float32", (2,)), {"grip": ("int32", ())}],
-    },
-}
-"""What the steps hold; see `rlds_data.episode`."""
+from tests.conformance.observing import (
+    SIDES,
+    Episodes,
+    Options,
+    Stream,
+    Windows,
+    all_steps,
+    assert_same_outcome,
+    compare,
+    dataset,
+    like,
+    make_episodes,
+    outcome,
+    tables_of_both_sides,
+    traced_once,
+)
 
 
 def outlook(current: Any, following: Any) -> Any:
@@ -61,21 +61,21 @@ def nested_outlook(current: Any, following: Any) -> Any:
 INFO_FUNCTIONS = {"flat": outlook, "nested": nested_outlook}
 
 
-def like(spec: str) -> dict[str, Any]:
-    """Two rows of a spec."""
-    return rlds_data.episode(np.random.default_rng(0), 2, **SPECS[spec])
+@pytest.fixture(scope="module", autouse=True)
+def _traced_once() -> Iterator[None]:
+    with traced_once():
+        yield
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A server; for every spec the tables SPEC/theirs/1, SPEC/ours/1 and so on, with its signature."""
-    sides = [f"{side}/{number}" for side in ("theirs", "ours") for number in (1, 2)]
+    """A server with tables for both sides, and some more."""
     tables = [
-        rlds_data.once(f"{spec}/{side}", rlds_data.trajectory_signature(like(spec))) for spec in SPECS for side in sides
-    ]
-    tables += [
-        rlds_data.once(f"{spec}/with_info", rlds_data.trajectory_signature(like(spec), function))
-        for spec, function in INFO_FUNCTIONS.items()
+        *tables_of_both_sides(),
+        *(
+            rlds_data.once(f"{spec}/with_info", rlds_data.trajectory_signature(like(spec), function))
+            for spec, function in INFO_FUNCTIONS.items()
+        ),
     ]
     flat = rlds_data.trajectory_signature(like("flat"))
     renamed = flat._replace(step_type=ArraySpec((None,), np.dtype(np.int32), "kind"))
@@ -99,170 +99,77 @@ def client(address: str) -> Iterator[rlds2reverb.Client]:
         yield connected
 
 
-# Data: one dataset a spec, whose episodes are replaced before each use, because building one takes its time.
-
-_episodes: dict[str, list[Any]] = {spec: [] for spec in SPECS}
-_datasets: dict[str, tf.data.Dataset] = {}
-_converted: dict[str, tf.data.Dataset] = {}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forgotten_at_the_end() -> Iterator[None]:
-    yield
-    _datasets.clear()  # TensorFlow complains of functions that outlive it
-    _converted.clear()
-
-
-def dataset(spec: str, episodes: list[Any]) -> tf.data.Dataset:
-    if spec not in _datasets:
-        _datasets[spec] = rlds_data.dataset(_episodes[spec], like(spec))
-    _episodes[spec][:] = episodes
-    return _datasets[spec]
-
-
-def make_episodes(spec: str, lengths: list[int], seed: int = 0) -> list[Any]:
-    """Episodes of these lengths; some end terminal, some do not."""
-    rng = np.random.default_rng(seed)
-    return [rlds_data.episode(rng, rows, bool(rng.integers(2)), **SPECS[spec]) for rows in lengths]
-
-
-def all_steps(episodes: list[Any]) -> list[reference.Step]:
-    return [step for columns in episodes for step in reference.steps_of(columns)]
-
-
-# Observers.
-
-
-@dataclass(frozen=True)
-class Windows:
-    """A `ReverbAddTrajectoryObserver`."""
-
-    length: int = 2
-    stride: int = 1
-    pad: bool = False
-    tile: bool = False
-    priority: float = 1
-    tables: int = 1
-
-    def observer(self, client: Any, tables: list[str]) -> Any:
-        names = tables[: self.tables] if self.tables > 1 else tables[0]
-        return reverb_utils.ReverbAddTrajectoryObserver(
-            client, names, self.length, self.stride, self.priority, self.pad, self.tile
-        )
-
-    def items(self, rows: list[reference.Row], next_index: int) -> list[list[Any]]:
-        return reference.sequence_items(rows, next_index, self.length, self.stride, self.pad, self.tile)
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """A `ReverbAddEpisodeObserver`."""
-
-    max_length: int = 100
-    bypass: bool = False
-    priority: float = 1
-    tables: int = 1
-
-    def observer(self, client: Any, tables: list[str]) -> Any:
-        return reverb_utils.ReverbAddEpisodeObserver(
-            client, tables[: self.tables], self.max_length, self.priority, self.bypass
-        )
-
-    def items(self, rows: list[reference.Row], _: int) -> list[list[Any]]:
-        return reference.episode_items(rows, self.max_length)
-
-
-def observers() -> st.SearchStrategy[Windows | Episodes]:
-    priority = st.sampled_from([1, 0.0, 0.25, 7])
-    tables = st.integers(1, 2)
-
-    def windows(length: int, stride: int, padding: int, priority: float, tables: int) -> Windows:
-        return Windows(length, stride, padding > 0, padding > 1, priority, tables)
-
-    return st.one_of(
-        st.builds(windows, st.integers(1, 6), st.integers(1, 4), st.integers(0, 2), priority, tables),
-        st.builds(Episodes, st.integers(1, 14), st.booleans(), priority, tables),
-    )
-
-
 LENGTHS = st.lists(st.integers(1, 12), max_size=5)
 SEEDS = st.integers(0, 2**32 - 1)
+FLAGS = {
+    "windows": Windows(),
+    "padded windows": Windows(pad=True),
+    "tiled windows": Windows(pad=True, tile=True),
+    "episodes": Episodes(),
+    "episodes with bypass": Episodes(bypass=True),
+    "stream": Stream(),
+    "stream that pads and tiles at a reset": Stream(pad=True, tile=True),
+}
+"""The flags of TF-Agents' observers in all combinations that they allow."""
 
 
-@dataclass
-class Outcome:
-    """What one push returned or raised, and what it left in the tables."""
-
-    returned: int | None = None
-    error: tuple[type[BaseException], str] | None = None
-    stored: list[list[rlds_data.StoredItem]] = field(default_factory=list)
-
-
-def outcome(
-    push: Callable[..., int], data: tf.data.Dataset, observer: Any, tables: list[str], info_fn: Any = None
-) -> Outcome:
-    """Pushes, and empties the tables."""
-    result = Outcome()
-    try:
-        result.returned = push(data, observer, info_fn)
-    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-        result.error = type(error), str(error)
-    with contextlib.suppress(ValueError):  # closed
-        observer.flush()
-    result.stored = [rlds_data.take_all(observer.py_client, table) for table in tables]
-    observer.close()
-    return result
+@st.composite
+def numbers(draw: st.DrawFn, flags: Options) -> Options:
+    """The same flags with random numbers in the other options, but the tables."""
+    priority = draw(st.sampled_from([1, 0.0, 0.25, 7]))
+    if isinstance(flags, Episodes):
+        return replace(flags, max_length=draw(st.integers(1, 14)), priority=priority)
+    return replace(flags, length=draw(st.integers(1, 6)), stride=draw(st.integers(1, 6)), priority=priority)
 
 
-def assert_same_outcome(ours: Outcome, theirs: Outcome) -> None:
-    assert (ours.returned, ours.error) == (theirs.returned, theirs.error)
-    for mine, other in zip(ours.stored, theirs.stored, strict=True):
-        reference.assert_same_items([item.columns for item in mine], [item.columns for item in other])
-        assert [item.priority for item in mine] == [item.priority for item in other]
-
-
-def compare(
-    client: Any, spec: str, episodes: list[Any], options: Windows | Episodes, info_fn: Any = None
-) -> tuple[Outcome, Outcome]:
-    """The outcomes of our push and of TF-Agents', found to be the same."""
-    data = dataset(spec, episodes)
-    outcomes = []
-    for side, push in (("ours", push_rlds_to_reverb), ("theirs", rlds_to_reverb.push_rlds_to_reverb)):
-        tables = [f"{spec}/{side}/{number}" for number in (1, 2)]
-        for table in tables:
-            client.reset(table)
-        outcomes.append(outcome(push, data, options.observer(client, tables), tables, info_fn))
-    assert_same_outcome(*outcomes)
-    return outcomes[0], outcomes[1]
+@pytest.mark.parametrize("tables", [1, 2])
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
+@given(data=st.data(), spec=st.sampled_from(["flat", "mixed", "text"]), lengths=LENGTHS, seed=SEEDS)
+@settings(max_examples=8)
+def test_stored_items_are_those_of_tf_agents(
+    sampler: Any, flags: Options, tables: int, data: st.DataObject, spec: str, lengths: list[int], seed: int
+) -> None:
+    options = replace(data.draw(numbers(flags)), tables=tables)
+    ours, _ = compare(sampler, spec, make_episodes(spec, lengths, seed), options)
+    assert all(not items for items in ours.stored[tables:])
 
 
 @pytest.mark.parametrize("spec", ["flat", "mixed", "text"])
-@given(lengths=LENGTHS, seed=SEEDS, options=observers())
-@settings(max_examples=6)
-@example([3, 1, 5], 1, Windows(tables=2))
-@example([1, 1], 2, Windows(4, 2, pad=True, tile=True, priority=0.5))
-@example([4, 9, 2], 3, Episodes(5, bypass=True))
-@example([4, 9, 2], 4, Episodes(5))
-@example([], 0, Windows())
-def test_stored_items_are_those_of_tf_agents(
-    sampler: Any, spec: str, lengths: list[int], seed: int, options: Windows | Episodes
+@pytest.mark.parametrize(
+    ("lengths", "options"),
+    [
+        ([3, 1, 5], Windows(tables=2)),
+        ([1, 1], Windows(4, 2, pad=True, tile=True, priority=0.5)),
+        ([4, 9, 2], Episodes(5, bypass=True)),
+        ([4, 9, 2], Episodes(5)),
+        ([2, 1, 4, 3], Stream(3, 2, tables=2)),
+        ([], Windows()),
+    ],
+)
+def test_stored_items_are_those_of_tf_agents_in_every_spec(
+    sampler: Any, spec: str, lengths: list[int], options: Options
 ) -> None:
-    ours, _ = compare(sampler, spec, make_episodes(spec, lengths, seed), options)
-    assert all(not items for items in ours.stored[options.tables :])
+    compare(sampler, spec, make_episodes(spec, lengths), options)
 
 
-@given(lengths=LENGTHS, seed=SEEDS, options=observers())
-@settings(max_examples=20)
+@given(
+    lengths=LENGTHS,
+    seed=SEEDS,
+    options=st.sampled_from(list(FLAGS.values())).flatmap(numbers),
+    tables=st.integers(1, 2),
+)
+@settings(max_examples=30)
 def test_nested_steps_are_stored_as_the_reference_says(
-    sampler: Any, lengths: list[int], seed: int, options: Windows | Episodes
+    sampler: Any, lengths: list[int], seed: int, options: Options, tables: int
 ) -> None:
     episodes = make_episodes("nested", lengths, seed)
     if isinstance(options, Episodes):
-        options = Episodes(max(options.max_length, *lengths, 1), options.bypass, options.priority, options.tables)
-    tables = [f"nested/ours/{number}" for number in range(1, options.tables + 1)]
-    for table in tables:
+        options = replace(options, max_length=max(options.max_length, *lengths, 1))
+    options = replace(options, tables=tables)
+    names = [f"nested/ours/{number}" for number in range(1, tables + 1)]
+    for table in names:
         sampler.reset(table)
-    ours = outcome(push_rlds_to_reverb, dataset("nested", episodes), options.observer(sampler, tables), tables)
+    ours = outcome(push_rlds_to_reverb, dataset("nested", episodes), options.observer(sampler, names), names)
     steps = all_steps(episodes)
     assert (ours.returned, ours.error) == (len(steps), None)
     next_index = reference.next_step_type_index(steps) if steps else 0
@@ -331,11 +238,8 @@ def rows_before_the_bad_block(blocks: list[Any]) -> tuple[list[reference.Row], s
 
 def text_of_tf_agents(blocks: list[Any]) -> str | None:
     """What TF-Agents' conversion raises for these steps, if anything."""
-    data = dataset("flat", blocks)
-    if "convert" not in _converted:
-        _converted["convert"] = rlds_to_reverb.convert_rlds_to_trajectories(data)
     try:
-        for _ in _converted["convert"]:
+        for _ in rlds_to_reverb.convert_rlds_to_trajectories(dataset("flat", blocks)):
             pass
     except tf.errors.InvalidArgumentError as error:
         return str(error)
@@ -399,6 +303,19 @@ def test_policy_info_without_leaves_is_no_policy_info(sampler: Any) -> None:
     assert {len(item.columns) for item in ours.stored[0]} == {6}
 
 
+@pytest.mark.parametrize("options", [Windows(), Episodes(), Stream()], ids=str)
+def test_step_fields_that_no_trajectory_has_are_ignored(sampler: Any, options: Options) -> None:
+    columns = make_episodes("flat", [4])[0]
+    data = rlds_data.dataset([{**columns, "policy_info": {"logits": np.zeros(4)}, "extra": np.ones(4)}])
+    for info_fn in (None, outlook):
+        results = []
+        for side, push in SIDES.items():
+            names = [f"flat/{side}/1"]
+            results.append(outcome(push, data, options.observer(sampler, names), names, info_fn))
+        assert_same_outcome(*results)
+        assert results[0].returned == 4
+
+
 def test_a_table_with_policy_info_is_refused_without_the_function(sampler: Any) -> None:
     observer = Windows().observer(sampler, ["flat/with_info"])
     with pytest.raises(ValueError, match="signature spec should match") as caught:
@@ -411,11 +328,11 @@ def test_a_table_with_policy_info_is_refused_without_the_function(sampler: Any) 
 # Observers in other states and of other kinds.
 
 
-@pytest.mark.parametrize("options", [Windows(3), Episodes()], ids=["windows", "episodes"])
-def test_steps_that_an_observer_holds_already_come_first(sampler: Any, options: Windows | Episodes) -> None:
+@pytest.mark.parametrize("options", [Windows(3), Episodes(), Stream(3, 2)], ids=str)
+def test_steps_that_an_observer_holds_already_come_first(sampler: Any, options: Options) -> None:
     held, data = make_episodes("flat", [4], seed=9), make_episodes("flat", [2, 3])
     results = []
-    for side, push in (("ours", push_rlds_to_reverb), ("theirs", rlds_to_reverb.push_rlds_to_reverb)):
+    for side, push in SIDES.items():
         observer = options.observer(sampler, [f"flat/{side}/1"])
         for entry in convert_rlds_to_trajectories(dataset("flat", held)).take(2):
             observer(entry)
@@ -436,11 +353,11 @@ def test_items_observed_before_the_push_come_before_it(sampler: Any) -> None:
     reference.assert_same_items([i.columns for i in ours.stored[0]], reference.sequence_items(rows, 3, 2))
 
 
-@pytest.mark.parametrize("options", [Windows(), Episodes()], ids=["windows", "episodes"])
-def test_a_closed_observer_raises_as_in_tf_agents(sampler: Any, options: Windows | Episodes) -> None:
+@pytest.mark.parametrize("options", [Windows(), Episodes(), Stream()], ids=str)
+def test_a_closed_observer_raises_as_in_tf_agents(sampler: Any, options: Options) -> None:
     data = dataset("flat", make_episodes("flat", [3]))
     results = []
-    for side, push in (("ours", push_rlds_to_reverb), ("theirs", rlds_to_reverb.push_rlds_to_reverb)):
+    for side, push in SIDES.items():
         observer = options.observer(sampler, [f"flat/{side}/1"])
         observer.close()
         results.append(outcome(push, data, observer, [f"flat/{side}/1"]))
@@ -449,17 +366,15 @@ def test_a_closed_observer_raises_as_in_tf_agents(sampler: Any, options: Windows
     assert results[0].stored == [[]]
 
 
-@pytest.mark.parametrize("pad", [False, True])
-def test_the_sequence_observer_is_called_step_by_step(sampler: Any, pad: bool) -> None:
-    data = dataset("flat", make_episodes("flat", [4, 1, 3]))
+@pytest.mark.parametrize("options", [Windows(tables=2), Episodes(tables=2), Stream(tables=2)], ids=str)
+def test_a_table_named_twice_gets_every_item_twice(sampler: Any, options: Options) -> None:
+    data = dataset("flat", make_episodes("flat", [3, 4]))
     results = []
-    for side, push in (("ours", push_rlds_to_reverb), ("theirs", rlds_to_reverb.push_rlds_to_reverb)):
-        observer = reverb_utils.ReverbTrajectorySequenceObserver(
-            sampler, f"flat/{side}/1", 3, stride_length=2, pad_end_of_episodes=pad
-        )
-        results.append(outcome(push, data, observer, [f"flat/{side}/1"]))
+    for side, push in SIDES.items():
+        names = [f"flat/{side}/1"]
+        results.append(outcome(push, data, options.observer(sampler, names * 2), names))
     assert_same_outcome(*results)
-    assert len(results[0].stored[0]) == 3
+    reference.assert_same_items(*([item.columns for item in results[0].stored[0][at::2]] for at in (0, 1)))
 
 
 class Recorder:
@@ -531,12 +446,13 @@ def test_a_subclass_with_a_call_of_its_own_is_called(sampler: Any) -> None:
         (Sequence(4, 1, True, True), Windows(4, 1, pad=True, tile=True)),
         ("episode", Episodes()),
         (WholeEpisode(3, skip_longer=True), Episodes(3)),
+        ("across_episodes:length=4,stride=3", Stream(4, 3)),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("spec", ["flat", "nested"])
 def test_a_target_stores_what_the_observer_of_the_same_options_stores(
-    sampler: Any, client: rlds2reverb.Client, spec: str, view: str | View, options: Windows | Episodes
+    sampler: Any, client: rlds2reverb.Client, spec: str, view: str | View, options: Options
 ) -> None:
     episodes = make_episodes(spec, [3, 1, 5])
     tables = [f"{spec}/ours/1", f"{spec}/ours/2"]
@@ -562,7 +478,9 @@ def test_a_target_whose_view_cuts_no_trajectories_is_refused(client: rlds2reverb
         label = "other"
 
     target = client.target("flat/ours/1", Other())  # type: ignore[arg-type]
-    with pytest.raises(ViewError, match="view other: push_rlds_to_reverb takes two_step, sequence or episode"):
+    with pytest.raises(
+        ViewError, match="view other: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes"
+    ):
         push_rlds_to_reverb(dataset("flat", make_episodes("flat", [3])), target)
 
 
@@ -575,7 +493,7 @@ def test_a_target_of_an_unknown_table_names_those_there_are(client: rlds2reverb.
 
 
 @pytest.mark.parametrize("options", [Windows(), Episodes()], ids=["windows", "episodes"])
-def test_pushed_twice_is_stored_twice(sampler: Any, options: Windows | Episodes) -> None:
+def test_pushed_twice_is_stored_twice(sampler: Any, options: Options) -> None:
     data = dataset("flat", make_episodes("flat", [3, 4]))
     observer = options.observer(sampler, ["flat/ours/1"])
     assert [push_rlds_to_reverb(data, observer) for _ in range(2)] == [7, 7]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.outputs import Output
 from rlds2reverb.pipeline import PushOptions
-from rlds2reverb.views.across import AcrossEpisodes
+from rlds2reverb.views.across import AcrossEpisodes, RowStream
 from tests import reference, strategies
 from tests.views.cutting import columns_of, items_of, observed_rows
 
@@ -27,6 +27,22 @@ def test_items_are_the_windows_of_the_joined_rows(lengths, length, stride, seed)
     rows = [row for one in episodes for row in observed_rows(one)[0]]
     starts = range(0, len(rows) - length + 1, stride)
     reference.assert_same_items(found, [reference.stack(rows[start : start + length]) for start in starts])
+
+
+@given(LENGTHS, st.integers(0, 6), st.integers(1, 6), st.integers(1, 5))
+def test_a_stream_goes_on_from_its_count_and_last_rows(lengths, stop, length, stride):
+    view = AcrossEpisodes(length, stride)
+    episodes = [strategies.episode(np.random.default_rng(number), rows) for number, rows in enumerate(lengths)]
+    one, other = view.stream(), view.stream()
+    expected = [item for episode in episodes for item in items_of(one(episode))]
+    found = [item for episode in episodes[:stop] for item in items_of(other(episode))]
+    assert other.count == sum(lengths[:stop])
+    assert {len(column) for column in other.last_rows.values()} <= {min(length, other.count)}
+    kept = {path: column[len(column) - min(len(column), length - 1) :] for path, column in other.last_rows.items()}
+    for last_rows in (kept, other.last_rows):
+        resumed = RowStream(view, other.count, last_rows)
+        rest = [item for episode in episodes[stop:] for item in items_of(resumed(episode))]
+        reference.assert_same_items(found + rest, expected)
 
 
 def test_every_stream_begins_anew():
