@@ -13,7 +13,7 @@ Of an episode with transitions 0 to 2 and the final observation o3:
 
 Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
 order, one element is squeezed. Before the start stands the first value again, but zeros for actions and rewards when
-prev_actions or prev_rewards are asked for; past the end stand zeros. `batch_repeat_value` r takes the row of every r-th step
+prev_actions or prev_rewards are asked for, and -1 for t; past the end stand zeros. `batch_repeat_value` r takes the row of every r-th step
 for the r steps from there on. float64 becomes float32. A range that starts at 0, which RLlib loses, works.
 
 >>> import numpy as np
@@ -210,7 +210,8 @@ class Requirements:
         values = values.astype(np.float32) if values.dtype == np.float64 else values
         real = values if column == OBS else values[:count]
         is_zero = column in self._zero_before or not len(values)
-        head = zeros_like(values, before) if is_zero else np.repeat(values[:1], before, axis=0)
+        first = np.full_like(values[:1], -1) if column == "t" else values[:1]  # RLlib's reset observation has t = -1
+        head = zeros_like(values, before) if is_zero else np.repeat(first, before, axis=0)
         return np.concatenate((head, real, zeros_like(values, len(values) - len(real) + after)))
 
 

@@ -117,7 +117,7 @@ def test_derived_columns_have_the_dtypes_of_the_signature() -> None:
     for terminal in (True, False):
         episode = strategies.episode(np.random.default_rng(0), 4, terminal=terminal)
         found = [dict(zip(columns_of(view, episode), item)) for item in ordered_items(view, episode)]
-        assert [item["t"].tolist() for item in found] == [[0, 0], [0, 1], [1, 2]]
+        assert [item["t"].tolist() for item in found] == [[-1, 0], [0, 1], [1, 2]]
         assert [item["terminateds"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, terminal]]
         assert [item["truncateds"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, not terminal]]
         assert [item["dones"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, True]]
