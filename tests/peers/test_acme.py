@@ -28,6 +28,13 @@ TABLE = "priority_table"
 FIELDS = ("observation", "action", "reward", "discount", "next_observation")
 
 
+class Client(reverb.Client):
+    """A client that takes the timeout which Acme gives, and which Reverb's clients no longer have."""
+
+    def trajectory_writer(self, *args: Any, get_signature_timeout_ms: int, **options: Any) -> reverb.TrajectoryWriter:
+        return super().trajectory_writer(*args, **options)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[reverb.Server]:
     """A server in this process, on a free port; its table hands out every item once, in the order of insertion."""
@@ -39,17 +46,17 @@ def server() -> Iterator[reverb.Server]:
 def added(server: reverb.Server, episode: Episode, n: int, gamma: float) -> list[dict[str, Any]]:
     """The items that the adder makes of an episode, in order."""
     steps = episode.steps
-    adder = NStepTransitionAdder(reverb.Client(f"localhost:{server.port}"), n, gamma)
+    client = Client(f"localhost:{server.port}")
+    adder = NStepTransitionAdder(client, n, gamma)
     adder.add_first(dm_env.restart(steps["observation"][0]))
     for row in range(len(episode) - 1):
         kind = dm_env.StepType.LAST if steps["is_last"][row + 1] else dm_env.StepType.MID
         following = dm_env.TimeStep(kind, steps["reward"][row], steps["discount"][row], steps["observation"][row + 1])
         adder.add(steps["action"][row], following)
     adder.reset()  # flushes
-    client = reverb.Client(f"localhost:{server.port}")
     count = client.server_info()[TABLE].current_size
     samples = client.sample(TABLE, num_samples=count, emit_timesteps=False)
-    return [{field: value[0] for field, value in zip(FIELDS, sample.data)} for sample in samples]
+    return [{field: value for field, value in zip(FIELDS, sample.data)} for sample in samples]
 
 
 def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
