@@ -23,7 +23,7 @@ setup: $(VENV)/.ready ## Make .venv: the full set, locked
 
 setup-core: $(CORE_VENV)/.ready ## Make .venv-core: no TensorFlow, newest Python and protobuf
 
-setup-peers: $(PEERS_VENV)/.ready ## Make .venv-peers: TorchRL, RLlib, Acme (2 GB)
+setup-peers: $(PEERS_VENV)/.ready ## Make .venv-peers: TorchRL, RLlib, Acme (2.5 GB)
 
 $(VENV)/.ready: requirements/full.txt pyproject.toml scripts/make-venv
 	scripts/make-venv $(VENV) "$(PYTHON)" requirements/full.txt

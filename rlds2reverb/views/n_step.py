@@ -7,7 +7,8 @@ Of an episode with T rows (the last holds the final observation), item t has k =
 | style acme | r_t + g d_t r_{t+1} + ... + g^(k-1) d_t ... d_{t+k-2} r_{t+k-1} | g^(k-1) d_t ... d_{t+k-1} | o_{t+k} |
 | style torchrl | r_t + g r_{t+1} + ... + g^(k-1) r_{t+k-1} | g^k | o_{t+k} |
 
-Acme leaves one factor g to the learner, which multiplies the discount by its own. TorchRL's `MultiStep` also has
+Acme leaves one factor g to the learner, which multiplies the discount by its own. Its adder also makes the transitions of 1 to
+n - 1 steps from the first row, which are left out here: one item a row. TorchRL's `MultiStep` also has
 `steps_to_next_obs`, here `steps`, and leaves the done flags at step t. Sources: NStepTransitionAdder of Acme 0.4, MultiStep of
 TorchRL 0.5.
 
