@@ -7,7 +7,8 @@ Of an episode with T rows (the last holds the final observation), item t has k =
 | style acme | r_t + g d_t r_{t+1} + ... + g^(k-1) d_t ... d_{t+k-2} r_{t+k-1} | g^(k-1) d_t ... d_{t+k-1} | o_{t+k} |
 | style torchrl | r_t + g r_{t+1} + ... + g^(k-1) r_{t+k-1} | g^k | o_{t+k} |
 
-Acme leaves one factor g to the learner, which multiplies the discount by its own. TorchRL's `MultiStep` also has
+Acme leaves one factor g to the learner, which multiplies the discount by its own. While its adder's buffer fills up, it also makes
+the transitions of 1 to n - 1 steps from the first row; so does `early`, and without it there is one item a row. TorchRL's `MultiStep` also has
 `steps_to_next_obs`, here `steps`, and leaves the done flags at step t. Sources: NStepTransitionAdder of Acme 0.4, MultiStep of
 TorchRL 0.5.
 
@@ -18,6 +19,9 @@ TorchRL 0.5.
 >>> cut = NStep(n=3, gamma=0.5).cut(Episode(steps, {}, "e"))
 >>> cut.rows["reward"][:4], cut.fields["next_observation"].anchors
 (array([1.75, 1.75, 1.5 , 1.  ], dtype=float32), array([3, 4, 4, 4]))
+>>> cut = NStep(n=3, gamma=0.5, early=True).cut(Episode(steps, {}, "e"))
+>>> cut.steps, cut.rows["steps"][:-1]
+(array([-2, -1,  0,  1,  2,  3]), array([1, 2, 3, 3, 2, 1], dtype=int32))
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ import numpy as np
 from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import Cut, check_options
-from rlds2reverb.views.steps import ONE_ROW, choice, columns, fields_of, need, priorities, transition_count, under
+from rlds2reverb.views.base import Cut, check_flags, check_options
+from rlds2reverb.views.steps import ONE_ROW, choice, columns, fields_of, need, pad, priorities, transition_count, under
 
 STYLES = ("acme", "torchrl")
 NEXT_OBSERVATION = "next_observation"
@@ -45,6 +49,8 @@ class NStep:
       n: steps, at most.
       gamma: discount a step, in (0, 1].
       style: "acme" (the data's discounts count) or "torchrl" (they do not).
+      early: before all others, the items of 1 to n - 1 steps from the first row, as Acme's adder makes them. They are anchored
+        before the first step, at copies of its row.
       priority: of every item.
 
     Raises:
@@ -54,18 +60,21 @@ class NStep:
     n: int = 3
     gamma: float = 0.99
     style: str = "acme"
+    early: bool = False
     priority: float = 1.0
 
     def __post_init__(self) -> None:
         check_options("n_step", self.priority, n=self.n)
         choice("n_step", "style", self.style, STYLES)
+        check_flags("n_step", early=self.early)
         if isinstance(self.gamma, bool) or not isinstance(self.gamma, (int, float)) or not 0 < self.gamma <= 1:
             raise ViewError(f"n_step: gamma {self.gamma}: expected a number in (0, 1]")
 
     @property
     def label(self) -> str:
         """Name and options."""
-        return f"n_step:n={self.n},gamma={float(self.gamma)!r},style={self.style}"
+        early = ",early=True" if self.early else ""
+        return f"n_step:n={self.n},gamma={float(self.gamma)!r},style={self.style}{early}"
 
     def signature(self, step_spec: Nest) -> Nest:
         """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount as recorded, one float."""
@@ -86,29 +95,32 @@ class NStep:
     def cut(self, episode: Episode) -> Cut:
         """Returns are columns of their own; both observations are one."""
         count = transition_count(episode)
-        anchors = np.arange(count, dtype=np.int64)
         earned = columns(episode, REWARD, DISCOUNT)
-        reward, discount = self._returns(earned[REWARD][:count], earned[DISCOUNT][:count])
-        steps = np.minimum(self.n, count - anchors)
-        observed = columns(episode, OBSERVATION, ACTION)
-        rows = {
-            **observed,
-            REWARD: _with_last(reward, episode),
-            DISCOUNT: _with_last(discount, episode),
-            STEPS: _with_last(steps.astype(np.int32), episode),
-        }
+        reward, discount = self._returns(earned[REWARD][:count], earned[DISCOUNT][:count], self.n)
+        steps = np.minimum(self.n, count - np.arange(count))
+        early = min(self.n, count) - 1 if self.early and count else 0
+        if early:
+            first = [self._returns(earned[REWARD][:k], earned[DISCOUNT][:k], k) for k in range(1, early + 1)]
+            reward = np.concatenate((*(one[:1] for one, _ in first), reward))
+            discount = np.concatenate((*(one[:1] for _, one in first), discount))
+            steps = np.concatenate((np.arange(1, early + 1), steps))
+        anchors = np.arange(early + count, dtype=np.int64)
+        observed = {path: pad(column, early, 0) for path, column in columns(episode, OBSERVATION, ACTION).items()}
+        derived = {REWARD: reward, DISCOUNT: discount, STEPS: steps.astype(np.int32)}
+        rows = {**observed, **{path: _filled_up(column, early + len(episode)) for path, column in derived.items()}}
+        arrived = np.maximum(anchors, early) + steps
         fields = {
             **fields_of({path: path for path in rows}),
-            **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), ONE_ROW, anchors + steps),
+            **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), ONE_ROW, arrived),
         }
-        return Cut(rows, fields, anchors, priorities(count, self.priority))
+        return Cut(rows, fields, anchors, priorities(len(anchors), self.priority), early)
 
-    def _returns(self, rewards: Array, discounts: Array) -> tuple[Array, Array]:
-        """[T - 1] returns and discounts, in float64, cast back; the loop is over n, not over steps."""
+    def _returns(self, rewards: Array, discounts: Array, n: int) -> tuple[Array, Array]:
+        """[T - 1] returns and discounts of up to n steps, in float64, cast back; the loop is over n, not over steps."""
         count = len(rewards)
         factors = discounts.astype(np.float64) if self.style == "acme" else np.ones(count)
         total, scale = np.zeros(count), np.ones(count)  # scale: what the next reward is multiplied by
-        for ahead in range(min(self.n, count)):
+        for ahead in range(min(n, count)):
             alive = count - ahead
             if ahead:
                 scale[:alive] *= self.gamma
@@ -119,6 +131,6 @@ class NStep:
         return total.astype(rewards.dtype), scale.astype(discounts.dtype)
 
 
-def _with_last(column: Array, episode: Episode) -> Array:
-    """A zero for the last row, which no item reads."""
-    return np.append(column, np.zeros(len(episode) - len(column), column.dtype))
+def _filled_up(column: Array, rows: int) -> Array:
+    """[rows]; a zero for the last row, which no item reads."""
+    return np.append(column, np.zeros(rows - len(column), column.dtype))

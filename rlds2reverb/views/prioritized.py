@@ -35,7 +35,7 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.base import Cut, StreamView, View
 
 PriorityFunction = Callable[[Episode, Array], Any]
-"""(episode, [n] int64 steps of its items, rising) -> [n] priorities: finite numbers of at least 0."""
+"""(episode, [n] int64 steps of its items, never falling) -> [n] priorities: finite numbers of at least 0."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Prioritized:
             finite; what the view refuses.
         """
         cut = self.view.cut(episode)
-        steps = cut.steps  # [n]
-        if len(steps) and not 0 <= steps.min() <= steps.max() < len(episode):
+        steps = np.maximum(cut.steps, 0)  # [n]; what is anchored at a row before the first counts as at the first
+        if len(steps) and steps.max() >= len(episode):
             raise ViewError(
                 f"{self.label}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
                 "; a view that puts rows before an episode's must say so (Cut.origin)"

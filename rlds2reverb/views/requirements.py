@@ -14,8 +14,8 @@ Of an episode with transitions 0 to 2 and the final observation o3:
 
 Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
 order, one element is squeezed. Before the start stands the first value again, but zeros for actions and rewards when
-prev_actions or prev_rewards are asked for; past the end stand zeros. `batch_repeat_value` r takes the row of every r-th step
-for the r steps from there on. float64 becomes float32. A range that starts at 0, which RLlib loses, works. `fill`, which RLlib does
+prev_actions or prev_rewards are asked for, and -1 for t; past the end stand zeros. `batch_repeat_value` r takes the row of every
+r-th step for the r steps from there on. float64 becomes float32. A range that starts at 0, which RLlib loses, works. `fill`, which RLlib does
 not have, overrides what stands before the start and past the end.
 
 >>> import numpy as np
@@ -51,13 +51,13 @@ from rlds2reverb.views.steps import (
     transition_count,
 )
 
-OBS, NEW_OBS, ACTIONS, REWARDS = "obs", "new_obs", "actions", "rewards"
+OBS, NEW_OBS, ACTIONS, REWARDS, TIME = "obs", "new_obs", "actions", "rewards", "t"
 _STEP_FIELDS = {OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
 _DERIVED = {
     "terminateds": np.dtype(bool),
     "truncateds": np.dtype(bool),
     "dones": np.dtype(bool),
-    "t": np.dtype(np.int64),
+    TIME: np.dtype(np.int64),
 }
 _PREVIOUS = {"prev_actions": ACTIONS, "prev_rewards": REWARDS}
 _RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(\d+))?")
@@ -216,12 +216,12 @@ class Requirements:
                     made[name + path[len(column) :]] = Field(path + mark, windows, own)
             for path, leaf in values.items():
                 real = leaf if column == OBS else leaf[:count]  # the final row holds an observation only
-                rows[path + mark] = pad(real, before, len(leaf) - len(real) + after, fill)
+                rows[path + mark] = _padded(real, before, len(leaf) - len(real) + after, fill)
         return Cut(rows, made, anchors, priorities(count, self._priority), before)
 
-    def _sharing(self) -> dict[tuple[str, Fill], list[str]]:
+    def _sharing(self) -> dict[tuple[str, Fill | None], list[str]]:
         """Column and fill -> the requirements that read them; those that read no made-up row share what there is."""
-        shared: dict[tuple[str, Fill], list[str]] = {}
+        shared: dict[tuple[str, Fill | None], list[str]] = {}
         inside = []
         for name, one in self._requirements.items():
             column, offsets = _source(name, one)
@@ -234,13 +234,15 @@ class Requirements:
             shared.setdefault(key, []).append(name)
         return shared
 
-    def _fill(self, column: str, one: ViewRequirement) -> Fill:
+    def _fill(self, column: str, one: ViewRequirement) -> Fill | None:
         if one.fill is None:
             return self._rule(column)
         return one.fill if one.fill != 0 else "zero"
 
-    def _rule(self, column: str) -> Fill:
-        """RLlib's."""
+    def _rule(self, column: str) -> Fill | None:
+        """RLlib's fill; None for that of t."""
+        if column == TIME:
+            return None
         return "zero" if column in self._zero_before else "first"
 
     def _columns(self, episode: Episode, column: str) -> dict[str, Array]:
@@ -249,7 +251,7 @@ class Requirements:
         derived = {"terminateds": terminated, "truncateds": truncated, "dones": terminated | truncated}
         if column in derived:
             return {column: derived[column]}
-        if column == "t":
+        if column == TIME:
             return {column: np.arange(len(episode), dtype=np.int64)}
         field = _STEP_FIELDS.get(column, column)
         found = columns_under(episode.steps, field)
@@ -272,6 +274,13 @@ def _source(name: str, one: ViewRequirement) -> tuple[str, tuple[int, ...]]:
 
 def _given(fill: Fill | None) -> list[Fill]:
     return [] if fill is None else [fill]
+
+
+def _padded(real: Array, before: int, after: int, fill: Fill | None) -> Array:
+    """Rows before and after; None is RLlib's fill of t, whose reset observation stands at -1."""
+    if fill is not None:
+        return pad(real, before, after, fill)
+    return np.concatenate((np.full(before, -1, real.dtype), pad(real, 0, after)))
 
 
 def _check_fill(name: str, one: ViewRequirement, path: str, dtype: np.dtype[Any]) -> None:

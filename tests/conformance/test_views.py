@@ -43,6 +43,7 @@ SPECS = {
 OPTIONS = (
     "sequence:length=4,pad_end=true,tile_end=true",
     "n_step:n=5,style=torchrl",
+    "n_step:n=4,early=true",
     "frame_stack:frames=3,fill=zero",
     "slices:length=3,per_episode=4",
     "slices:length=8,per_episode=3,strict=false",

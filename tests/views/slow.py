@@ -77,32 +77,33 @@ def transition_items(episode: Episode) -> list[Item]:
     return found
 
 
-def n_step_items(episode: Episode, n: int, gamma: float, style: str) -> list[Item]:
-    """Returns summed reward by reward; fewer where the episode ends."""
+def n_step_items(episode: Episode, n: int, gamma: float, style: str, early: bool = False) -> list[Item]:
+    """Returns summed reward by reward; fewer where the episode ends, and where an early item says so."""
+    starts = [(0, k) for k in range(1, min(n, len(episode) - 1))] if early else []
+    starts += [(t, n) for t in range(len(episode) - 1)]
+    return [_n_step_item(episode, t, most, gamma, style) for t, most in starts]
+
+
+def _n_step_item(episode: Episode, t: int, most: int, gamma: float, style: str) -> Item:
     rewards, discounts = episode.steps["reward"], episode.steps["discount"]
-    found = []
-    for t in range(len(episode) - 1):
-        total, scale, k = 0.0, 1.0, 0
-        while k < n and t + k < len(episode) - 1:
-            if k:
-                scale *= gamma
-            total += scale * float(rewards[t + k])
-            if style == "acme":
-                scale *= float(discounts[t + k])
-            k += 1
-        if style == "torchrl":
+    total, scale, k = 0.0, 1.0, 0
+    while k < most and t + k < len(episode) - 1:
+        if k:
             scale *= gamma
-        found.append(
-            {
-                **at(episode, "observation", t),
-                **at(episode, "action", t),
-                "reward": np.array(total, rewards.dtype),
-                "discount": np.array(scale, discounts.dtype),
-                **at(episode, "observation", t + k, "next_observation"),
-                "steps": np.array(k, np.int32),
-            }
-        )
-    return found
+        total += scale * float(rewards[t + k])
+        if style == "acme":
+            scale *= float(discounts[t + k])
+        k += 1
+    if style == "torchrl":
+        scale *= gamma
+    return {
+        **at(episode, "observation", t),
+        **at(episode, "action", t),
+        "reward": np.array(total, rewards.dtype),
+        "discount": np.array(scale, discounts.dtype),
+        **at(episode, "observation", t + k, "next_observation"),
+        "steps": np.array(k, np.int32),
+    }
 
 
 def made_up(column: Array, fill: Any) -> Array:
@@ -231,13 +232,18 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
             rows = [start + offset for offset in one["offsets"]]
             fill = one.get("fill") or ("zero" if f"prev_{column_name}" in requirements else "first")
             known = len(episode) if column_name == "obs" else count
+            is_time = column_name == "t" and not one.get("fill")
 
-            def pick(column: Array, rows: Any = rows, fill: Any = fill, known: int = known) -> Array:
+            def pick(
+                column: Array, rows: Any = rows, fill: Any = fill, known: int = known, is_time: bool = is_time
+            ) -> Array:
                 column = column.astype(np.float32) if column.dtype == np.float64 else column
                 values = []
                 for row in rows:
                     if 0 <= row < known:
                         values.append(value(column, row))
+                    elif row < 0 and is_time:  # of RLlib's reset observation
+                        values.append(np.array(-1))
                     else:
                         values.append(made_up(column, "zero" if row >= known and fill == "first" else fill))
                 return values[0] if len(values) == 1 else stacked(values, column)
@@ -249,7 +255,7 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
 
 REFERENCES: dict[type, Callable[[Any, Episode], list[Item]]] = {
     Transition: lambda view, episode: transition_items(episode),
-    NStep: lambda view, episode: n_step_items(episode, view.n, view.gamma, view.style),
+    NStep: lambda view, episode: n_step_items(episode, view.n, view.gamma, view.style, view.early),
     FrameStack: lambda view, episode: frame_stack_items(episode, view.frames, view.fill),
     Slices: lambda view, episode: slice_items(episode, view.cut(episode).anchors.tolist(), view.length, view.truncated),
     TargetPair: lambda view, episode: target_pair_items(episode, view.mode, view.offset),

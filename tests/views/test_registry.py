@@ -33,6 +33,7 @@ OPTIONS = [
     "episode:max_length=6,skip_longer=true",
     "n_step:n=1,style=torchrl",
     "frame_stack:frames=1",
+    "n_step:n=4,early=true",
     "frame_stack:frames=3,fill=zero",
     "slices:length=3,per_episode=4",
     "slices:length=4,per_episode=2,strict=false,seed=7",

@@ -34,7 +34,7 @@ SEEDS = st.integers(0, 20)
 EPISODES = strategies.episodes(min_steps=1, max_steps=12)
 VIEWS = {
     "transition": st.just(Transition()),
-    "n_step": st.builds(NStep, SMALL, st.floats(0.1, 1), st.sampled_from(["acme", "torchrl"])),
+    "n_step": st.builds(NStep, SMALL, st.floats(0.1, 1), st.sampled_from(["acme", "torchrl"]), st.booleans()),
     "frame_stack": st.builds(FrameStack, SMALL, st.sampled_from(["first", "zero"])),
     "slices": st.builds(Slices, SMALL, SMALL, st.booleans(), SEEDS, st.booleans()),
     "target_pair": st.builds(TargetPair, st.sampled_from(MODES), SMALL),
@@ -119,7 +119,7 @@ def test_derived_columns_have_the_dtypes_of_the_signature() -> None:
     for terminal in (True, False):
         episode = strategies.episode(np.random.default_rng(0), 4, terminal=terminal)
         found = [dict(zip(columns_of(view, episode), item)) for item in ordered_items(view, episode)]
-        assert [item["t"].tolist() for item in found] == [[0, 0], [0, 1], [1, 2]]
+        assert [item["t"].tolist() for item in found] == [[-1, 0], [0, 1], [1, 2]]
         assert [item["terminateds"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, terminal]]
         assert [item["truncateds"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, not terminal]]
         assert [item["dones"].tolist() for item in found] == [[False] * 2, [False] * 2, [False, True]]

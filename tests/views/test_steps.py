@@ -265,7 +265,7 @@ def test_rows_are_picked_one_by_one(rows: int, shift: list[int], column: str, re
 
     def pick(row: int) -> Any:
         if row < 0:
-            return 0 if zeros and column == "actions" else values[0]
+            return 0 if zeros and column == "actions" else -1 if column == "t" else values[0]
         return values[row] if row < len(values) else 0
 
     found = [item["x"] for item in items(Requirements(requirements), episode)]

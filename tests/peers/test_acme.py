@@ -1,0 +1,92 @@
+"""The view of n steps beside Acme itself: its NStepTransitionAdder, which fills a real Reverb server step by step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import dm_env
+import numpy as np
+import pytest
+import reverb
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.views.n_step import NStep
+from tests.peers.episodes import items, random_episodes
+
+# Acme imports Launchpad, which has no wheel for this Python, and JAX; its adders call neither. Of JAX the adders name
+# one class of array, in a place that numpy arrays do not reach.
+with pytest.MonkeyPatch.context() as patch:
+    for name in ("launchpad", "jax", "jax.numpy"):
+        patch.setitem(sys.modules, name, ModuleType(name))
+    patch.setattr(sys.modules["jax"], "numpy", sys.modules["jax.numpy"], raising=False)
+    from acme.adders.reverb import NStepTransitionAdder
+
+TABLE = "priority_table"
+FIELDS = ("observation", "action", "reward", "discount", "next_observation")
+
+
+class Client(reverb.Client):
+    """A client that takes the timeout which Acme gives, and which Reverb's clients no longer have."""
+
+    def trajectory_writer(self, *args: Any, get_signature_timeout_ms: int, **options: Any) -> reverb.TrajectoryWriter:
+        return super().trajectory_writer(*args, **options)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[reverb.Server]:
+    """A server in this process, on a free port; its table hands out every item once, in the order of insertion."""
+    running = reverb.Server([reverb.Table.queue(TABLE, 10_000)], port=None)
+    yield running
+    running.stop()
+
+
+def added(server: reverb.Server, episode: Episode, n: int, gamma: float) -> list[dict[str, Any]]:
+    """The items that the adder makes of an episode, in order."""
+    steps = episode.steps
+    client = Client(f"localhost:{server.port}")
+    adder = NStepTransitionAdder(client, n, gamma)
+    adder.add_first(dm_env.restart(steps["observation"][0]))
+    for row in range(len(episode) - 1):
+        kind = dm_env.StepType.LAST if steps["is_last"][row + 1] else dm_env.StepType.MID
+        following = dm_env.TimeStep(kind, steps["reward"][row], steps["discount"][row], steps["observation"][row + 1])
+        adder.add(steps["action"][row], following)
+    adder.reset()  # flushes
+    count = client.server_info()[TABLE].current_size
+    samples = client.sample(TABLE, num_samples=count, emit_timesteps=False)
+    return [dict(zip(FIELDS, sample.data)) for sample in samples]
+
+
+def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Asserts that two transitions are one; returns and discounts up to rounding (theirs sums in float32)."""
+    for field in FIELDS:
+        compare = np.testing.assert_allclose if field in ("reward", "discount") else np.testing.assert_array_equal
+        options = {"rtol": 1e-5, "atol": 1e-6} if field in ("reward", "discount") else {}
+        assert ours[field].dtype == theirs[field].dtype
+        compare(ours[field], theirs[field], err_msg=field, **options)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.99, 0.3])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_n_steps_are_those_of_the_adder(server: reverb.Server, n: int, gamma: float, terminal: bool) -> None:
+    for episode in random_episodes(terminal):
+        ours, theirs = items(NStep(n, gamma, early=True), episode), added(server, episode, n, gamma)
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs):
+            same(one, other)
+        # Without `early` there is one item a row, the longest: the adder's without those that it makes first.
+        longest = items(NStep(n, gamma), episode)
+        assert len(longest) == len(episode) - 1
+        for one, other in zip(longest, theirs[-len(longest) :]):
+            same(one, other)
+
+
+def test_an_episode_that_is_cut_off_keeps_its_discount(server: reverb.Server) -> None:
+    """The end alone is no terminal state: only the data's discounts say whether there is a value after it."""
+    for terminal in (True, False):
+        for episode in random_episodes(terminal):
+            ours, theirs = items(NStep(3, 0.9), episode), added(server, episode, 3, 0.9)
+            assert (ours[-1]["discount"] == 0) == (theirs[-1]["discount"] == 0) == terminal
