@@ -474,12 +474,9 @@ def test_a_target_takes_policy_info(sampler: Any, client: rlds2reverb.Client) ->
 
 
 def test_a_target_whose_view_cuts_no_trajectories_is_refused(client: rlds2reverb.Client) -> None:
-    class Other:
-        label = "other"
-
-    target = client.target("flat/ours/1", Other())  # type: ignore[arg-type]
+    target = client.target("flat/ours/1", "transition")
     with pytest.raises(
-        ViewError, match="view other: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes"
+        ViewError, match="view transition: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes"
     ):
         push_rlds_to_reverb(dataset("flat", make_episodes("flat", [3])), target)
 
