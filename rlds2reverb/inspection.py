@@ -12,6 +12,7 @@ import numpy as np
 
 from rlds2reverb.conventions import absent_fields, fill_absent, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Array, Episode
+from rlds2reverb.errors import ViewError
 from rlds2reverb.sources.base import Source
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.validation import CODES, Problem, find_problems
@@ -237,9 +238,13 @@ def _take_in(inspection: Inspection, cutters: Mapping[str, Cutter], episode: Epi
         inspection.returns.append(float(reward.sum(dtype=np.float64)))
     for path, column in episode.steps.items():
         inspection.ranges.setdefault(path, Range()).add(column)
-    if all(problem.is_advice for problem in problems):
-        for name, cut in cutters.items():
+    if not all(problem.is_advice for problem in problems):
+        return
+    for name, cut in cutters.items():
+        try:
             inspection.tables[name].items += len(cut(fill_absent(episode)).anchors)
+        except ViewError as error:
+            inspection.findings.add(episode, [Problem("no_items", "", f"table {name}: {error}")])
 
 
 def _row_bytes(spec: ArraySpec) -> int:

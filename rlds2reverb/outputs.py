@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SpecMismatch, ViewError
 from rlds2reverb.ledger import Ledger
 from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
-from rlds2reverb.views.base import Cut, StreamView, View
+from rlds2reverb.views.base import Cut, StreamCutter, StreamView, View
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.sequence import two_step
 from rlds2reverb.wire.keys import seed
@@ -36,7 +37,7 @@ class Output:
         if not self.tables:
             raise ConfigError("push: at least one table is needed")
         check_distinct(self.tables)
-        if not isinstance(self.view, View):
+        if isinstance(self.view, type) or not isinstance(self.view, View):
             raise ConfigError(f"push: view {self.view!r}: expected a view, or its name")
 
 
@@ -59,7 +60,7 @@ def outputs_of(table: str | Sequence[str] | TableViews, view: str | View | None 
     """
     if not isinstance(table, Mapping):
         names = (table,) if isinstance(table, str) else tuple(table)
-        return (Output(names, _view(view or "two_step")),)
+        return (Output(names, _view("two_step" if view is None else view)),)
     if view is not None:
         raise ConfigError("push: every table has a view of its own here, so no other view can be given")
     if not table:
@@ -93,8 +94,8 @@ class OpenOutput:
         self.ledger: Ledger | None = None
         self.tag = ""
         self.items = self.empty_episodes = 0
-        self._stream = output.view.stream() if isinstance(output.view, StreamView) else None
-        self._cut = self._stream or output.view.cut
+        self._stream: StreamCutter | None = output.view.stream() if isinstance(output.view, StreamView) else None
+        self._before = (self.tag, self._stream)
 
     @property
     def is_stream(self) -> bool:
@@ -126,14 +127,24 @@ class OpenOutput:
             if found is not None and (lines := differences(self.signature, found)):
                 raise SpecMismatch(f'table "{name}"', lines)
 
-    def cut(self, episode: Episode) -> Cut:
+    def cut(self, episode: Episode, tag: str) -> Cut:
         """The next episode's cut, its fields in the table's order.
+
+        Args:
+          episode: what to cut.
+          tag: names it in item keys.
 
         Raises:
           ViewError: the episode cannot be cut.
         """
-        self.tag = f"{seed(self.tag, episode.id):016x}" if self.is_stream else episode.id
-        return self._cut(episode).in_order(list(self.columns))
+        self._before = (self.tag, copy(self._stream))
+        self.tag = f"{seed(self.tag, tag):016x}" if self.is_stream else tag
+        cut = self._view.cut(episode) if self._stream is None else self._stream(episode)
+        return cut.in_order(list(self.columns))
+
+    def undo(self) -> None:
+        """Has the last episode never been cut: a stream goes on from the one before."""
+        self.tag, self._stream = self._before
 
     def check_rows(self, cut: Cut) -> None:
         """Refuses rows that are not those of the signature, which only tolerated problems let through to here.

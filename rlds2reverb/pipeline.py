@@ -21,7 +21,7 @@ from rlds2reverb.sources.base import Source
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.validation import Policy, Problem, Verdict
 from rlds2reverb.views.base import Cut, StreamView
-from rlds2reverb.views.shared import share
+from rlds2reverb.views.shared import groups, share
 from rlds2reverb.wire.encoder import EpisodeEncoder, Part
 from rlds2reverb.wire.keys import seed
 from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
@@ -69,6 +69,8 @@ class PushOptions:
     deadlines: Deadlines = Deadlines()
 
     def __post_init__(self) -> None:
+        if not self.outputs:
+            raise ConfigError("push: at least one table is needed")
         check_distinct(self.tables)
         rows = self.rows_per_chunk
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
@@ -185,6 +187,7 @@ class Pusher:
         if output.ledger is None or not self._options.resume or episode.id not in output.ledger:
             return False
         output.items += output.ledger.items(episode.id) // len(output.tables)
+        self._check_size(output, 0, "more than")
         return True
 
     def _send(self, sender: Sender, episode: Episode, outputs: Sequence[OpenOutput]) -> None:
@@ -195,27 +198,28 @@ class Pusher:
             return
         for output, cut in zip(outputs, cuts):
             self._check_size(output, len(cut.anchors), "more than")
-        made = [(output, cut) for output, cut in zip(outputs, cuts) if len(cut.anchors)]
-        if made:
-            encoded = self._encoder.encode(episode.id, self._parts(made, verdict))
-            self._unconfirmed[episode.id] = [
-                (output.ledger, len(cut.anchors) * len(output.tables))
-                for output, cut in zip(outputs, cuts)
-                if output.ledger is not None
-            ]
-            for request in self._builder.add(encoded):
-                sender.send(request)
+        self._send_items(sender, episode.id, [(output, cut) for output, cut in zip(outputs, cuts) if len(cut.anchors)])
         for output, cut in zip(outputs, cuts):
             output.items += len(cut.anchors)
             output.empty_episodes += not len(cut.anchors) and not output.is_stream
         self._counts.pushed(episode)
 
-    def _parts(self, made: Sequence[tuple[OpenOutput, Cut]], verdict: Verdict) -> list[Part]:
-        shared = share([cut for _, cut in made])
-        return [
-            Part(output.tables, self._push_seed(output), _tag(output.tag, verdict), cut)
-            for (output, _), cut in zip(made, shared)
+    def _send_items(self, sender: Sender, episode: str, made: Sequence[tuple[OpenOutput, Cut]]) -> None:
+        """Sends what the outputs made of one episode, rows shared."""
+        if not made:
+            return
+        self._unconfirmed[episode] = [
+            (output.ledger, len(cut.anchors) * len(output.tables)) for output, cut in made if output.ledger is not None
         ]
+        for together in groups([cut for _, cut in made]):
+            shared = share([made[number][1] for number in together])
+            parts = [self._part(made[number][0], cut) for number, cut in zip(together, shared)]
+            for request in self._builder.add(self._encoder.encode(episode, parts)):
+                sender.send(request)
+
+    def _part(self, output: OpenOutput, cut: Cut) -> Part:
+        push_seed = seed(output.identity) if self._again is None else self._again
+        return Part(output.tables, push_seed, output.tag, cut)
 
     def _judge_and_cut(self, episode: Episode, outputs: Sequence[OpenOutput]) -> tuple[Verdict, list[Cut]]:
         """The verdict, and of a good episode the cut of every output."""
@@ -229,13 +233,14 @@ class Pusher:
             return self._policy.reject(episode, lost), []
         recorded = options.conventions.apply(verdict.episode)
         try:
-            cuts = _cut_all(outputs, recorded)
+            cuts = _cut_all(outputs, recorded, _tag(verdict))
         except ViewError as error:
             if options.on_invalid in ("raise", "repair"):
                 raise ViewError(f"episode {episode.id}: {error}") from error
             return self._policy.reject(episode, [Problem("no_items", "", str(error))]), []
         _check_rows(episode, outputs, cuts)
-        if any(len(cut.anchors) or output.is_stream for output, cut in zip(outputs, cuts)):
+        stored_before = len(outputs) < len(self._outputs)  # the ledgers of the others have it
+        if stored_before or any(len(cut.anchors) or output.is_stream for output, cut in zip(outputs, cuts)):
             return verdict, cuts
         labels = ", ".join(output.label for output in outputs)
         detail = f"{labels} makes no item of {len(episode)} steps"
@@ -294,9 +299,6 @@ class Pusher:
             seconds=time.monotonic() - counts.began,
             reconnects=0 if sender is None else sender.reconnects,
         )
-
-    def _push_seed(self, output: OpenOutput) -> int:
-        return seed(output.identity) if self._again is None else self._again
 
     def _open_ledgers(self, stack: ExitStack) -> None:
         """One an output, all in one file: an output that is added later is filled without sending the others again."""
@@ -362,11 +364,17 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     return absent_fields(spec)
 
 
-def _cut_all(outputs: Sequence[OpenOutput], episode: Episode) -> list[Cut]:
-    """A cut an output. Streams come last: what one of them has taken in cannot be rejected any more."""
-    order = sorted(range(len(outputs)), key=lambda number: outputs[number].is_stream)
-    cuts = {number: outputs[number].cut(episode) for number in order}
-    return [cuts[number] for number in range(len(outputs))]
+def _cut_all(outputs: Sequence[OpenOutput], episode: Episode, tag: str) -> list[Cut]:
+    """A cut an output; when one of them refuses the episode, no stream has taken it in."""
+    cuts: list[Cut] = []
+    for number, output in enumerate(outputs):
+        try:
+            cuts.append(output.cut(episode, tag))
+        except ViewError:
+            for tried in outputs[: number + 1]:
+                tried.undo()
+            raise
+    return cuts
 
 
 def _check_rows(episode: Episode, outputs: Sequence[OpenOutput], cuts: Sequence[Cut]) -> None:
@@ -377,10 +385,11 @@ def _check_rows(episode: Episode, outputs: Sequence[OpenOutput], cuts: Sequence[
             raise ViewError(f"episode {episode.id}: {error}") from error
 
 
-def _tag(tag: str, verdict: Verdict) -> str:
-    """A mended episode has item keys of its own: the server keeps what it has under a key that it knows."""
+def _tag(verdict: Verdict) -> str:
+    """What names a good episode in item keys. A mended one has a name of its own: the server keeps what it has under a known key."""
+    assert verdict.episode is not None  # only good episodes are cut
     mended = sorted({problem.code for problem in verdict.repaired})
-    return f"{tag}|repaired={','.join(mended)}" if mended else tag
+    return f"{verdict.episode.id}|repaired={','.join(mended)}" if mended else verdict.episode.id
 
 
 def _reward_spoilt_by_shift(episode: Episode, conventions: Conventions) -> list[Problem]:

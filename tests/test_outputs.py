@@ -67,7 +67,7 @@ def test_a_stream_tells_what_no_item_holds():
     assert output.is_stream
     left = []
     for seed, steps in enumerate((3, 4, 1, 2)):
-        output.cut(strategies.episode(np.random.default_rng(seed), steps))
+        output.cut(strategies.episode(np.random.default_rng(seed), steps), f"e{seed}")
         left.append(output.left_over)
     assert left == [3, 0, 1, 0]  # 3, 7, 8 and 10 rows; items of rows 0-3, 3-6 and 6-9
     assert opened().left_over == 0
@@ -79,9 +79,21 @@ def test_items_of_a_stream_are_named_by_all_episodes_before():
     for order in ((0, 1, 2), (1, 0, 2)):
         output = opened(view=AcrossEpisodes(length=3))
         for number in order:
-            output.cut(episodes[number])
+            output.cut(episodes[number], episodes[number].id)
         tags.append(output.tag)
     assert tags[0] != tags[1]
+
+
+def test_a_stream_goes_on_as_if_an_episode_had_never_been_there():
+    episodes = [strategies.episode(np.random.default_rng(seed), 4, episode_id=f"e{seed}") for seed in range(3)]
+    disturbed, calm = opened(view=AcrossEpisodes(length=3)), opened(view=AcrossEpisodes(length=3))
+    for output, numbers in ((disturbed, (0, 1, 2)), (calm, (0, 2))):
+        for number in numbers:
+            cut = output.cut(episodes[number], episodes[number].id)
+            if output is disturbed and number == 1:
+                output.undo()
+    again = calm.tag, calm.left_over, cut.steps.tolist()
+    assert (disturbed.tag, disturbed.left_over, cut.steps.tolist()) == again
 
 
 class TestTables:

@@ -99,6 +99,57 @@ def test_an_episode_that_one_view_refuses_is_left_out_of_all_and_of_the_stream()
         push_to(server_of(*views), long, outputs_of(views))
 
 
+def test_of_two_streams_neither_takes_in_what_the_other_refuses():
+    views = {"across": "across_episodes:length=3", "frags": "fragments:length=2"}
+    spec = {"observation/a": (np.dtype(np.float32), (2,)), "action": (np.dtype(np.float32), ())}
+    *good, odd = (strategies.episode(np.random.default_rng(n), 3, spec, episode_id=f"e{n}") for n in range(3))
+    odd = odd.with_steps({**odd.steps, "observation/b": odd.steps["reward"]})
+    allowed = {"on_invalid": "skip", "allow": ("extra_column",)}
+    for source in ([good[0], odd, good[1]], [*good, odd]):
+        server = server_of(*views)
+        report = push_to(server, source, outputs_of(views), **allowed)
+        assert report.rejected == {"no_items": 1}
+        calm = server_of(*views)
+        push_to(calm, good, outputs_of(views))
+        for name in views:
+            reference.assert_same_items(server.contents(name), calm.contents(name))
+
+
+def test_items_that_hold_rows_of_a_mended_episode_have_keys_of_their_own():
+    server = server_of("across")
+    bad, good = episodes(2, rows=4)
+    bad = bad.with_columns(discount=np.array([1, 1, 1, 1], np.float32))  # it leads into a terminal step
+    outputs = outputs_of({"across": "across_episodes:length=4"})
+    push_to(server, [bad, good], outputs)
+    before = set(server.items["across"])
+    report = push_to(server, [bad, good], outputs, on_invalid="repair", strict=True)
+    assert sum(report.repaired.values()) == 1
+    assert len(set(server.items["across"]) - before) == report.items_confirmed
+
+
+def test_a_stream_that_carries_many_rows_does_not_blow_up_the_others():
+    views = {"frags": "fragments:length=300", "stacks": "frame_stack"}
+    together = push_to(server_of(*views), episodes(40, rows=11), outputs_of(views)).bytes
+    apart = [
+        push_to(server_of(name), episodes(40, rows=11), outputs_of({name: view})).bytes for name, view in views.items()
+    ]
+    assert together <= 1.05 * sum(apart)
+
+
+def test_an_episode_item_behind_many_short_ones_costs_no_copies_of_what_went_before():
+    wide = episodes(1, rows=400)[0].with_columns(observation=np.random.default_rng(0).normal(size=(400, 500)))
+    server = server_of("pairs", "whole")
+    held = []
+    plain = server.insert
+    server.insert = lambda stream, request: (held.append(request), plain(stream, request))
+    push_to(server, [wide], outputs_of({"pairs": "two_step", "whole": "episode"}), limits=RequestLimits(16, 1 << 20))
+    chunks = {id(chunk): len(chunk) for request in held for chunk in request.earlier_chunks}
+    assert len(held) > 20
+    assert (
+        sum(chunks.values()) < 2.2 * wide.steps["observation"].nbytes
+    )  # the episode's own chunks, shared by all requests
+
+
 def test_steps_at_the_end_of_a_stream_that_no_item_holds_are_counted():
     report = push_to(
         server_of("across"), episodes(2, rows=5), outputs_of({"across": "across_episodes:length=4,stride=4"})
@@ -145,8 +196,33 @@ class TestLedger:
         outputs = outputs_of({"pairs": "two_step", "long": "sequence:length=4"})
         push_to(server, source, outputs, ledger=tmp_path / "ledger.db")
         report = push_to(server, source, outputs, ledger=tmp_path / "ledger.db")
-        assert (report.episodes_resumed, report.episodes_read, report.items_confirmed) == (3, 0, 0)
+        assert (report.episodes_resumed, report.rejected, report.items_confirmed) == (1, {}, 0)
         assert report.items_made == counts(server)
+        assert report.without_items == {"long": 2}
+
+    def test_a_view_added_later_may_make_no_item_of_what_is_there(self, tmp_path):
+        server, source = server_of("pairs", "long"), episodes(2, rows=2)
+        push(server, source, tables=("pairs",), ledger=tmp_path / "ledger.db")
+        both = outputs_of({"pairs": "two_step", "long": "sequence:length=4"})
+        report = push_to(server, source, both, ledger=tmp_path / "ledger.db")
+        assert (report.rejected, report.without_items, report.items_made) == ({}, {"long": 2}, {"pairs": 2})
+
+    def test_an_option_that_lets_more_episodes_in_is_not_held_back_by_the_ledger(self, tmp_path):
+        server, source, ledger = server_of("pairs", "whole"), episodes(3, rows=6), tmp_path / "ledger.db"
+        push_to(
+            server,
+            source,
+            outputs_of({"pairs": "two_step", "whole": "episode:max_length=4,skip_longer=true"}),
+            ledger=ledger,
+        )
+        push_to(server, source, outputs_of({"pairs": "two_step", "whole": "episode"}), ledger=ledger)
+        assert counts(server) == {"pairs": 15, "whole": 3}
+
+    def test_resumed_items_count_against_the_size_of_a_table(self, tmp_path):
+        server, source = Server({"replay": table(max_size=9)}), episodes(4)
+        push(server, source[2:], ledger=tmp_path / "ledger.db")
+        with pytest.raises(CapacityError, match="max_size 9"):
+            push(server, source, ledger=tmp_path / "ledger.db")
 
     def test_of_a_stream_is_refused_beside_any_other_view(self, tmp_path):
         views = {"pairs": "two_step", "across": "across_episodes"}

@@ -33,7 +33,7 @@ from rlds2reverb.validation import CODES
 @click.option(
     "--server-config", is_flag=True, help="Print a config for `rlds2reverb serve` instead, with a table for all items."
 )
-@click.option("--table", default="replay", show_default=True, help="The table's name in that config.")
+@click.option("--table", help="The table's name in that config; replay without it.")
 @json_option
 def command(
     source: str,
@@ -42,16 +42,17 @@ def command(
     into: tuple[str, ...],
     limit: int | None,
     server_config: bool,
-    table: str,
+    table: str | None,
     as_json: bool,
 ) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
-    if into and (view or view_config):
-        raise ConfigError("--into names tables with their views; leave out --view and --view-config")
-    views = views_of_tables(into) or {table: chosen_view(view, view_config)}
+    if into and (table or view or view_config):
+        raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
+    name = table or "replay"
+    views = views_of_tables(into) or {name: chosen_view(view, view_config)}
     inspection = inspect_source(open_source(source), views, limit)
     if server_config:
-        arguments = _as_options(into) if into else f"--table {table} {_as_option(view, view_config)}"
+        arguments = _as_options(into) if into else f"--table {shlex.quote(name)} {_as_option(view, view_config)}"
         click.echo(_config_text(source, arguments, inspection), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
@@ -61,7 +62,11 @@ def command(
 
 def _as_option(view: str | None, view_config: Path | None) -> str:
     """How the view is written for a push."""
-    return f"--view {view or 'two_step'}" if view_config is None else f"--view-config {view_config}"
+    return (
+        f"--view {shlex.quote(view or 'two_step')}"
+        if view_config is None
+        else f"--view-config {shlex.quote(str(view_config))}"
+    )
 
 
 def _as_options(into: Sequence[str]) -> str:

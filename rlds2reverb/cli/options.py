@@ -78,7 +78,7 @@ def chosen_view(view: str | None, view_config: Path | None) -> View:
     """
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
-    return view_of(view or "two_step") if view_config is None else read_view(view_config)
+    return view_of("two_step" if view is None else view) if view_config is None else read_view(view_config)
 
 
 into_option = click.option(

@@ -21,7 +21,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import Cut, Window, check_options
-from rlds2reverb.views.steps import priorities
+from rlds2reverb.views.steps import continued, priorities
 from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
 
 
@@ -95,8 +95,7 @@ class RowStream:
         length, stride = self.view.length, self.view.stride
         before = {path: column[max(0, len(column) - (length - 1)) :] for path, column in self.last_rows.items()}
         carried = _row_count(before)
-        if carried:
-            rows = {path: np.concatenate((before[path], column)) for path, column in rows.items()}
+        rows = continued("across_episodes", before if carried else {}, rows)
         count = _row_count(rows)
         first = -(self.count - carried) % stride  # the stream's items start at multiples of the stride
         anchors = np.arange(first, max(first, count - length + 1), stride, dtype=np.int64)

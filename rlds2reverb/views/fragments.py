@@ -32,11 +32,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import Cut, StreamCutter, Window, check_flags, check_options
 from rlds2reverb.views.steps import (
     as_float32,
     choice,
+    continued,
     end_flags,
     float32_spec,
     need,
@@ -85,6 +87,8 @@ class Fragments:
         choice("fragments", "batch_mode", self.batch_mode, (TRUNCATE, COMPLETE))
         choice("fragments", "count_steps_by", self.count_steps_by, (ENV_STEPS, AGENT_STEPS))
         check_flags("fragments", new_obs=self.new_obs)
+        if self.agents is not None and self.count_steps_by == ENV_STEPS:
+            raise ViewError(f"fragments: agents {self.agents}: expected with count_steps_by=agent_steps only")
 
     @property
     def label(self) -> str:
@@ -128,28 +132,32 @@ class _Stream:
 
     def __init__(self, view: Fragments) -> None:
         self._view = view
-        self._waiting: dict[str, Array] = {}
-
-    @property
-    def left_over(self) -> int:
+        self._waiting: tuple[dict[str, Array], ...] = ()
+        self.left_over = 0
         """Steps in no fragment yet."""
-        return len(next(iter(self._waiting.values()), ()))
 
     def __call__(self, episode: Episode) -> Cut:
-        before = self.left_over
-        rows = self._taken(episode)
-        if before:
-            rows = {path: np.concatenate((self._waiting[path], column)) for path, column in rows.items()}
+        before, taken = self.left_over, self._taken(episode)
         count, length = before + transition_count(episode), self._view.steps(_agents(episode.steps))
         if self._view.batch_mode == COMPLETE:
             length = count if count >= length else count + 1
         used = count // length * length
-        self._waiting = {path: column[used:] for path, column in rows.items()}
+        rows = self._joined(taken) if used else taken
+        rest = {path: column[used:] for path, column in rows.items()}
+        self._waiting = (rest,) if used else (*self._waiting, rest)
+        self.left_over = count - used
         anchors = np.arange(0, used, length, dtype=np.int64)
         rows = {path: column[:used] for path, column in rows.items()}
         return Cut.of_columns(
             rows, (Window(0, length),) * len(rows), anchors, priorities(len(anchors), self._view.priority), before
         )
+
+    def _joined(self, taken: dict[str, Array]) -> dict[str, Array]:
+        """All steps that wait, and those that come."""
+        parts = [part for part in self._waiting if len(next(iter(part.values())))]
+        for part in parts:
+            continued("fragments", {path: column[:0] for path, column in part.items()}, taken)  # the same columns
+        return {path: np.concatenate([*(part[path] for part in parts), column]) for path, column in taken.items()}
 
     def _taken(self, episode: Episode) -> dict[str, Array]:
         """One row a step taken."""

@@ -37,6 +37,7 @@ from rlds2reverb.views.steps import (
     checked_fill,
     columns,
     fields_of,
+    fill_name,
     need,
     pad,
     priorities,
@@ -69,6 +70,8 @@ class FrameStack:
         check_options("frame_stack", self.priority, frames=self.frames)
         fill: Any = self.fill
         if isinstance(fill, Mapping):
+            if strange := [path for path in fill if not isinstance(path, str)]:
+                raise ViewError(f"frame_stack: fill of {strange[0]!r}, expected a path of an observation column")
             fill = {path: checked_fill(f'frame_stack: "{path}"', one) for path, one in fill.items()}
         else:
             fill = checked_fill("frame_stack", fill)
@@ -77,7 +80,10 @@ class FrameStack:
     @property
     def label(self) -> str:
         """Name and options."""
-        fill = json.dumps(self.fill, sort_keys=True) if isinstance(self.fill, Mapping) else self.fill
+        fills = {OBSERVATION: self.fill} if not isinstance(self.fill, Mapping) else self.fill
+        plain = {path: fill_name(fill) for path, fill in fills.items()}
+        plain = plain or {OBSERVATION: "first"}
+        fill = plain[OBSERVATION] if list(plain) == [OBSERVATION] else json.dumps(plain, sort_keys=True)
         return f"frame_stack:frames={self.frames},fill={fill}"
 
     def signature(self, step_spec: Nest) -> Nest:

@@ -125,7 +125,10 @@ class Prioritized:
 
     def _computed(self, by: PriorityFunction, episode: Episode, steps: Array) -> Array:
         """[n] float64 from the function."""
-        found = np.asarray(by(episode, steps))
+        try:
+            found = np.asarray(by(episode, steps))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ViewError(f"{self._where}: {type(error).__name__}: {error}") from error
         if found.shape != steps.shape or not _is_number(found.dtype):
             raise ViewError(f"{self._where}: expected [{len(steps)}] numbers, one an item, got {_described(found)}")
         return found.astype(np.float64)

@@ -44,6 +44,7 @@ from rlds2reverb.views.steps import (
     check_fit,
     checked_fill,
     end_flags,
+    fill_name,
     float32_spec,
     need,
     pad,
@@ -125,7 +126,7 @@ class ViewRequirement:
             return value
         known = [field.name for field in fields(ViewRequirement)]
         if isinstance(value, Mapping):
-            unknown = sorted(set(value) - set(known))
+            unknown = sorted(map(str, set(value) - set(known)))
             if unknown:
                 raise ViewError(f'requirements: "{name}": unknown {", ".join(unknown)}; there are {", ".join(known)}')
             return ViewRequirement(**value)
@@ -149,6 +150,8 @@ class Requirements:
         check_options("requirements", priority)
         if not isinstance(requirements, Mapping):
             raise ViewError(f"requirements: expected a mapping of columns, got {type(requirements).__name__}")
+        if strange := [name for name in requirements if not isinstance(name, str)]:
+            raise ViewError(f"requirements: {strange[0]!r}: expected the name of a column")
         every = {name: ViewRequirement.of(name, value) for name, value in requirements.items()}
         self._requirements = {name: one for name, one in every.items() if one.used_for_training}
         if not self._requirements:
@@ -160,7 +163,7 @@ class Requirements:
     def label(self) -> str:
         """Name and requirements."""
         plain = {
-            name: [_data_col(name, one), list(one.offsets), one.batch_repeat_value, *_given(one.fill)]
+            name: [_data_col(name, one), list(one.offsets), int(one.batch_repeat_value), *_given(one.fill)]
             for name, one in sorted(self._requirements.items())
         }
         return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}"
@@ -273,7 +276,7 @@ def _source(name: str, one: ViewRequirement) -> tuple[str, tuple[int, ...]]:
 
 
 def _given(fill: Fill | None) -> list[Fill]:
-    return [] if fill is None else [fill]
+    return [] if fill is None else [fill_name(fill)]
 
 
 def _padded(real: Array, before: int, after: int, fill: Fill | None) -> Array:

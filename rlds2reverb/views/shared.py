@@ -21,6 +21,17 @@ from rlds2reverb.views.base import Cut, Field
 from rlds2reverb.views.steps import zeros_like
 
 
+def groups(cuts: Sequence[Cut]) -> list[list[int]]:
+    """Which cuts to share rows, by number: a stream with more rows of the episodes before than the episode has goes alone.
+
+    Beside it, every other column would need as many rows before the first that nothing reads.
+    """
+    own_rows = max((cut.row_count - cut.origin for cut in cuts), default=0)
+    together = [number for number, cut in enumerate(cuts) if cut.origin <= own_rows]
+    alone = [[number] for number, cut in enumerate(cuts) if cut.origin > own_rows]
+    return [together, *alone] if together else alone
+
+
 def share(cuts: Sequence[Cut]) -> list[Cut]:
     """The same cuts, all with one `rows` mapping; items and their order are unchanged.
 
@@ -30,10 +41,44 @@ def share(cuts: Sequence[Cut]) -> list[Cut]:
         return list(cuts)
     before = max(cut.origin for cut in cuts)
     total = before + max(cut.row_count - cut.origin for cut in cuts)
-    merged: list[_Column] = []
-    names = [{path: _place(merged, values, before - cut.origin) for path, values in cut.rows.items()} for cut in cuts]
-    rows = {str(number): column.padded(total) for number, column in enumerate(merged)}
+    merged = _Merged(cuts, before)
+    names = [merged.take_in(cut) for cut in cuts]
+    rows = {name: column.padded(total) for name, column in merged.columns.items()}
     return [_moved(cut, rows, renamed, before - cut.origin) for cut, renamed in zip(cuts, names)]
+
+
+class _Merged:
+    """The shared columns so far, by name, and where to look for one that is the same."""
+
+    def __init__(self, cuts: Sequence[Cut], before: int) -> None:
+        self.columns: dict[str, _Column] = {}
+        self._before = before
+        self._same_memory: dict[tuple[object, ...], str] = {}
+        self._alike: dict[tuple[object, ...], list[str]] = {}
+        start = max(before - cut.origin for cut in cuts)
+        stop = min(before - cut.origin + cut.row_count for cut in cuts)
+        self._looked_at = (start + stop) // 2 if start < stop else None  # a row that all columns have
+
+    def take_in(self, cut: Cut) -> dict[str, str]:
+        """Path in the cut -> name of the shared column that holds its values."""
+        start = self._before - cut.origin
+        return {path: self._place(path, _Column(start, values)) for path, values in cut.rows.items()}
+
+    def _place(self, path: str, column: _Column) -> str:
+        values = column.values
+        shape = (values.dtype.str, values.dtype.name, values.shape[1:])
+        memory = (*shape, len(values), column.start, values.__array_interface__["data"][0], values.strides)
+        if memory in self._same_memory:
+            return self._same_memory[memory]
+        look = (*shape, None if self._looked_at is None else column.row_bytes(self._looked_at))
+        alike = self._alike.setdefault(look, [])
+        name = next((known for known in alike if self.columns[known].takes(column)), None)
+        if name is None:
+            name = path if path not in self.columns else f"{path} ({len(self.columns)})"
+            self.columns[name] = column
+            alike.append(name)
+        self._same_memory[memory] = name
+        return name
 
 
 @dataclass
@@ -68,18 +113,13 @@ class _Column:
         head, tail = zeros_like(self.values, self.start), zeros_like(self.values, total - self.stop)
         return np.concatenate((head, self.values, tail))
 
+    def row_bytes(self, row: int) -> bytes:
+        """What one row holds, to the byte."""
+        found = self._between(row, row + 1)
+        return repr(found.tolist()).encode() if found.dtype.kind in "OSU" else found.tobytes()
+
     def _between(self, start: int, stop: int) -> Array:
         return self.values[start - self.start : stop - self.start]
-
-
-def _place(merged: list[_Column], values: Array, start: int) -> str:
-    """The name of the shared column that holds these values, a new one if there is none."""
-    column = _Column(start, values)
-    for number, known in enumerate(merged):
-        if known.takes(column):
-            return str(number)
-    merged.append(column)
-    return str(len(merged) - 1)
 
 
 def _equal(one: Array, other: Array) -> bool:
@@ -88,9 +128,7 @@ def _equal(one: Array, other: Array) -> bool:
         return False
     if one.dtype == object or one.dtype.kind in "SU":
         return bool(np.array_equal(one, other))
-    if one.__array_interface__["data"] == other.__array_interface__["data"] and one.strides == other.strides:
-        return True
-    return _same_bytes(one[:1], other[:1]) and _same_bytes(one, other)
+    return _same_bytes(one, other)
 
 
 def _same_bytes(one: Array, other: Array) -> bool:
@@ -98,8 +136,13 @@ def _same_bytes(one: Array, other: Array) -> bool:
 
 
 def _moved(cut: Cut, rows: Mapping[str, Array], names: Mapping[str, str], by: int) -> Cut:
+    anchors: dict[int, Array] = {}  # arrays that fields share stay shared: the encoder writes their slices once
+
+    def moved(own: Array) -> Array:
+        return anchors.setdefault(id(own), own + by if by else own)
+
     fields = {
-        path: Field(names[field.column], field.windows, None if field.anchors is None else field.anchors + by)
+        path: Field(names[field.column], field.windows, None if field.anchors is None else moved(field.anchors))
         for path, field in cut.fields.items()
     }
     return replace(cut, rows=rows, fields=fields, anchors=cut.anchors + by, origin=cut.origin + by)

@@ -86,12 +86,28 @@ def zeros_like(column: Array, rows: int) -> Array:
 
 def as_float32(column: Array) -> Array:
     """float64 becomes float32, as RLlib's collectors make it; everything else stays as it is."""
-    return column.astype(np.float32) if column.dtype == np.float64 else column
+    return column.astype(np.float32) if column.dtype.newbyteorder("=") == np.float64 else column
 
 
 def float32_spec(leaf: ArraySpec) -> ArraySpec:
     """The spec of what `as_float32` makes."""
-    return ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if leaf.dtype == np.float64 else leaf
+    return (
+        ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if leaf.dtype.newbyteorder("=") == np.float64 else leaf
+    )
+
+
+def continued(view: str, before: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
+    """Columns of a stream: the rows before, if there are any, and those that come.
+
+    Raises:
+      ViewError: they do not have the same columns.
+    """
+    if not before:
+        return dict(rows)
+    if set(before) != set(rows):
+        missing, extra = sorted(set(before) - set(rows)), sorted(set(rows) - set(before))
+        raise ViewError(f"{view}: columns differ from those of the episodes before: missing {missing}, new {extra}")
+    return {path: np.concatenate((before[path], column)) for path, column in rows.items()}
 
 
 def end_flags(episode: Episode) -> tuple[Array, Array]:
@@ -146,6 +162,11 @@ def checked_fill(where: str, fill: Any) -> Fill:
     if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < np.inf:
         return int(number) if number == int(number) and abs(number) < 2**64 else number
     raise ViewError(f"{where}: fill {fill!r}, expected one of first, zero, a number")
+
+
+def fill_name(fill: Fill) -> Fill:
+    """Equal fills have equal names: 0 is "zero"."""
+    return "zero" if fill == 0 else fill
 
 
 def check_fit(where: str, path: str, fill: Fill, dtype: np.dtype[Any]) -> None:

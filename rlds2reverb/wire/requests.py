@@ -8,7 +8,7 @@ again on a new stream. Measured: requests of 256 to 1,024 items beat smaller one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,16 +61,24 @@ class Request:
 
     Attributes:
       messages: one or more messages, to be sent in this order; only the last has items.
-      prelude: messages with the chunks from earlier requests that the items refer to; sent first on a stream
-        that has not carried those requests.
+      earlier_chunks: chunks from earlier requests that the items, or later ones of the episode, refer to.
+      message_bytes: most bytes of a message of these.
       item_keys: [n] uint64, in the order in which the server confirms them.
       finishes: tag and number of items of every episode whose last item is in this request.
     """
 
     messages: tuple[bytes, ...]
-    prelude: tuple[bytes, ...]
+    earlier_chunks: tuple[bytes, ...]
+    message_bytes: int
     item_keys: Array
     finishes: tuple[tuple[str, int], ...]
+
+    @property
+    def prelude(self) -> tuple[bytes, ...]:
+        """Messages with the earlier chunks; sent first on a stream that has not carried those requests. Joined when asked for:
+        of a long item behind many short ones they are the whole episode so far, for every request.
+        """
+        return tuple(_grouped(self.earlier_chunks, self.message_bytes))
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +92,7 @@ class _Draft:
 
     leading: list[bytes] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
-    prelude: tuple[bytes, ...] = ()
+    earlier_chunks: tuple[bytes, ...] = ()
     keys: list[Array] = field(default_factory=list)
     keep: bytes = b""
     finishes: list[tuple[str, int]] = field(default_factory=list)
@@ -116,12 +124,18 @@ class RequestBuilder:
         draft, self._draft = self._draft, _Draft()
         if draft.items:
             body = b"".join((*draft.parts, draft.keep))
-            yield Request((*draft.leading, body), draft.prelude, np.concatenate(draft.keys), tuple(draft.finishes))
+            yield Request(
+                (*draft.leading, body),
+                draft.earlier_chunks,
+                self._limits.bytes,
+                np.concatenate(draft.keys),
+                tuple(draft.finishes),
+            )
 
     def _append(self, plan: _Plan, stop: int) -> None:
         draft, episode = self._draft, plan.episode
         if not draft.items:
-            draft.prelude = plan.prelude(self._limits.bytes)
+            draft.earlier_chunks = plan.earlier_chunks()
         groups = _grouped(plan.new_chunks(stop), self._limits.bytes)
         draft.leading += groups[:-1]
         draft.parts += groups[-1:]
@@ -159,9 +173,9 @@ class _Plan:
         )
         return self.item + int(np.searchsorted(cost, size, side="right"))
 
-    def prelude(self, message_bytes: int) -> tuple[bytes, ...]:
-        """Messages with the chunks of earlier requests that the next item, or a later one, refers to."""
-        return tuple(_grouped(self.episode.chunks[self._needed_from[self.item] : self._chunk], message_bytes))
+    def earlier_chunks(self) -> tuple[bytes, ...]:
+        """The chunks of earlier requests that the next item, or a later one, refers to."""
+        return tuple(self.episode.chunks[self._needed_from[self.item] : self._chunk])
 
     def new_chunks(self, stop: int) -> list[bytes]:
         """The chunks that must be sent for items up to `stop` and were not yet."""
@@ -185,7 +199,7 @@ class _Plan:
         return bytes_field(3, kept.tobytes()) if len(kept) else b""
 
 
-def _grouped(chunks: list[bytes], message_bytes: int) -> list[bytes]:
+def _grouped(chunks: Sequence[bytes], message_bytes: int) -> list[bytes]:
     """Chunk fields joined to messages of at most `message_bytes`, but at least one chunk each."""
     groups: list[list[bytes]] = []
     size = 0

@@ -63,7 +63,7 @@ def test_items_are_the_steps_taken_one_after_the_other(lengths, length, mode, un
         strategies.episode(rng, rows, spec, terminal=bool(rows % 2), episode_id=f"e{n}")
         for n, rows in enumerate(lengths)
     ]
-    view = Fragments(length, mode, unit, agents, new_obs)
+    view = Fragments(length, mode, unit, agents if unit == "agent_steps" else None, new_obs)
     found, cut = pieces(view, episodes)
     wanted = fragment_items(view, episodes)
     names = sorted(wanted[0]) if wanted else []
@@ -127,6 +127,7 @@ def test_no_row_is_stored_twice():
         {"batch_mode": "episodes"},
         {"count_steps_by": "steps"},
         {"agents": 0},
+        {"agents": 3},
         {"new_obs": 1},
         {"priority": -1},
     ],

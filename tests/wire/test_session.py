@@ -22,7 +22,7 @@ def request(keys: list[int], finishes: tuple[tuple[str, int], ...] = (), size: i
     number = keys[0] if keys else 0
     preludes = tuple(f"prelude {number}.{part}".encode() for part in range(prelude))
     message = f"request {number}".encode().ljust(size, b".")
-    return Request((message,), preludes, np.array(keys, np.uint64), finishes)
+    return Request((message,), preludes, 1, np.array(keys, np.uint64), finishes)
 
 
 def array(keys: list[int]) -> np.ndarray:
