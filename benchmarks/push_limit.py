@@ -22,7 +22,7 @@ from rlds2reverb.datasets import bundled_path
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.encoder import EpisodeEncoder
+from rlds2reverb.wire.encoder import EpisodeEncoder, Part
 from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.sender import Sender
 
@@ -81,11 +81,12 @@ def _encode(source: Any) -> list[Request]:
     view = two_step()
     opened = open_source(source)
     order = list(flatten(view.signature(opened.spec())))
-    encoder = EpisodeEncoder([writers.TABLE], secrets.randbits(64))
+    encoder, push_seed = EpisodeEncoder(), secrets.randbits(64)
     builder = RequestBuilder(RequestLimits())
     requests: list[Request] = []
     for episode in opened:
-        requests += builder.add(encoder.encode(episode.id, view.cut(episode).in_order(order)))
+        part = Part((writers.TABLE,), push_seed, episode.id, view.cut(episode).in_order(order))
+        requests += builder.add(encoder.encode(episode.id, [part]))
     return [*requests, *builder.flush()]
 
 
