@@ -92,6 +92,12 @@ def read_tile_orders(path: Path, tiles: int) -> Array:
     if wrong.any() or not len(found):
         came = f"{found[wrong][0].tolist()} in row {int(np.argmax(wrong))}" if len(found) else "no row"
         raise ViewError(f"{path}: permutations: expected rows that hold each of 0 to {tiles - 1} once, got {came}")
+    distinct, first = np.unique(found, axis=0, return_index=True)
+    if len(distinct) < len(found):
+        again = int(np.setdiff1d(np.arange(len(found)), first)[0])
+        raise ViewError(
+            f"{path}: permutations: expected distinct rows, got {found[again].tolist()} in row {again} again"
+        )
     return found.astype(np.int64)
 
 

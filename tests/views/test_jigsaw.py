@@ -195,6 +195,7 @@ def test_orders_come_from_files(tmp_path: Path) -> None:
         ("a.npy", np.zeros((2, 9), int), r"expected whole numbers \[classes, 4\], got int64\[2, 9\]"),
         ("a.npy", np.arange(4), r"expected whole numbers \[classes, 4\], got int64\[4\]"),
         ("a.npy", np.array([[0, 1, 2, 3], [1, 2, 3, 4]]), r"expected rows that hold each of 0 to 3 once, got \[1, 2, 3, 4\] in row 1"),
+        ("a.npy", np.array([[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 2, 3]]), r"expected distinct rows, got \[0, 1, 2, 3\] in row 2 again"),
         ("a.npy", np.zeros((0, 4), int), "expected rows that hold each of 0 to 3 once, got no row"),
         ("a.npy", b"nonsense", "cannot be read: "),
         ("a.npy", b"", "cannot be read: "),
