@@ -28,6 +28,9 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
 
+MOST_MADE_UP_ROWS = 1 << 20
+"""Rows before and after an episode; a window that needs more is a slip of the pen."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -148,6 +151,18 @@ def check_options(view: str, priority: float, **counts: int) -> None:
             raise ViewError(f"{view}: {name} {count}: expected a whole number of at least 1")
     if isinstance(priority, bool) or not isinstance(priority, (int, float, np.number)) or not 0 <= priority < np.inf:
         raise ViewError(f"{view}: priority {priority}: expected a finite number of at least 0")
+
+
+def check_made_up(rows: int) -> None:
+    """Refuses to make up more rows than any window needs; before the memory is asked for.
+
+    Raises:
+      ViewError: more than `MOST_MADE_UP_ROWS`.
+    """
+    if rows > MOST_MADE_UP_ROWS:
+        raise ViewError(
+            f"{rows} rows beside those of the episode would be made up, expected at most {MOST_MADE_UP_ROWS}"
+        )
 
 
 def check_flags(view: str, **flags: object) -> None:

@@ -37,7 +37,7 @@ import numpy as np
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import Cut, Field, Window, check_options
+from rlds2reverb.views.base import Cut, Field, Window, check_made_up, check_options
 from rlds2reverb.views.steps import (
     Fill,
     as_float32,
@@ -110,7 +110,9 @@ class ViewRequirement:
             match = _RANGE.fullmatch(shift.strip())
             if match is None or match[3] == "0":
                 raise ViewError(f'requirements: shift "{shift}", expected an int, a list of ints, "a:b" or "a:b:step"')
-            return tuple(range(int(match[1]), int(match[2]) + 1, int(match[3] or 1)))
+            rows = range(int(match[1]), int(match[2]) + 1, int(match[3] or 1))
+            check_made_up(len(rows))
+            return tuple(rows)
         if isinstance(shift, (Sequence, np.ndarray)) and all(isinstance(one, (int, np.integer)) for one in shift):
             return tuple(int(one) for one in shift)
         raise ViewError(f'requirements: shift {shift!r}, expected an int, a list of ints, "a:b" or "a:b:step"')

@@ -29,7 +29,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window, check_flags, check_options
+from rlds2reverb.views.base import Cut, Window, check_flags, check_made_up, check_options
 from rlds2reverb.views.trajectory import padding_rows, trajectory_rows, trajectory_spec, with_window
 
 
@@ -80,6 +80,7 @@ class Sequence:
         count = len(next(iter(rows.values())))
         padding = self._padding(count)
         if padding:
+            check_made_up(padding)
             filler = padding_rows(rows, padding)
             rows = {path: np.concatenate((column, filler[path])) for path, column in rows.items()}
         anchors = window_anchors(count + padding, self.length, self.stride)

@@ -14,7 +14,7 @@ import numpy as np
 from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name
-from rlds2reverb.views.base import Field, Window
+from rlds2reverb.views.base import Field, Window, check_made_up
 
 Fill = Literal["first", "zero"] | int | float
 """What stands in rows that the episode does not have: "first", before it its first value again and after it zeros; "zero", zeros
@@ -68,6 +68,7 @@ def pad(column: Array, before: int, after: int, fill: Fill = "first") -> Array:
     """[before + T + after, ...]: the column with rows filled as `fill` says, which must fit its dtype."""
     if not before and not after:
         return column
+    check_made_up(before + after)
     first = fill == "first" and len(column) > 0
     head = np.repeat(column[:1], before, axis=0) if first else filled(column, before, fill)
     return np.concatenate((head, column, filled(column, after, fill)))

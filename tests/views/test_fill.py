@@ -240,6 +240,19 @@ def test_a_fill_is_part_of_the_label_only_when_there_is_one() -> None:
     assert len({*labels, label}) == 4  # 0 is "zero"
 
 
+@pytest.mark.parametrize("text", ["frame_stack:frames=1000000000", "sequence:length=1000000000,pad_end=true"])
+def test_more_made_up_rows_than_anybody_means_are_refused(text: str) -> None:
+    with pytest.raises(ViewError, match="rows beside those of the episode would be made up, expected at most 1048576"):
+        view_of(text).cut(strategies.episode(np.random.default_rng(0), 5))
+
+
+def test_so_are_shifts() -> None:
+    episode = strategies.episode(np.random.default_rng(0), 5)
+    for shift in ("-999999999:0", 99999999999999, [-99999999999]):
+        with pytest.raises(ViewError, match="would be made up, expected at most"):
+            Requirements({"obs": {"shift": shift}}).cut(episode)
+
+
 def test_names_that_are_no_text_are_refused() -> None:
     with pytest.raises(ViewError, match="frame_stack: fill of 1, expected a path"):
         FrameStack(3, {1: "zero"})
