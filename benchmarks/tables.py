@@ -74,12 +74,12 @@ def _chunks(results: Sequence[Result]) -> Iterator[str]:
 
 def _machine(results: Sequence[Result]) -> str:
     machine = results[0]["machine"]
-    shares = [one["machine"].get("others_share", 0.0) for one in results]
+    shares = [one["machine"]["others_share"] for one in results if "others_share" in one["machine"]]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio"))
-    return (
-        f"{machine['cores']} cores of a shared virtual machine, Python {machine['python']}, {versions}. Other programs used "
-        f"{min(shares):.0%} to {max(shares):.0%} of the machine during a benchmark."
-    )
+    text = f"{machine['cores']} cores of a shared virtual machine, Python {machine['python']}, {versions}."
+    if shares:
+        text += f" Other programs used {min(shares):.0%} to {max(shares):.0%} of the machine during a benchmark."
+    return text
 
 
 def _spread(one: Result) -> str:
