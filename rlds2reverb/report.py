@@ -16,9 +16,6 @@ class PushReport:
       episodes_read, steps_read: taken from the source, without those resumed.
       episodes_pushed, steps_pushed: of these, stored.
       items_confirmed: items that the server confirmed, over all tables.
-      items_made: table -> items that its view made of the pushed episodes, the resumed ones included.
-      without_items: table -> pushed episodes of which its view made no item, where another view of the push did.
-      left_over: table -> steps at the end of the stream that no item holds, of views of streams.
       rejected: code -> episodes rejected; each counts once, under its first problem.
       steps_rejected: steps of the rejected episodes.
       advice: code -> episodes stored although a learner may misread them.
@@ -28,6 +25,9 @@ class PushReport:
       bytes: sent to the server.
       seconds: wall time.
       reconnects: times the stream broke and was taken up again.
+      items_made: table -> items that its view made of the pushed episodes, the resumed ones included.
+      without_items: table -> pushed episodes of which its view made no item, where another view of the push did.
+      left_over: table -> steps at the end of the stream that no item holds, of views of streams.
     """
 
     source: str
@@ -38,9 +38,6 @@ class PushReport:
     episodes_pushed: int = 0
     steps_pushed: int = 0
     items_confirmed: int = 0
-    items_made: Mapping[str, int] = field(default_factory=dict)
-    without_items: Mapping[str, int] = field(default_factory=dict)
-    left_over: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
     steps_rejected: int = 0
     advice: Mapping[str, int] = field(default_factory=dict)
@@ -50,6 +47,9 @@ class PushReport:
     bytes: int = 0
     seconds: float = 0.0
     reconnects: int = 0
+    items_made: Mapping[str, int] = field(default_factory=dict)
+    without_items: Mapping[str, int] = field(default_factory=dict)
+    left_over: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def episodes_rejected(self) -> int:

@@ -57,9 +57,6 @@ class PushReport()
     episodes_pushed: int = 0
     steps_pushed: int = 0
     items_confirmed: int = 0
-    items_made: Mapping[str, int] = field(default_factory=dict)
-    without_items: Mapping[str, int] = field(default_factory=dict)
-    left_over: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
     steps_rejected: int = 0
     advice: Mapping[str, int] = field(default_factory=dict)
@@ -69,6 +66,9 @@ class PushReport()
     bytes: int = 0
     seconds: float = 0.0
     reconnects: int = 0
+    items_made: Mapping[str, int] = field(default_factory=dict)
+    without_items: Mapping[str, int] = field(default_factory=dict)
+    left_over: Mapping[str, int] = field(default_factory=dict)
     @property episodes_rejected(self) -> int
     @property items_per_second(self) -> float
     as_dict(self) -> dict[str, Any]
