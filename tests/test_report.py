@@ -22,7 +22,20 @@ def test_the_rate_is_items_over_seconds(items, seconds, rate):
 
 def test_plain_values_go_through_json():
     report = PushReport(
-        "source", ("a", "b"), "view", 7, 70, 5, 50, 45, {"nan": 2}, 20, filled=("reward",), bytes=9, seconds=7.0
+        "source",
+        ("a", "b"),
+        "view",
+        7,
+        70,
+        5,
+        50,
+        45,
+        {"nan": 2},
+        20,
+        filled=("reward",),
+        bytes=9,
+        seconds=7.0,
+        items_made={"a": 45},
     )
     values = json.loads(json.dumps(report.as_dict()))
     assert values == {
@@ -43,6 +56,9 @@ def test_plain_values_go_through_json():
         "bytes": 9,
         "seconds": 7.0,
         "reconnects": 0,
+        "items_made": {"a": 45},
+        "without_items": {},
+        "left_over": {},
         "items_per_second": 6.4,
     }
 
