@@ -28,6 +28,9 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
 
+MOST_ROWS = (1 << 31) - 1
+"""Of an item, and of anything that is counted in rows."""
+
 MOST_MADE_UP_ROWS = 1 << 20
 """Rows before and after an episode; a window that needs more is a slip of the pen."""
 
@@ -148,7 +151,9 @@ def check_options(view: str, priority: float, **counts: int) -> None:
     """
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-            raise ViewError(f"{view}: {name} {count}: expected a whole number of at least 1")
+            raise ViewError(f"{view}: {name} {count!r}: expected a whole number of at least 1")
+        if count > MOST_ROWS:
+            raise ViewError(f"{view}: {name} {count}: expected at most {MOST_ROWS}")
     if isinstance(priority, bool) or not isinstance(priority, (int, float, np.number)) or not 0 <= priority < np.inf:
         raise ViewError(f"{view}: priority {priority}: expected a finite number of at least 0")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
@@ -24,6 +25,31 @@ from rlds2reverb.views.sequence import Sequence, two_step
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.transition import Transition
+
+_PLAIN_INT = re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|0o?[0-7_]+)$")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 without its numbers to base 60, which would make -180 of the shift -3:0, and without keys that stand twice."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012, as PyYAML declares it
+        first: [
+            (tag, _PLAIN_INT if tag == "tag:yaml.org,2002:int" else pattern)
+            for tag, pattern in resolvers
+            if first != ":"
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping; a key that stands twice is an error."""
+        keys = [key.value for key, _ in node.value]
+        if again := [key for number, key in enumerate(keys) if key in keys[:number]]:
+            raise yaml.constructor.ConstructorError(
+                None, None, f'"{again[0]}" stands twice, expected once', node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
 
 VIEWS: dict[str, Callable[..., View]] = {
     "two_step": two_step,
@@ -91,7 +117,7 @@ def read_view(path: Path) -> View:
       ViewError: the file cannot be read, is not YAML, or names no view.
     """
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506, a safe one
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ViewError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
     return view_from(config, str(path))

@@ -96,6 +96,8 @@ class ViewRequirement:
     def __post_init__(self) -> None:
         if self.fill is not None:
             object.__setattr__(self, "fill", checked_fill("requirements", self.fill))
+        if not isinstance(self.data_col, (str, type(None))):
+            raise ViewError(f"requirements: data_col {self.data_col!r}: expected the name of a column")
         if not self.offsets:
             raise ViewError(f"requirements: shift {self.shift!r} names no row")
         check_options("requirements", 1.0, batch_repeat_value=self.batch_repeat_value)

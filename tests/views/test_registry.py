@@ -17,7 +17,7 @@ from rlds2reverb.specs import flatten
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.jigsaw import Jigsaw
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, read_view, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import Sequence, two_step
 from tests import reference, strategies
@@ -220,7 +220,7 @@ class TestNames:
             ("", 'view "": "", expected one of two_step, sequence, episode'),
             ("pairs", 'view "pairs": "pairs", expected one of two_step, sequence, episode'),
             ("sequence:length", 'view "sequence:length": expected option=value, got "length"'),
-            ("sequence:length=long", "sequence: length long: expected a whole number"),
+            ("sequence:length=long", "sequence: length 'long': expected a whole number"),
             ("sequence:length=2,length=3", 'option "length" stands twice'),
             ("sequence:pad_end=maybe", "sequence: pad_end maybe: expected true or false"),
             ("episode:skip_longer=1", "episode: skip_longer 1: expected true or false"),
@@ -256,3 +256,28 @@ class TestNames:
     def test_what_makes_no_view_is_refused(self, text, message):
         with pytest.raises(ViewError, match=message):
             view_of(text)
+
+
+def test_a_range_in_yaml_is_no_number_to_base_60(tmp_path):
+    file = tmp_path / "view.yaml"
+    file.write_text(
+        "view: requirements\nrequirements:\n  obs: {shift: -3:0}\n  t: {shift: 0:1}\n  rewards: {shift: -1}\n"
+    )
+    assert (
+        '"obs": ["obs", [-3, -2, -1, 0], 1], "rewards": ["rewards", [-1], 1], "t": ["t", [0, 1], 1]'
+        in read_view(file).label
+    )
+
+
+def test_a_key_that_stands_twice_in_yaml_is_refused(tmp_path):
+    file = tmp_path / "view.yaml"
+    file.write_text("view: n_step\nn: 5\nn: 6\n")
+    with pytest.raises(ViewError, match='"n" stands twice'):
+        read_view(file)
+
+
+def test_counts_beyond_all_rows_and_names_that_are_none_are_refused():
+    with pytest.raises(ViewError, match="n_step: n 99999999999999999999: expected at most 2147483647"):
+        view_of("n_step:n=99999999999999999999")
+    with pytest.raises(ViewError, match=r"data_col .* expected the name of a column"):
+        Requirements({"a": {"data_col": ["obs"]}})
