@@ -59,7 +59,7 @@ def test_rows_are_not_copied():
 
 @pytest.mark.parametrize("max_length", [0, -3, 2.0, "3"])
 def test_a_length_that_makes_no_sense_is_refused(max_length):
-    with pytest.raises(ViewError, match=f"episode: max_length {max_length}: expected a whole number"):
+    with pytest.raises(ViewError, match=f"episode: max_length {max_length!r}: expected a whole number"):
         WholeEpisode(max_length)
 
 
