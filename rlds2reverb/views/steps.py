@@ -187,7 +187,7 @@ def _fits(fill: float, dtype: np.dtype[Any]) -> bool:
         return isinstance(fill, int) and np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max
     if dtype.kind == "b":
         return fill in (0, 1)
-    if abs(fill) > np.finfo(np.float64).max:
+    if abs(fill) > float(np.finfo(np.float64).max):
         return False
     with np.errstate(over="ignore"):
         return bool(np.isfinite(np.float64(fill).astype(dtype)))
