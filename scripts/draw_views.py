@@ -1,17 +1,14 @@
 """Draws docs/views/*.svg: what the views store of a small episode, and which rows some of their items hold.
 
 Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
-windows of an item. `python scripts/draw_views.py` writes the files; `--check` exits 1 when one is stale.
+windows of an item. `scripts/generate_docs.py` (`make docs`) writes the files.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +17,6 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.views.base import Cut, Field, View, cutter_of
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.requirements import Requirements
-
-FOLDER = Path(__file__).parent.parent / "docs" / "views"
 
 _LEFT, _TOP, _MARGIN = 150, 58, 14
 _BOX, _BOX_HEIGHT, _GAP = 42, 24, 6
@@ -191,25 +186,3 @@ def _text(value: Any) -> str:
     if isinstance(plain, bool):
         return "yes" if plain else "no"
     return f"{plain:g}"
-
-
-def main() -> None:
-    """Writes or checks every picture."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a picture is stale")
-    check = parser.parse_args().check
-    FOLDER.mkdir(exist_ok=True)
-    stale = []
-    for name, picture in PICTURES.items():
-        path, wanted = FOLDER / f"{name}.svg", draw(picture)
-        if not path.exists() or path.read_text(encoding="utf-8") != wanted:
-            stale.append(path.name)
-            if not check:
-                path.write_text(wanted, encoding="utf-8")
-    if stale:
-        sys.stderr.write(f"{'stale' if check else 'written'}: {', '.join(stale)}\n")
-    sys.exit(bool(stale) and check)
-
-
-if __name__ == "__main__":
-    main()

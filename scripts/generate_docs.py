@@ -1,6 +1,6 @@
-"""Writes the generated parts of docs/: everything between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""Writes the generated parts of docs/: everything between `<!-- generated: NAME -->` and `<!-- end -->`, and the views' pictures.
 
-`python scripts/generate_docs.py` writes them; `--check` exits 1 when a page is stale.
+`python scripts/generate_docs.py` writes them; `--check` exits 1 when one is stale.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -62,15 +62,25 @@ def render(name: str) -> tuple[Path, str, str]:
     return DOCS / page, now, pattern.sub(lambda match: f"{match[1]}{write()}\n{match[2]}", now)
 
 
+def wanted_files() -> Iterator[tuple[Path, str]]:
+    """Every file that is generated, wholly or in part, and its text as it should be."""
+    import draw_views  # beside this script
+
+    for name in SECTIONS:
+        path, _, wanted = render(name)
+        yield path, wanted
+    for name, picture in draw_views.PICTURES.items():
+        yield DOCS / "views" / f"{name}.svg", draw_views.draw(picture)
+
+
 def main() -> None:
-    """Writes or checks every section."""
+    """Writes or checks every file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is stale")
     check = parser.parse_args().check
     stale = []
-    for name in SECTIONS:
-        path, now, wanted = render(name)
-        if now != wanted:
+    for path, wanted in wanted_files():
+        if not path.exists() or path.read_text(encoding="utf-8") != wanted:
             stale.append(path.name)
             if not check:
                 path.write_text(wanted, encoding="utf-8")

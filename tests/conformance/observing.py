@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -99,11 +99,11 @@ class Windows:
     priority: float = 1
     tables: int = 1
 
+    kind: ClassVar[Any] = reverb_utils.ReverbAddTrajectoryObserver
+
     def observer(self, client: Any, tables: list[str]) -> Any:
         names = tables[: self.tables] if self.tables > 1 else tables[0]
-        return reverb_utils.ReverbAddTrajectoryObserver(
-            client, names, self.length, self.stride, self.priority, self.pad, self.tile
-        )
+        return self.kind(client, names, self.length, self.stride, self.priority, self.pad, self.tile)
 
     def items(self, rows: list[reference.Row], next_index: int) -> list[list[Any]]:
         return reference.sequence_items(rows, next_index, self.length, self.stride, self.pad, self.tile)
@@ -128,21 +128,10 @@ class Episodes:
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Windows):
     """A `ReverbTrajectorySequenceObserver`."""
 
-    length: int = 2
-    stride: int = 1
-    pad: bool = False
-    tile: bool = False
-    priority: float = 1
-    tables: int = 1
-
-    def observer(self, client: Any, tables: list[str]) -> Any:
-        names = tables[: self.tables] if self.tables > 1 else tables[0]
-        return reverb_utils.ReverbTrajectorySequenceObserver(
-            client, names, self.length, self.stride, self.priority, self.pad, self.tile
-        )
+    kind: ClassVar[Any] = reverb_utils.ReverbTrajectorySequenceObserver
 
     def items(self, rows: list[reference.Row], _: int) -> list[list[Any]]:
         starts = range(0, len(rows) - self.length + 1, self.stride)

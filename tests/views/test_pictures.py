@@ -40,7 +40,7 @@ def test_every_view_has_a_picture() -> None:
 @pytest.mark.parametrize("name", DRAWER.PICTURES)
 def test_pictures_are_fresh(name: str) -> None:
     now = (ROOT / "docs" / "views" / f"{name}.svg").read_text(encoding="utf-8")
-    assert now == DRAWER.draw(DRAWER.PICTURES[name]), f"{name}.svg is stale: run `python scripts/draw_views.py`"
+    assert now == DRAWER.draw(DRAWER.PICTURES[name]), f"{name}.svg is stale: run `make docs`"
 
 
 @pytest.mark.parametrize("name", DRAWER.PICTURES)
