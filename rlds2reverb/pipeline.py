@@ -9,17 +9,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
-from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode, columns_under
-from rlds2reverb.errors import CapacityError, ConfigError, SourceError, TransportError, ViewError
+from rlds2reverb.conventions import Conventions, absent_fields, filled_spec
+from rlds2reverb.episodes import IS_FIRST, IS_LAST, Episode
+from rlds2reverb.errors import CapacityError, ConfigError, SourceError, TransportError
+from rlds2reverb.judging import Cuts, Judge
 from rlds2reverb.ledger import Ledger
 from rlds2reverb.outputs import OpenOutput, Output, check_distinct
 from rlds2reverb.report import Progress, PushReport
 from rlds2reverb.sources.base import Source
-from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.validation import Policy, Problem, Verdict
+from rlds2reverb.specs import Nest, flatten
+from rlds2reverb.validation import Policy
 from rlds2reverb.views.base import Cut, StreamView
 from rlds2reverb.views.shared import groups, share
 from rlds2reverb.wire.encoder import EpisodeEncoder, Part
@@ -116,12 +115,12 @@ class Pusher:
         self._channel, self._source, self._options, self._on_progress = channel, source, options, on_progress
         spec = source.spec()
         self._filled = _fields_to_fill(source, spec)
-        self._columns: dict[str, ArraySpec] = flatten(filled_spec(spec))
         self._outputs = [OpenOutput(output, filled_spec(spec), options.conventions.label) for output in options.outputs]
         self._info = channel.server_info()
         for output in self._outputs:
             output.check_tables(self._info)
         self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
+        self._judge = Judge(self._policy, flatten(filled_spec(spec)), options.conventions)
         self._encoder = EpisodeEncoder(options.rows_per_chunk)
         self._builder = RequestBuilder(options.limits)
         self._again = secrets.randbits(64) if options.again else None
@@ -192,19 +191,19 @@ class Pusher:
 
     def _send(self, sender: Sender, episode: Episode, outputs: Sequence[OpenOutput]) -> None:
         self._counts.read(episode)
-        verdict, cuts = self._judge_and_cut(episode, outputs)
-        if verdict.episode is None:
+        cuts = self._judge.cut(episode, outputs, is_stored=len(outputs) < len(self._outputs))
+        if cuts is None:
             self._counts.steps_rejected += len(episode)
             return
-        for output, cut in zip(outputs, cuts):
+        for output, cut in cuts:
             self._check_size(output, len(cut.anchors), "more than")
-        self._send_items(sender, episode.id, [(output, cut) for output, cut in zip(outputs, cuts) if len(cut.anchors)])
-        for output, cut in zip(outputs, cuts):
+        self._send_items(sender, episode.id, [(output, cut) for output, cut in cuts if len(cut.anchors)])
+        for output, cut in cuts:
             output.items += len(cut.anchors)
             output.empty_episodes += not len(cut.anchors) and not output.is_stream
         self._counts.pushed(episode)
 
-    def _send_items(self, sender: Sender, episode: str, made: Sequence[tuple[OpenOutput, Cut]]) -> None:
+    def _send_items(self, sender: Sender, episode: str, made: Cuts) -> None:
         """Sends what the outputs made of one episode, rows shared."""
         if not made:
             return
@@ -220,31 +219,6 @@ class Pusher:
     def _part(self, output: OpenOutput, cut: Cut) -> Part:
         push_seed = seed(output.identity) if self._again is None else self._again
         return Part(output.tables, push_seed, output.tag, cut)
-
-    def _judge_and_cut(self, episode: Episode, outputs: Sequence[OpenOutput]) -> tuple[Verdict, list[Cut]]:
-        """The verdict, and of a good episode the cut of every output."""
-        options = self._options
-        filled = fill_absent(episode) if IS_FIRST in episode.steps and IS_LAST in episode.steps else episode
-        verdict = self._policy.judge(filled, self._columns)
-        if verdict.episode is None:
-            return verdict, []
-        spoilt = _reward_spoilt_by_shift(verdict.episode, options.conventions)
-        if lost := [problem for problem in spoilt if problem.code not in options.allow]:
-            return self._policy.reject(episode, lost), []
-        recorded = options.conventions.apply(verdict.episode)
-        try:
-            cuts = _cut_all(outputs, recorded, _tag(verdict))
-        except ViewError as error:
-            if options.on_invalid in ("raise", "repair"):
-                raise ViewError(f"episode {episode.id}: {error}") from error
-            return self._policy.reject(episode, [Problem("no_items", "", str(error))]), []
-        _check_rows(episode, outputs, cuts)
-        stored_before = len(outputs) < len(self._outputs)  # the ledgers of the others have it
-        if stored_before or any(len(cut.anchors) or output.is_stream for output, cut in zip(outputs, cuts)):
-            return verdict, cuts
-        labels = ", ".join(output.label for output in outputs)
-        detail = f"{labels} makes no item of {len(episode)} steps"
-        return self._policy.reject(episode, [Problem("no_items", "", detail)]), []
 
     def _drain(self, sender: Sender) -> None:
         for request in self._builder.flush():
@@ -312,7 +286,7 @@ class Pusher:
     def _check_known_size(self) -> None:
         """Where every episode of a known number must give an item, a table too small for one each is refused at once."""
         episodes, options = self._source.episode_count, self._options
-        if episodes is None or options.on_invalid not in ("raise", "repair") or options.allow or len(self._outputs) > 1:
+        if episodes is None or not self._policy.stops or options.allow or len(self._outputs) > 1:
             return
         if not self._outputs[0].is_stream:
             self._check_size(self._outputs[0], episodes, "at least")
@@ -362,53 +336,6 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     if missing:
         raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
     return absent_fields(spec)
-
-
-def _cut_all(outputs: Sequence[OpenOutput], episode: Episode, tag: str) -> list[Cut]:
-    """A cut an output; when one of them refuses the episode, no stream has taken it in."""
-    cuts: list[Cut] = []
-    for number, output in enumerate(outputs):
-        try:
-            cuts.append(output.cut(episode, tag))
-        except ViewError:
-            for tried in outputs[: number + 1]:
-                tried.undo()
-            raise
-    return cuts
-
-
-def _check_rows(episode: Episode, outputs: Sequence[OpenOutput], cuts: Sequence[Cut]) -> None:
-    for output, cut in zip(outputs, cuts):
-        try:
-            output.check_rows(cut)
-        except ViewError as error:
-            raise ViewError(f"episode {episode.id}: {error}") from error
-
-
-def _tag(verdict: Verdict) -> str:
-    """What names a good episode in item keys. A mended one has a name of its own: the server keeps what it has under a known key."""
-    assert verdict.episode is not None  # only good episodes are cut
-    mended = sorted({problem.code for problem in verdict.repaired})
-    return f"{verdict.episode.id}|repaired={','.join(mended)}" if mended else verdict.episode.id
-
-
-def _reward_spoilt_by_shift(episode: Episode, conventions: Conventions) -> list[Problem]:
-    """What a shift would lose at the start, or bring from the last step, where validation does not look."""
-    found: list[Problem] = []
-    if conventions.last_reward != "shift":
-        return found
-    for path, reward in columns_under(episode.steps, REWARD).items():
-        if np.any(reward[0]):
-            detail = (
-                f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
-                "so it needs no shift"
-            )
-            found.append(Problem("first_reward_lost", path, detail))
-        if reward.dtype.kind == "f" and not np.all(np.isfinite(reward[-1])):
-            code = "nan" if np.any(np.isnan(reward[-1])) else "infinite"
-            detail = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, which a shift would use"
-            found.append(Problem(code, path, detail))
-    return found
 
 
 def _by_table(outputs: Sequence[OpenOutput], count: Callable[[OpenOutput], int]) -> dict[str, int]:

@@ -81,6 +81,15 @@ class Policy:
         self.advice: Counter[str] = Counter()
         self.repaired: Counter[str] = Counter()
 
+    @property
+    def stops(self) -> bool:
+        """Whether a bad episode ends the push."""
+        return self._action in (RAISE, REPAIR)
+
+    def tolerates(self, code: str) -> bool:
+        """Whether a problem of this code is let through."""
+        return code in self._allow
+
     def judge(self, episode: Episode, columns: Columns | None = None) -> Verdict:
         """Finds the episode's problems and decides.
 
@@ -105,7 +114,7 @@ class Policy:
           InvalidEpisode: the action is "raise" or "repair", and some code is not tolerated.
         """
         codes = list(dict.fromkeys(problem.code for problem in problems))
-        if self._action in (RAISE, REPAIR) and not self._allow.issuperset(codes):
+        if self.stops and not self._allow.issuperset(codes):
             raise InvalidEpisode(episode.id, problems)
         if self._report is not None:
             self._write_report(episode, problems)
