@@ -46,10 +46,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
-    if into and (table or view or view_config):
-        raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
     name = table or "replay"
-    views = views_of_tables(into) or {name: chosen_view(view, view_config)}
+    views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
     inspection = inspect_source(open_source(source), views, limit)
     if server_config:
         arguments = _as_options(into) if into else f"--table {shlex.quote(name)} {_as_option(view, view_config)}"

@@ -90,13 +90,19 @@ into_option = click.option(
 )
 
 
-def views_of_tables(into: Sequence[str]) -> dict[str, View]:
-    """Table -> view, as `into_option` names them.
+def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
+    """Table -> view, as `into_option` names them; {} when it names none.
+
+    Args:
+      into: what the option holds.
+      others: what --table, --view and --view-config hold.
 
     Raises:
-      ConfigError: no TABLE=VIEW, or a table twice.
+      ConfigError: no TABLE=VIEW, a table twice, or another option beside it.
       ViewError: a view that makes no sense.
     """
+    if into and any(others):
+        raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
     views: dict[str, View] = {}
     for text in into:
         table, separator, view = text.partition("=")

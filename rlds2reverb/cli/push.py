@@ -91,10 +91,8 @@ def _tables_and_view(
     tables: tuple[str, ...], view: str | None, view_config: Path | None, into: Sequence[str]
 ) -> tuple[tuple[str, ...] | TableViews, View | None]:
     """What `Client.push` takes, from either pair of options."""
-    if into and (tables or view or view_config):
-        raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
-    if into:
-        return views_of_tables(into), None
+    if views := views_of_tables(into, tables, view, view_config):
+        return views, None
     if not tables:
         raise ConfigError("name the tables to fill: --table TABLE, or --into TABLE=VIEW")
     return tables, chosen_view(view, view_config)

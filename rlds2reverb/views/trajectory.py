@@ -32,6 +32,7 @@ from rlds2reverb.episodes import (
 )
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves, named_tuple_type
+from rlds2reverb.views.steps import zeros_like
 
 FIRST, MID, LAST = 0, 1, 2
 """Values of step_type, int32; as in `dm_env` and TF-Agents."""
@@ -109,15 +110,10 @@ def trajectory_rows(
 
 def padding_rows(rows: Mapping[str, Array], count: int) -> dict[str, Array]:
     """`count` boundary rows (LAST, FIRST, zeros elsewhere; empty text) as TF-Agents pads episodes."""
-    padding = {path: _zeros(column, count) for path, column in rows.items()}
+    padding = {path: zeros_like(column, count) for path, column in rows.items()}
     padding[STEP_TYPE] = np.full(count, LAST, _INT32)
     padding[NEXT_STEP_TYPE] = np.full(count, FIRST, _INT32)
     return padding
-
-
-def _zeros(column: Array, count: int) -> Array:
-    shape = (count, *column.shape[1:])
-    return np.full(shape, b"", object) if column.dtype == object else np.zeros(shape, column.dtype)
 
 
 def with_window(spec: Nest, size: int | None) -> Nest:
