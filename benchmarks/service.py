@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from replay_server.template import config_text
+from replay_server.template import Wanted, config_text
 
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Size, figure, note
@@ -37,7 +37,9 @@ def run(size: Size) -> Iterator[Result]:
     episodes = data.episodes_for(size.items, data.STEPS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "server.yaml"
-        path.write_text(config_text("half-cheetah", "", {writers.TABLE: (size.items * 2, data.signature(columns))}))
+        path.write_text(
+            config_text("half-cheetah", "", {writers.TABLE: Wanted(size.items * 2, data.signature(columns))})
+        )
         with _Service(path) as service:
             empty_bytes = rss_bytes(service.pid)
             with _Asking(service.url) as while_pushing, connect(service.address) as client:

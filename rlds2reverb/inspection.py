@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.conventions import absent_fields, fill_absent, filled_spec
+from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
+from rlds2reverb.judging import cut_all, lack_of_items, refusal
+from rlds2reverb.outputs import OpenOutput, Output
 from rlds2reverb.sources.base import Source
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.validation import CODES, Problem, find_problems
-from rlds2reverb.views.base import Cutter, View, cutter_of
+from rlds2reverb.views.base import View
+from rlds2reverb.views.prioritized import Prioritized
 
 EXAMPLES = 3
 """Problems of one code that are kept word for word."""
@@ -113,16 +116,29 @@ class TableNeed:
       view: its name and options.
       signature: the items' spec, a nest.
       items: what the view makes of the valid episodes.
+      without_items: valid episodes of which it makes none.
+      left_over: steps at the end that no item holds, of a view over the stream.
+      by_priority: whether items have priorities of their own.
     """
 
     view: str
     signature: Nest
     items: int = 0
+    without_items: int = 0
+    left_over: int = 0
+    by_priority: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         spec = {path: str(leaf) for path, leaf in flatten(self.signature).items()}
-        return {"view": self.view, "items": self.items, "trajectory_data_spec": spec}
+        return {
+            "view": self.view,
+            "items": self.items,
+            "without_items": self.without_items,
+            "left_over": self.left_over,
+            "by_priority": self.by_priority,
+            "trajectory_data_spec": spec,
+        }
 
 
 @dataclass
@@ -195,17 +211,22 @@ def inspect_source(source: Source, views: Mapping[str, View], limit: int | None 
       ViewError: the view cannot cut such steps.
     """
     spec = source.spec()
+    outputs = {
+        name: OpenOutput(Output((name,), view), filled_spec(spec), Conventions().label) for name, view in views.items()
+    }
     inspection = Inspection(
         source=source.name,
         step_spec=flatten(spec),
         filled=absent_fields(spec),
-        tables={name: TableNeed(view.label, view.signature(filled_spec(spec))) for name, view in views.items()},
+        tables={},
     )
     inspection.step_bytes = sum(_row_bytes(column) for column in inspection.step_spec.values())
     inspection.ranges = {path: Range() for path in inspection.step_spec}
-    cutters = {name: cutter_of(view) for name, view in views.items()}
     for episode, problems in _judged(source, limit):
-        _take_in(inspection, cutters, episode, problems)
+        _take_in(inspection, episode, problems)
+        if all(problem.is_advice for problem in problems):
+            inspection.findings.add(episode, _cut(list(outputs.values()), episode))
+    inspection.tables = {name: _need(output, views[name]) for name, output in outputs.items()}
     return inspection
 
 
@@ -230,7 +251,7 @@ def _judged(source: Source, limit: int | None) -> Iterator[tuple[Episode, list[P
         yield episode, find_problems(fill_absent(episode) if has_flags else episode, columns)
 
 
-def _take_in(inspection: Inspection, cutters: Mapping[str, Cutter], episode: Episode, problems: list[Problem]) -> None:
+def _take_in(inspection: Inspection, episode: Episode, problems: list[Problem]) -> None:
     inspection.findings.add(episode, problems)
     inspection.lengths.append(len(episode))
     reward = episode.steps.get(REWARD)
@@ -238,13 +259,30 @@ def _take_in(inspection: Inspection, cutters: Mapping[str, Cutter], episode: Epi
         inspection.returns.append(float(reward.sum(dtype=np.float64)))
     for path, column in episode.steps.items():
         inspection.ranges.setdefault(path, Range()).add(column)
-    if not all(problem.is_advice for problem in problems):
-        return
-    for name, cut in cutters.items():
-        try:
-            inspection.tables[name].items += len(cut(fill_absent(episode)).anchors)
-        except ViewError as error:
-            inspection.findings.add(episode, [Problem("no_items", "", f"table {name}: {error}")])
+
+
+def _cut(outputs: Sequence[OpenOutput], episode: Episode) -> list[Problem]:
+    """Counts the items of a good episode; why a push would reject it all the same."""
+    try:
+        cuts = cut_all(outputs, fill_absent(episode), episode.id)
+    except ViewError as error:
+        return [refusal(error)]
+    if (problem := lack_of_items(episode, cuts)) is not None:
+        return [problem]
+    for output, cut in cuts:
+        output.count(cut)
+    return []
+
+
+def _need(output: OpenOutput, view: View) -> TableNeed:
+    return TableNeed(
+        output.label,
+        output.signature,
+        output.items,
+        output.empty_episodes,
+        output.left_over,
+        isinstance(view, Prioritized),
+    )
 
 
 def _row_bytes(spec: ArraySpec) -> int:

@@ -45,18 +45,17 @@ class Judge:
         if verdict.episode is None:
             return None
         try:
-            cuts = _cut_all(outputs, self._conventions.apply(verdict.episode), _tag(verdict))
+            cuts = cut_all(outputs, self._conventions.apply(verdict.episode), _tag(verdict))
         except ViewError as error:
             if self._policy.stops:
                 raise ViewError(f"episode {episode.id}: {error}") from error
-            self._policy.reject(episode, [Problem("no_items", "", str(error))])
+            self._policy.reject(episode, [refusal(error)])
             return None
         _check_rows(episode, cuts)
-        if is_stored or any(len(cut.anchors) or output.is_stream for output, cut in cuts):
-            return cuts
-        labels = ", ".join(output.label for output in outputs)
-        self._policy.reject(episode, [Problem("no_items", "", f"{labels} makes no item of {len(episode)} steps")])
-        return None
+        if not is_stored and (problem := lack_of_items(episode, cuts)) is not None:
+            self._policy.reject(episode, [problem])
+            return None
+        return cuts
 
     def _judged(self, episode: Episode) -> Verdict:
         has_flags = IS_FIRST in episode.steps and IS_LAST in episode.steps
@@ -67,8 +66,17 @@ class Judge:
         return self._policy.reject(episode, lost) if lost else verdict
 
 
-def _cut_all(outputs: Sequence[OpenOutput], episode: Episode, tag: str) -> Cuts:
-    """A cut an output; when one of them refuses the episode, no stream has taken it in."""
+def cut_all(outputs: Sequence[OpenOutput], episode: Episode, tag: str) -> Cuts:
+    """A cut an output.
+
+    Args:
+      outputs: what to cut it for.
+      episode: a good one.
+      tag: names it in item keys.
+
+    Raises:
+      ViewError: one of them refuses the episode; then no stream has taken it in.
+    """
     cuts: Cuts = []
     for number, output in enumerate(outputs):
         try:
@@ -78,6 +86,19 @@ def _cut_all(outputs: Sequence[OpenOutput], episode: Episode, tag: str) -> Cuts:
                 tried.undo()
             raise
     return cuts
+
+
+def refusal(error: ViewError) -> Problem:
+    """What is wrong with an episode that a view refuses."""
+    return Problem("view_refused", "", str(error))
+
+
+def lack_of_items(episode: Episode, cuts: Cuts) -> Problem | None:
+    """What is wrong with an episode of which no view makes an item; of streams, later ones may."""
+    if any(len(cut.anchors) or output.is_stream for output, cut in cuts):
+        return None
+    labels = ", ".join(output.label for output, _ in cuts)
+    return Problem("no_items", "", f"{labels} makes no item of {len(episode)} steps")
 
 
 def _check_rows(episode: Episode, cuts: Cuts) -> None:

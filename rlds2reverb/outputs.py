@@ -142,6 +142,11 @@ class OpenOutput:
         cut = self._view.cut(episode) if self._stream is None else self._stream(episode)
         return cut.in_order(list(self.columns))
 
+    def count(self, cut: Cut) -> None:
+        """Takes the items of a cut into account."""
+        self.items += len(cut.anchors)
+        self.empty_episodes += not len(cut.anchors) and not self.is_stream
+
     def undo(self) -> None:
         """Has the last episode never been cut: a stream goes on from the one before."""
         self.tag, self._stream = self._before

@@ -199,8 +199,7 @@ class Pusher:
             self._check_size(output, len(cut.anchors), "more than")
         self._send_items(sender, episode.id, [(output, cut) for output, cut in cuts if len(cut.anchors)])
         for output, cut in cuts:
-            output.items += len(cut.anchors)
-            output.empty_episodes += not len(cut.anchors) and not output.is_stream
+            output.count(cut)
         self._counts.pushed(episode)
 
     def _send_items(self, sender: Sender, episode: str, made: Cuts) -> None:

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": BELOW_PIPELINE | {"judging", "outputs"},
     "client": BELOW_PIPELINE | {"outputs", "pipeline"},
     "tf_agents": FOUNDATION | {"client", "sources", "step_stream", "views", "wire"},
-    "inspection": FOUNDATION | {"conventions", "sources", "validation", "views"},
+    "inspection": FOUNDATION | {"conventions", "judging", "outputs", "sources", "validation", "views"},
     "cli": BELOW_PIPELINE | {"client", "datasets", "inspection", "outputs", "pipeline"},
 }
 

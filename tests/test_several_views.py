@@ -90,7 +90,7 @@ def test_an_episode_that_one_view_refuses_is_left_out_of_all_and_of_the_stream()
     good, long = episodes(2, rows=3), episodes(1, rows=6)
     server = server_of(*views)
     report = push_to(server, [good[0], *long, good[1]], outputs_of(views), on_invalid="skip")
-    assert report.rejected == {"no_items": 1}
+    assert report.rejected == {"view_refused": 1}
     only_good = server_of(*views)
     push_to(only_good, good, outputs_of(views))
     for name in views:
@@ -108,7 +108,7 @@ def test_of_two_streams_neither_takes_in_what_the_other_refuses():
     for source in ([good[0], odd, good[1]], [*good, odd]):
         server = server_of(*views)
         report = push_to(server, source, outputs_of(views), **allowed)
-        assert report.rejected == {"no_items": 1}
+        assert report.rejected == {"view_refused": 1}
         calm = server_of(*views)
         push_to(calm, good, outputs_of(views))
         for name in views:

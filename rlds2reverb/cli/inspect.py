@@ -51,7 +51,7 @@ def command(
     inspection = inspect_source(open_source(source), views, limit)
     if server_config:
         arguments = _as_options(into) if into else f"--table {shlex.quote(name)} {_as_option(view, view_config)}"
-        click.echo(_config_text(source, arguments, inspection), nl=False)
+        click.echo(_config_text(source, arguments, inspection, limit), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
     else:
@@ -71,14 +71,14 @@ def _as_options(into: Sequence[str]) -> str:
     return " ".join(f"--into {shlex.quote(text)}" for text in into)
 
 
-def _config_text(source: str, arguments: str, inspection: Inspection) -> str:
+def _config_text(source: str, arguments: str, inspection: Inspection, limit: int | None) -> str:
     try:
-        from replay_server.template import config_text
+        from replay_server.template import Wanted, config_text
     except ImportError as error:
         raise ConfigError(f'--server-config: {error}; install with: pip install "rlds2reverb[server]"') from error
-    return config_text(
-        source, arguments, {name: (need.items, need.signature) for name, need in inspection.tables.items()}
-    )
+    tables = {name: Wanted(need.items, need.signature, need.by_priority) for name, need in inspection.tables.items()}
+    episodes = len(inspection.lengths)
+    return config_text(source, arguments, tables, episodes if limit == episodes else None)
 
 
 def _print(inspection: Inspection) -> None:
@@ -99,6 +99,10 @@ def _print(inspection: Inspection) -> None:
     )
     for name, need in inspection.tables.items():
         click.echo(f"\ntable {name}: {need.items:,} items of view {need.view}, trajectory data spec (its signature)")
+        if need.without_items:
+            click.echo(f"  {need.without_items:,} valid episodes give it no item")
+        if need.left_over:
+            click.echo(f"  {need.left_over:,} steps at the end are left over")
         output.print_fields({path: str(spec) for path, spec in flatten(need.signature).items()}, "  ")
     click.echo("")
     print_findings(inspection.findings)

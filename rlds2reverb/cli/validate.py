@@ -20,7 +20,7 @@ from rlds2reverb.validation import Policy
 def command(source: str, allow: tuple[str, ...], strict: bool, limit: int | None, as_json: bool) -> None:
     """Check every episode. Exit 0 when all are good, 1 when some are not.
 
-    What only a view or a shift of rewards finds (no_items, first_reward_lost) is found by a push.
+    What only a view finds (no_items, view_refused) is told by inspect; what only a shift of rewards does (first_reward_lost), by a push.
     """
     Policy(allow=allow, strict=strict)  # refuses codes that a push would refuse
     episodes, findings = validate_source(open_source(source), limit)

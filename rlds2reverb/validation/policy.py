@@ -21,7 +21,7 @@ ACTIONS = (RAISE, SKIP, QUARANTINE, REPAIR)
 _REPAIR_ROUNDS = 3
 """A flag's dtype first, then what it says, then the discount that leads into a terminal last step."""
 
-_INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype")
+_INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "view_refused")
 """Codes of episodes that no view can cut."""
 
 

@@ -39,6 +39,7 @@ CODES: dict[str, Code] = {
     "discount_range": Code("a discount lies outside [0, 1]"),
     "first_reward_lost": Code('last_reward="shift" would drop a first reward that is not 0'),
     "no_items": Code("the view makes no item of the episode"),
+    "view_refused": Code("the view cannot cut the episode: it is too long, say, or a priority is not a number"),
     "terminal_discount": Code(
         "the transition into a terminal step has a discount other than 0, so learners bootstrap through it",
         is_advice=True,

@@ -107,7 +107,7 @@ def test_an_episode_too_long_for_the_view_is_skipped_or_named(client: rlds2rever
     source = [*episodes(2), short]
     view = "episode:max_length=6"
     report = client.push(source, "large", view=view, on_invalid="skip")
-    assert (report.items_confirmed, dict(report.rejected)) == (1, {"no_items": 2})
+    assert (report.items_confirmed, dict(report.rejected)) == (1, {"view_refused": 2})
     with pytest.raises(ViewError, match="episode episode 0: episode of 41 steps: longer than max_length 6"):
         client.push(source, "large", view=view)
 

@@ -98,7 +98,7 @@ CASES = [
     ("terminal_discount", "discount", an_episode(discount=np.ones(6, np.float32))),
     ("last_reward", "reward", an_episode(reward=np.ones(6, np.float32))),
 ]  # fmt: skip
-FOUND_BY_THE_PUSHER = {"first_reward_lost", "no_items"}
+FOUND_BY_THE_PUSHER = {"first_reward_lost", "no_items", "view_refused"}
 
 
 class TestEachCode:
