@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -55,11 +55,16 @@ def outputs_of(table: str | Sequence[str] | TableViews, view: str | View | None 
     """What `Client.push` is told, as outputs: one view for some tables, or for every table a view of its own.
 
     Raises:
-      ConfigError: tables that have their views, and yet a view for all; or what `Output` refuses.
+      ConfigError: no names of tables; tables that have their views, and yet a view for all; or what `Output` refuses.
       ViewError: a view's name that makes no sense.
     """
+    names = (table,) if isinstance(table, str) or not isinstance(table, Iterable) else tuple(table)
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"push: table {name!r}: expected a table's name, several, or a mapping from names to views"
+            )
     if not isinstance(table, Mapping):
-        names = (table,) if isinstance(table, str) else tuple(table)
         return (Output(names, _view("two_step" if view is None else view)),)
     if view is not None:
         raise ConfigError("push: every table has a view of its own here, so no other view can be given")

@@ -33,7 +33,7 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
     if hasattr(source, "spec") and hasattr(source, "__iter__"):
         return cast(Source, source)
     raise SourceError(
-        f"a {type(source).__name__} is no source: expected a name ({'; '.join(SCHEMES.values())}), a list of "
+        f"{type(source).__name__} is no source: expected a name ({'; '.join(SCHEMES.values())}), a list of "
         "Episode, an RLDS tf.data.Dataset, or an object with spec() and __iter__"
     )
 

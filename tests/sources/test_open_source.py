@@ -89,7 +89,7 @@ def test_names_that_name_nothing_are_refused(name, message):
 @pytest.mark.parametrize("thing", [3, None, b"tfds:x", {"a": 1}, (number for number in range(2))])
 def test_what_is_no_source_is_refused(thing):
     with pytest.raises(
-        SourceError, match=f"a {type(thing).__name__} is no source: expected a name .*, a list of Episode"
+        SourceError, match=f"{type(thing).__name__} is no source: expected a name .*, a list of Episode"
     ):
         open_source(thing)
 
