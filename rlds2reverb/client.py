@@ -114,7 +114,7 @@ class Client:
           again: new item keys: everything is stored once more.
           allow_eviction: allow a push larger than a table's max_size.
           chunk_length: rows a chunk; None chooses it from the bytes of a row.
-          stall_seconds: give up when nothing was confirmed for so long.
+          stall_seconds: give up when nothing was confirmed for so long; if the server does not answer at all, two short calls later.
           dry_run: check what can be checked before anything is sent, and send nothing.
           on_progress: called a few times a second.
 

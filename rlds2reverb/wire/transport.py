@@ -49,7 +49,8 @@ class Deadlines:
       call: one short call (ServerInfo).
       reconnect: from a broken stream to a server that answers again.
       notice: without a confirmation, until the wait is explained to the caller.
-      stall: without a confirmation, until the push gives up; broken streams and reconnecting count.
+      stall: without a confirmation, until the push gives up; broken streams and reconnecting count. Of a server that does not
+        answer at all, the last question and the end of the stream take up to a `call` each beyond it.
       backoff_first, backoff_most: first and longest pause between two attempts; doubled in between.
     """
 
