@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlds2reverb.episodes import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, columns_under
+from rlds2reverb.episodes import DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -85,9 +85,11 @@ def filled_spec(step_spec: Nest) -> Nest:
 
 
 def fill_absent(episode: Episode) -> Episode:
-    """The episode with the absent fields filled by the rules above; itself when none is absent."""
+    """The episode with the absent fields filled by the rules above; itself when none is absent, or when it is no RLDS episode
+    (is_first or is_last is absent, too), so that its problems are told of what was recorded.
+    """
     absent = absent_fields(episode.steps)
-    if not absent:
+    if not absent or not {IS_FIRST, IS_LAST} <= episode.steps.keys():
         return episode
     rows = len(episode)
     if IS_TERMINAL in absent:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.conventions import Conventions, absent_fields, fill_absent, filled_spec
-from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Array, Episode
+from rlds2reverb.episodes import REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.judging import cut_all, lack_of_items, refusal
 from rlds2reverb.outputs import OpenOutput, Output
@@ -247,8 +247,7 @@ def _judged(source: Source, limit: int | None) -> Iterator[tuple[Episode, list[P
     """Every episode as recorded, and its problems once the absent fields are filled, as a push would judge it."""
     columns = flatten(filled_spec(source.spec()))
     for episode in islice(source, limit):
-        has_flags = IS_FIRST in episode.steps and IS_LAST in episode.steps
-        yield episode, find_problems(fill_absent(episode) if has_flags else episode, columns)
+        yield episode, find_problems(fill_absent(episode), columns)
 
 
 def _take_in(inspection: Inspection, episode: Episode, problems: list[Problem]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlds2reverb.conventions import Conventions, fill_absent
-from rlds2reverb.episodes import IS_FIRST, IS_LAST, REWARD, Episode, columns_under
+from rlds2reverb.episodes import REWARD, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.outputs import OpenOutput
 from rlds2reverb.specs import ArraySpec
@@ -58,8 +58,7 @@ class Judge:
         return cuts
 
     def _judged(self, episode: Episode) -> Verdict:
-        has_flags = IS_FIRST in episode.steps and IS_LAST in episode.steps
-        verdict = self._policy.judge(fill_absent(episode) if has_flags else episode, self._columns)
+        verdict = self._policy.judge(fill_absent(episode), self._columns)
         if verdict.episode is None or self._conventions.last_reward != "shift":
             return verdict
         lost = [one for one in _spoilt_by_shift(verdict.episode) if not self._policy.tolerates(one.code)]

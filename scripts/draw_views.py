@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.views.base import Cut, Field, View, cutter_of
+from rlds2reverb.views.base import Cut, Field, StreamView, View
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.requirements import Requirements
 
@@ -110,7 +110,7 @@ def small_episode(number: int, rows: int, view: str) -> Episode:
 
 def cut_of(picture: Picture) -> Cut:
     """The cut that is drawn."""
-    cut = cutter_of(picture.view)
+    cut = picture.view.stream() if isinstance(picture.view, StreamView) else picture.view.cut
     episodes = [small_episode(n, rows, picture.title) for n, rows in enumerate(picture.rows)]
     return [cut(episode) for episode in episodes][-1]
 

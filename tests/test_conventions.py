@@ -76,6 +76,11 @@ class TestFilling:
         episode = strategies.episode(np.random.default_rng(0), 3)
         assert fill_absent(episode) is episode
 
+    @pytest.mark.parametrize("flag", ["is_first", "is_last"])
+    def test_what_is_no_rlds_episode_stays_as_it_was_recorded(self, flag):
+        episode = Episode({path: column for path, column in steps(3).steps.items() if path != flag})
+        assert fill_absent(episode) is episode
+
     def test_nested_fields_count_as_present(self):
         assert absent_fields({"reward/left": 0, "reward/right": 0, "is_terminal": 0}) == ("discount",)
 

@@ -18,7 +18,7 @@ end of the episode, the goal that an episode reached later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -204,10 +204,6 @@ class View(Protocol):
         """
 
 
-Cutter = Callable[[Episode], Cut]
-"""Cuts one episode after the other."""
-
-
 class StreamCutter(Protocol):
     """Cuts the episodes of one stream, in their order; an episode may give no items and still count for the next one."""
 
@@ -225,10 +221,3 @@ class StreamView(View, Protocol):
 
     def stream(self) -> StreamCutter:
         """A cutter with a state of its own."""
-
-
-def cutter_of(view: View) -> Cutter:
-    """A cutter for one pass over a source: of a stream view a new one, else the view's own `cut`."""
-    if isinstance(view, StreamView):
-        return view.stream()
-    return view.cut

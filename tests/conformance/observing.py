@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -55,9 +54,9 @@ _episodes: dict[str, list[Any]] = {spec: [] for spec in SPECS}
 _datasets: dict[str, tf.data.Dataset] = {}
 
 
-@contextmanager
+@pytest.fixture(scope="module", autouse=True)
 def traced_once() -> Iterator[None]:
-    """Datasets are built once, and TF-Agents' two functions called once a dataset; what they return is theirs.
+    """For modules that import it: datasets are built once, and TF-Agents' two functions called once a dataset, whose they are.
 
     At the end all is forgotten: TensorFlow complains of functions that outlive it.
     """

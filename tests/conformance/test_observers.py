@@ -41,7 +41,7 @@ from tests.conformance.observing import (
     make_episodes,
     outcome,
     tables_of_both_sides,
-    traced_once,
+    traced_once,  # noqa: F401
 )
 
 
@@ -59,12 +59,6 @@ def nested_outlook(current: Any, following: Any) -> Any:
 
 
 INFO_FUNCTIONS = {"flat": outlook, "nested": nested_outlook}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _traced_once() -> Iterator[None]:
-    with traced_once():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -33,19 +33,13 @@ from tests.conformance.observing import (
     dataset,
     make_episodes,
     tables_of_both_sides,
-    traced_once,
+    traced_once,  # noqa: F401
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
 LENGTHS = st.lists(st.integers(1, 12), max_size=4)
 SPECS = st.sampled_from(["flat", "mixed", "text"])
 """Not nested: there TF-Agents stores other things, on which `test_observers.py` has a word."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _traced_once() -> Iterator[None]:
-    with traced_once():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from rlds2reverb import Episode  # noqa: E402
 from rlds2reverb.sources.base import spec_of  # noqa: E402
 from rlds2reverb.specs import flatten  # noqa: E402
 from rlds2reverb.views.across import AcrossEpisodes  # noqa: E402
-from rlds2reverb.views.base import View, cutter_of  # noqa: E402
+from rlds2reverb.views.base import View  # noqa: E402
 from rlds2reverb.views.fragments import Fragments  # noqa: E402
 from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
 from rlds2reverb.views.jigsaw import Jigsaw  # noqa: E402
@@ -223,7 +223,7 @@ def seen(seed: int, rows: int = 200) -> Episode:
 
 def chunk_bytes(view: View, episode: Episode) -> int:
     """Bytes of all chunks that an episode is stored as; the items, which only refer to rows of chunks, are not counted."""
-    encoded = Encoder(["t"], push_seed=1).encode_cut("e", cutter_of(view)(episode))
+    encoded = Encoder(["t"], push_seed=1).encode_cut("e", view.cut(episode))
     return sum(map(len, encoded.chunks))
 
 
