@@ -35,6 +35,9 @@ State = Literal["starting", "restoring", "ready", "stopping"]
 READY_SECONDS = 0.8
 """Deadline of the ServerInfo call behind /readyz and the monitor."""
 
+_LOOK_UP_SECONDS = 0.5
+"""How late a signal may be noticed that woke nobody."""
+
 
 class ReplayService:
     """One replay server in this process.
@@ -89,7 +92,7 @@ class ReplayService:
             items=sum(table.items for table in self.tables),
             seconds=round(time.time() - self.started_at, 3),
         )
-        self._stop.wait()
+        self._wait_for_stop()
         self.state = "stopping"
         if schedule is not None:
             schedule.stop()
@@ -149,6 +152,13 @@ class ReplayService:
         schedule = Schedule(self.checkpoints, self.config.checkpoints.every_seconds)
         schedule.start()
         return schedule
+
+    def _wait_for_stop(self) -> None:
+        """Python runs a signal's handler in the main thread, and only when that is awake: a signal that arrives just before the
+        wait, or in another thread, wakes nobody. So the wait ends now and then.
+        """
+        while not self._stop.wait(_LOOK_UP_SECONDS):
+            pass
 
     def _request_checkpoint(self) -> str:
         return self._saving.checkpoint(self.config.checkpoints.deadline_seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PATIENCE_SECONDS = 60
+"""For a service to start or to end; one that does not is killed, so that the others can go on."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,16 @@ class Forks:
         return Running(**answer)
 
     def end(self, running: Running, number: int = signal.SIGTERM) -> int:
-        """Sends a signal and waits; the exit code, negative for a signal."""
+        """Sends a signal and waits; the exit code, negative for a signal. One that does not end is a RuntimeError."""
         os.kill(running.pid, number)
-        return int(self._ask({"wait": running.pid})["code"])
+        return self.wait(running)
+
+    def wait(self, running: Running) -> int:
+        """Waits for its end, as `end` does."""
+        answer = self._ask({"wait": running.pid})
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return int(answer["code"])
 
     def close(self) -> None:
         self._process.kill()
@@ -109,11 +119,25 @@ def main() -> None:
     assert not any("grpc" in name or "tf_" in name for name in threads)  # a fork would lose them
     for line in sys.stdin:
         request = json.loads(line)
-        if "wait" in request:
-            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
-        else:
-            answer = _forked(request)
+        answer = _ended(request["wait"]) if "wait" in request else _forked(request)
         print(json.dumps(answer), flush=True)
+
+
+def _ended(pid: int) -> dict[str, Any]:
+    """How it ended."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return {"code": os.waitstatus_to_exitcode(status)}
+        time.sleep(0.001)
+    return _killed(pid, "it did not end")
+
+
+def _killed(pid: int, reason: str) -> dict[str, Any]:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return {"error": f"{reason} within {_PATIENCE_SECONDS} s, and was killed"}
 
 
 def _forked(request: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +153,8 @@ def _forked(request: dict[str, Any]) -> dict[str, Any]:
         _serve(request, lambda answer: (os.write(writer, json.dumps(answer).encode()), os.close(writer)))
     os.close(writer)
     with os.fdopen(reader) as answers:
+        if not select.select([answers], [], [], _PATIENCE_SECONDS)[0]:
+            return _killed(pid, "it did not start")
         text = answers.read()
     answer: dict[str, Any] = json.loads(text) if text else {"error": "ended without a word"}
     if "error" in answer:

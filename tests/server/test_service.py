@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import signal
@@ -280,6 +281,22 @@ def test_a_signal_writes_a_checkpoint_and_the_next_start_has_it(forks: Forks, tm
     assert take(second.address, 17) == stored[3:]
     assert forks.end(second, number) == 0
     assert forks.start(config_of(tmp_path)).sizes == {"t": 0}
+
+
+def test_a_signal_that_wakes_another_thread_is_noticed_all_the_same(forks: Forks, tmp_path: Path) -> None:
+    running = forks.start(config_of(tmp_path))
+    insert(running.address, 20)
+    others = (task for task in Path(f"/proc/{running.pid}/task").iterdir() if int(task.name) != running.pid)
+    thread = next(int(task.name) for task in others if takes(task, signal.SIGTERM))
+    assert ctypes.CDLL(None).tgkill(running.pid, thread, signal.SIGTERM) == 0
+    assert forks.wait(running) == 0
+    assert forks.start(config_of(tmp_path)).sizes == {"t": 20}
+
+
+def takes(task: Path, number: int) -> bool:
+    """Whether a thread does not block a signal."""
+    blocked = re.search(r"^SigBlk:\s*(\w+)$", (task / "status").read_text(), re.MULTILINE)
+    return blocked is not None and not int(blocked[1], 16) >> (number - 1) & 1
 
 
 def test_no_checkpoint_is_written_at_the_end_when_the_config_says_so(forks: Forks, tmp_path: Path) -> None:
