@@ -53,7 +53,8 @@ COPY scripts/container-probe /usr/local/bin/
 COPY configs/server.yaml /etc/replay/
 
 # Checkpoints go to a sub-folder: where a volume is mounted there may be a lost+found, and Reverb deletes what it
-# does not know. HTTP listens inside the container on all interfaces; what is reachable is for ports: to say.
+# does not know. HTTP listens inside the container on all interfaces; what is reachable is for ports: to say. Whoever asks by a name other
+# than localhost needs REPLAY__HTTP__ALLOWED_HOSTS="[NAME]".
 ENV PATH=/opt/replay/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

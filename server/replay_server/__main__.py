@@ -3,4 +3,4 @@
 from rlds2reverb.cli.serve import command
 
 if __name__ == "__main__":
-    command(prog_name="replay_server")
+    command(prog_name="python -m replay_server")

@@ -1,18 +1,33 @@
-"""Writing checkpoints of a running server: on request, on a schedule, at the end."""
+"""Writing checkpoints of a running server: on request, on a schedule, at the end; and keeping those that clients ask for."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from replay_server.errors import CheckpointError, FolderLost
 from replay_server.fitting import items_by_table
-from replay_server.generations import Generation, Generations
+from replay_server.generation import Generation
+from replay_server.generations import Generations
 from replay_server.logs import logger
-from replay_server.records import CheckpointError
-from rlds2reverb.errors import Rlds2ReverbError
+from replay_server.record_files import written_at
+from replay_server.space import Space, check_space, space_for
+from replay_server.working_folder import WorkingFolder
+from rlds2reverb.errors import Rlds2ReverbError, TransportError
+
+SHUTDOWN, CLIENT = "shutdown", "client"
+"""Reasons that make a difference."""
+
+_ATTEMPTS = 10
+"""How often Reverb is asked while it deletes what it writes, because clients ask for checkpoints at the same time. Only small
+ones are written before their files have second names, so that asking again costs little."""
+
+_DELETED = "NOT_FOUND"
+"""Stands in Reverb's error when another call has deleted an entry."""
 
 
 @dataclass(frozen=True)
@@ -21,70 +36,210 @@ class CheckpointState:
 
     Attributes:
       last: the newest generation, restored or written.
+      reason: why that was written: "schedule", "request", "shutdown", "client"; "" for a restored one.
       writing_since: Unix time, while one is being written; inserts and samples wait then.
       failures: how many could not be written since the start.
       last_error: of the newest failure, "" when one has succeeded since.
+      from_clients: how many that clients had asked Reverb for were kept since the start.
     """
 
     last: Generation | None = None
+    reason: str = ""
     writing_since: float | None = None
     failures: int = 0
     last_error: str = ""
+    from_clients: int = 0
 
 
 class CheckpointWriter:
-    """Has Reverb write checkpoints and keeps them as generations; one at a time, from any thread.
+    """Asks Reverb to write checkpoints, and keeps them as generations. One at a time, from any thread.
+
+    A client's generation that comes less than `spacing_seconds` after the one before gives way to the next one: a client
+    that asks in a loop leaves its newest, and does not rotate the others away.
 
     Args:
       generations: where they are kept.
       request: has Reverb write one, returns the folder; raises `Rlds2ReverbError`.
+      spacing_seconds: see above.
+      items: how many all tables hold now; None when they do not answer.
+
+    Attributes:
+      turn: held while one is written or kept.
+      working: Reverb's folder; used while `turn` is held.
     """
 
-    def __init__(self, generations: Generations, request: Callable[[], str]) -> None:
-        self._generations, self._request = generations, request
-        self._one_at_a_time = threading.Lock()
+    def __init__(
+        self,
+        generations: Generations,
+        request: Callable[[], str],
+        spacing_seconds: float = 600.0,
+        items: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._items = items
+        self._generations, self._request, self._spacing_seconds = generations, request, spacing_seconds
+        self.turn = threading.RLock()
+        self.working = WorkingFolder(generations.reverb, generations.taken)
         self._log = logger("checkpoints")
+        self._lasting: Generation | None = None  # the newest that does not give way
+        self._is_stopping = self._has_ended = False
         self.state = CheckpointState()
 
     def restored(self, generation: Generation | None) -> None:
         """Notes which generation the server has started from."""
-        self.state = CheckpointState(last=generation)
+        self.state, self._lasting = CheckpointState(last=generation), generation
 
     def write(self, reason: str) -> Generation:
         """Writes one and waits for it; a second caller waits for the first, then writes its own.
 
+        Args:
+          reason: for the log and the status. "shutdown" is tried however full the disk is: nothing comes after it.
+
         Raises:
-          CheckpointError: Reverb could not write it, or what it wrote is not valid.
+          CheckpointError: no room for it, or Reverb could not write it, or what it wrote is not valid; or the server stops.
         """
-        with self._one_at_a_time:
+        with self.turn:
+            if self._has_ended or (self._is_stopping and reason != SHUTDOWN):
+                raise CheckpointError("the server is stopping: only its last checkpoint is written now")
+            self._has_ended = reason == SHUTDOWN
             began = time.time()
             self.state = replace(self.state, writing_since=began)
             try:
-                generation = self._write(began)
-            except (Rlds2ReverbError, OSError) as error:
-                failures = self.state.failures + 1
-                self.state = replace(self.state, writing_since=None, failures=failures, last_error=str(error))
-                self._log.error("checkpoint failed", reason=reason, error=str(error), failures=failures)
-                if isinstance(error, CheckpointError):
-                    raise
-                raise CheckpointError(f"checkpoint: {error}") from error
-            self.state = replace(self.state, last=generation, writing_since=None, last_error="")
-            self._log.info(
-                "checkpoint written",
-                reason=reason,
-                generation=generation.number,
-                items=sum(generation.manifest.items.values()),
-                bytes=generation.bytes,
-                seconds=round(generation.manifest.seconds, 3),
-            )
-            return generation
+                return self._told("checkpoint written", reason, lambda: self._write(began, reason))
+            finally:
+                self.state = replace(self.state, writing_since=None)
 
-    def _write(self, began: float) -> Generation:
-        path = Path(self._request())
-        generation = self._generations.adopt(path, items_by_table(path), began)
-        for old in self._generations.prune():
-            self._log.debug("generation removed", generation=old.name)
+    def stop(self) -> None:
+        """From now on only the last one is written: "shutdown". Those who wait for their turn are refused, too."""
+        self._is_stopping = True
+
+    def keep_clients(self) -> Generation | None:
+        """Keeps the newest checkpoint that a client had Reverb write; None when there is none.
+
+        Raises:
+          CannotKeepError: the disk is full, or does not take it for another reason; it is still there.
+          CheckpointError: what Reverb wrote is not valid, and was removed.
+        """
+        with self.turn:
+            self._generations.guard()
+            staged = self._newest_finished()
+            if staged is None:
+                return None
+            began, ended = written_at(staged)
+            return self._told(
+                "checkpoint kept that a client asked for", CLIENT, lambda: self._keep(staged, began, ended)
+            )
+
+    def space(self) -> Space | None:
+        """Room on the disk, and what the newest generation takes; None when the disk does not answer."""
+        try:
+            return space_for(self._generations.folder, self.state.last)
+        except OSError:
+            return None
+
+    def tidy(self, wait: bool = False) -> None:
+        """Removes what Reverb has left half done, as far as it can: nothing from a folder that is not this server's any more."""
+        try:
+            with suppress(FolderLost):
+                self._generations.guard()
+                self._remove_left(wait)
+        except OSError as error:
+            self._log.warning("cannot tidy up", path=str(self._generations.reverb), error=str(error))
+
+    def failed(self, reason: str, error: Exception) -> CheckpointError:
+        """Counts and logs a failure; what to raise for it."""
+        failed = error if isinstance(error, CheckpointError) else CheckpointError(f"checkpoint: {error}")
+        failures = self.state.failures + 1
+        self.state = replace(self.state, failures=failures, last_error=str(failed))
+        self._log.error("checkpoint failed", reason=reason, error=str(failed), failures=failures)
+        return failed
+
+    def _remove_left(self, wait: bool) -> None:
+        for name in self.working.tidy(wait):
+            self._log.warning("unfinished checkpoint removed", name=name, meaning="Reverb could not finish it")
+
+    def _told(self, event: str, reason: str, work: Callable[[], Generation]) -> Generation:
+        """Does the work. The state and the log say what came of it."""
+        try:
+            generation = work()
+        except (Rlds2ReverbError, OSError) as error:
+            failed = self.failed(reason, error)
+            self.tidy(wait=True)
+            raise failed from error.__cause__ if failed is error else error
+        from_clients, last = self.state.from_clients + (reason == CLIENT), self.state.last
+        self.state = replace(self.state, last=generation, reason=reason, last_error="", from_clients=from_clients)
+        self._log.info(
+            event,
+            reason=reason,
+            generation=generation.number,
+            items=sum(generation.manifest.items.values()),
+            bytes=generation.bytes,
+            seconds=round(generation.manifest.seconds, 3),
+        )
+        self._rotate(last, generation, reason)
+        self.tidy()
         return generation
+
+    def _write(self, began: float, reason: str) -> Generation:
+        self._generations.guard()
+        self.tidy()
+        if reason != SHUTDOWN:
+            check_space(self._generations.folder, self.state.last, self._items)
+        return self._keep(self._have_written(), began)
+
+    def _have_written(self) -> Path:
+        """Asks Reverb to write one. When that is gone already, any finished one that was begun after the request will do."""
+        for _ in range(_ATTEMPTS):
+            with self.working.holding(self._generations.guard) as before:
+                name, error = self._asked()
+            self._generations.guard()  # writing may have taken long
+            staged = self.working.take(name, confirmed=True) if name else None
+            staged = staged or self._newest_finished(before)
+            if staged is not None:
+                return staged
+            if error is not None and _DELETED not in str(error):
+                raise error
+            self.tidy()
+        raise CheckpointError(
+            f"Reverb was asked for {_ATTEMPTS} checkpoints, and none was found in {self._generations.reverb} afterwards "
+            f"({error or name or 'it named none'}). It deletes one while a newer one is being written: if clients ask for "
+            "checkpoints all the time, let them ask less often; otherwise see what else deletes there"
+        )
+
+    def _asked(self) -> tuple[str, TransportError | None]:
+        """Name of the entry that Reverb wrote, or "" and why not."""
+        try:
+            return Path(self._request()).name, None
+        except TransportError as error:
+            return "", error
+
+    def _newest_finished(self, before: Collection[str] = ()) -> Path | None:
+        for name in self.working.finished():
+            if name not in before and (staged := self.working.take(name)) is not None:
+                return staged
+        return None
+
+    def _keep(self, staged: Path, began: float, ended: float | None = None) -> Generation:
+        try:
+            generation = self._generations.adopt(staged, items_by_table(staged), began, ended)
+        except CheckpointError as error:
+            if error.is_broken:
+                self.working.discard(staged.name)
+            raise
+        self.working.adopted(staged.name, generation.number)
+        return generation
+
+    def _rotate(self, last: Generation | None, generation: Generation, reason: str) -> None:
+        """Removes what a new generation replaces. The new one stays, even when the others cannot be removed."""
+        lasting = self._lasting
+        gives_way = [] if last is None or last == lasting else [last.folder]
+        age = None if lasting is None else generation.manifest.created - lasting.manifest.created
+        if reason != CLIENT or age is None or age >= self._spacing_seconds:
+            self._lasting = generation
+        try:
+            for old in self._generations.prune(gives_way):
+                self._log.debug("generation removed", generation=old.name)
+        except (CheckpointError, OSError) as error:
+            self.failed("rotation", error)
 
 
 class Schedule:

@@ -13,13 +13,13 @@ import yaml
 
 from replay_server import config as configs
 from replay_server import feasibility, logs
+from replay_server.admission import names_of, wanted_token
 from replay_server.config import ServerConfig
-from replay_server.generations import read_generation
-from replay_server.limiters import Prefill
-from replay_server.records import CheckpointError
+from replay_server.errors import CheckpointError
+from replay_server.outlook import Outlook, outlook
 from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import spec_texts
 
 EXIT_CONFIG = 2
 EXIT_START = 3
@@ -38,10 +38,11 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         config = configs.load(path, overrides)
         tables = configs.table_configs(config)
         feasibility.check(tables)
+        wanted_token(config.http.token, config.http.token_file)
     except Rlds2ReverbError as error:
-        sys.exit(_refuse(str(error), EXIT_CONFIG))
+        sys.exit(_refuse(_with_file(error, path), EXIT_CONFIG))
     if check:
-        click.echo(describe(config, tables))
+        _check(config, tables)
         return
     logs.configure(config.log.format, config.log.level)
     sys.stderr.flush()
@@ -49,11 +50,11 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
 
 
 def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
-    from replay_server.service import ReplayService
+    from replay_server.service import serve
 
     log = logs.logger("service")
     try:
-        return ReplayService(config, tables).run()
+        return serve(config, tables)
     except (ConfigError, CheckpointError) as error:
         log.critical("cannot start", error=str(error))
     except Exception:
@@ -61,60 +62,73 @@ def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
     return EXIT_START
 
 
+def _check(config: ServerConfig, tables: Sequence[TableConfig]) -> None:
+    """Says what would run; ends the process with `EXIT_START` when the start would be refused."""
+    found = outlook(config.checkpoints, tables)
+    click.echo(describe(config, tables, found))
+    for note in found.notes:
+        _talk(note)
+    if found.refusal:
+        sys.exit(_refuse(found.refusal, EXIT_START))
+
+
+def _with_file(error: Exception, path: Path) -> str:
+    """What an error says, with the config's file before each line of it."""
+    lines = str(error).splitlines()
+    return "\n".join(line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
+
+
 def _refuse(text: str, code: int) -> int:
     for line in text.splitlines():
-        click.echo(f"replay_server: error: {line}", err=True)
+        _talk(f"error: {line}")
     return code
 
 
-def describe(config: ServerConfig, tables: Sequence[TableConfig]) -> str:
+def _talk(text: str) -> None:
+    """A line on standard error, which begins with the command that was typed: `rlds2reverb` or `python -m replay_server`."""
+    context = click.get_current_context(silent=True)
+    name = "replay_server" if context is None else context.find_root().info_name
+    click.echo(f"{name}: {text}", err=True)
+
+
+def describe(config: ServerConfig, tables: Sequence[TableConfig], found: Outlook) -> str:
     """What would run, as YAML: every table with its bounds and leaves, the ports, and the checkpoint it would start from."""
     document = {
-        "grpc": f"every interface, port {config.grpc.port}",
-        "http": f"{config.http.host}:{config.http.port}",
+        "grpc": f"every interface, {_port(config.grpc.port)}",
+        "http": {
+            "address": f"{config.http.host}, {_port(config.http.port)}",
+            "names": sorted(names_of(config.http.host, config.http.allowed_hosts)),
+            "token": "none" if config.http.token is config.http.token_file is None else "wanted of every POST",
+        },
         "checkpoints": {
             "folder": str(Path(config.checkpoints.folder).absolute()),
             "every_seconds": config.checkpoints.every_seconds,
             "keep": config.checkpoints.keep,
-            "starts_from": _starts_from(config),
+            "starts_from": found.starts_from,
+            **({"used_by": found.used_by} if found.used_by else {}),
         },
         "tables": {table.name: _describe_table(table) for table in tables},
     }
     return yaml.safe_dump(document, sort_keys=False, width=120).rstrip()
 
 
+def _port(port: int) -> str:
+    return f"port {port}" if port else "a free port"
+
+
 def _describe_table(table: TableConfig) -> dict[str, object]:
-    limiter, exponent = table.rate_limiter, f" (exponent {table.priority_exponent:g})"
-    kind = (
-        type(limiter.then).__name__ + f" after a prefill of {limiter.items} items"
-        if isinstance(limiter, Prefill)
-        else ""
-    )
     bounds = table.filled().rate_limiter.bounds()
     return {
-        "sampler": table.sampler + (exponent if table.sampler == "prioritized" else ""),
-        "remover": table.remover + (exponent if table.remover == "prioritized" else ""),
+        "sampler": _describe_selector(table, table.sampler),
+        "remover": _describe_selector(table, table.remover),
         "max_size": table.max_size,
         "max_times_sampled": table.max_times_sampled or "no limit",
-        "rate_limiter": kind or type(limiter).__name__,
+        "rate_limiter": table.rate_limiter.words(),
         "samples_wait_for_items": bounds.min_size_to_sample,
-        "samples_per_insert": bounds.samples_per_insert if abs(bounds.max_diff) < 1e300 else "any",
-        "signature": "none: anything is taken"
-        if table.signature is None
-        else {path: str(leaf) for path, leaf in flatten(table.signature).items()},
+        "samples_per_insert": bounds.samples_per_insert if bounds.has_ratio else "any",
+        "signature": "none: anything is taken" if table.signature is None else spec_texts(table.signature),
     }
 
 
-def _starts_from(config: ServerConfig) -> str:
-    folder = Path(config.checkpoints.folder) / "generations"
-    names = sorted((p for p in folder.iterdir() if p.name.isdecimal()), reverse=True) if folder.is_dir() else []
-    for path in names:
-        try:
-            generation = read_generation(path)
-        except CheckpointError as error:
-            click.echo(f"replay_server: {error}; it would be set aside", err=True)
-            continue
-        return (
-            f"generation {generation.number}, {sum(generation.manifest.items.values())} items, {generation.bytes} bytes"
-        )
-    return config.checkpoints.start_from or "nothing: empty tables"
+def _describe_selector(table: TableConfig, name: str) -> str:
+    return f"{name} (exponent {table.priority_exponent:g})" if name == "prioritized" else name

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import yaml
 from msgspec import Meta, Struct
 
-from replay_server.limiters import MOST, MinSize, Queue, RateLimiter, Stack
+from replay_server import admission
+from replay_server.limiters import MOST, RateLimiter, Shape
+from replay_server.selectors import Selector
 from replay_server.signatures import from_plain
-from replay_server.tables import Selector, TableConfig
-from rlds2reverb.errors import ConfigError, SourceError
+from replay_server.tables import TableConfig
+from rlds2reverb import strict_yaml
+from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
 from rlds2reverb.specs import Nest, flatten
 
 ENVIRONMENT_PREFIX = "REPLAY__"
 
-Port = Annotated[int, Meta(ge=1, le=65535)]
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+"""0 for a free one."""
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 """Threads and calls cannot wait for longer than some 9e9 s."""
@@ -37,11 +42,11 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
     """A selector by priority ** exponent."""
 
-    exponent: Annotated[float, Meta(ge=0, le=1000)] = 0.8
+    exponent: Annotated[float, Meta(ge=0, le=1000)] = TableConfig.priority_exponent
 
 
 class FromDataset(_Section, frozen=True):
-    """A signature derived from a dataset: what `view` makes of its steps. Read when the server starts.
+    """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
 
     A view is text as for --view, or a mapping as in a file for --view-config.
     """
@@ -51,14 +56,14 @@ class FromDataset(_Section, frozen=True):
 
 
 class TableSection(_Section, frozen=True):
-    """One entry of `tables`. See `TableConfig` for the meaning; `signature` is inline, from a dataset, or absent."""
+    """One entry of `tables`; `signature` is inline, from a dataset, or absent. `TableConfig` has the meaning and the defaults."""
 
     name: Annotated[str, Meta(min_length=1)]
-    sampler: Selector | Prioritized = "uniform"
-    remover: Selector | Prioritized = "fifo"
-    max_size: Positive = 1_000_000
-    max_times_sampled: Annotated[int, Meta(ge=0, le=MOST)] = 0
-    rate_limiter: RateLimiter = MinSize()
+    sampler: Selector | Prioritized = TableConfig.sampler
+    remover: Selector | Prioritized = TableConfig.remover
+    max_size: Positive = TableConfig.max_size
+    max_times_sampled: Annotated[int, Meta(ge=0, le=MOST)] = TableConfig.max_times_sampled
+    rate_limiter: RateLimiter = TableConfig.rate_limiter
     signature: Any = None
 
 
@@ -69,10 +74,24 @@ class GrpcSection(_Section, frozen=True):
 
 
 class HttpSection(_Section, frozen=True):
-    """Health, metrics and the status page. There is no authentication: loopback unless a network around it protects it."""
+    """Health, metrics and the status page, which anybody may read who reaches them: loopback unless a network protects it.
+
+    Attributes:
+      host: to listen on.
+      allowed_hosts: names, besides localhost and `host`, by which the server may be asked; see `replay_server.admission`.
+      token: wanted of requests that change something, as "Authorization: Bearer TOKEN"; none by default.
+      token_file: a file that holds it, in place of `token`.
+    """
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    port: Port = 8080
+    allowed_hosts: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")], ...] = ()
+    token: Annotated[str, Meta(pattern=f"^{admission.TOKEN}$")] | None = None
+    token_file: Annotated[str, Meta(min_length=1)] | None = None
+
+    def __repr__(self) -> str:
+        """Without the token, which must not get into a log."""
+        return f"HttpSection(host={self.host!r}, port={self.port})"
 
 
 class CheckpointSection(_Section, frozen=True):
@@ -81,10 +100,13 @@ class CheckpointSection(_Section, frozen=True):
     Attributes:
       folder: of this server alone; made when missing.
       every_seconds: between checkpoints; None for none on a schedule.
-      keep: generations kept.
+      keep: generations kept. One that a client asked Reverb for gives way to the next if it came sooner than
+        `every_seconds` (10 minutes without) after the one before.
       on_shutdown: whether SIGTERM and SIGINT write one.
       start_from: a checkpoint of another experiment (its folder, a generation, or one of Reverb's own), taken when
         this folder has no generation yet.
+      start_empty: whether a start goes on when generations exist that it cannot load: with the newest one that loads,
+        else as with a new folder. Otherwise it is refused.
       unfit_tables: what becomes of a checkpoint's table whose signature is not the config's: "set_aside" starts it
         empty and keeps the generation for good, "refuse" does not start.
       deadline_seconds: longest time that Reverb may take to write one.
@@ -95,6 +117,7 @@ class CheckpointSection(_Section, frozen=True):
     keep: Positive = 3
     on_shutdown: bool = True
     start_from: str | None = None
+    start_empty: bool = False
     unfit_tables: Literal["set_aside", "refuse"] = "set_aside"
     deadline_seconds: Seconds = 3600.0
 
@@ -127,17 +150,21 @@ def load(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, st
     Raises:
       ConfigError: unreadable, not YAML, or not a config; says the path, what was expected and what came.
     """
-    plain = _read_yaml(path)
+    plain = strict_yaml.read(path, "; name a config with --config") or {}
+    sources = [str(path)]
     for name, value in sorted((os.environ if environment is None else environment).items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             keys = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
-            _override(plain, keys, value, f"environment variable {name}")
+            _override(plain, keys, value, f"{path}: environment variable {name}")
+            sources.append(f"environment variable {name}")
     for text in overrides:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise ConfigError(f'override "{text}": expected PATH=VALUE, such as http.port=9000')
-        _override(plain, key.split("."), value, f'override "{text}"')
-    return decode(plain, str(path))
+            raise ConfigError(f'{path}: --set "{text}": expected PATH=VALUE, such as http.port=9000')
+        shown = f"{key}=..." if key == "http.token" else text
+        _override(plain, key.split("."), value, f'{path}: --set "{shown}"')
+        sources.append(f'--set "{shown}"')
+    return decode(plain, " with ".join(filter(None, (sources[0], ", ".join(sources[1:])))))
 
 
 def decode(plain: Any, where: str) -> ServerConfig:
@@ -162,44 +189,47 @@ def table_configs(config: ServerConfig) -> list[TableConfig]:
 
     Raises:
       ConfigError: a signature that makes no sense; says its path.
-      SourceError: the dataset cannot be opened.
-      ViewError: the view cannot cut its steps.
+      SourceError, SpecError: the dataset cannot be opened, or stored; says the path.
+      ViewError: the view cannot cut its steps; says the path.
     """
     return [_table(section, f"$.tables[{index}]") for index, section in enumerate(config.tables)]
 
 
 def _table(section: TableSection, path: str) -> TableConfig:
-    limiter, signature = section.rate_limiter, _signature(section.signature, f"{path}.signature")
-    if isinstance(limiter, (Queue, Stack)):
+    plain = TableConfig(section.name, _signature(section.signature, f"{path}.signature"))
+    if section.rate_limiter.shape is not None:
         _refuse_own_choice(section, path)
-        make = TableConfig.queue if isinstance(limiter, Queue) else TableConfig.stack
-        return make(section.name, limiter.size, signature)
-    exponents = [one.exponent for one in (section.sampler, section.remover) if isinstance(one, Prioritized)]
-    if len(set(exponents)) > 1:
-        raise ConfigError(f"{path}.remover.exponent: sampler and remover share one exponent, got {exponents}")
-    return TableConfig(
-        section.name,
-        signature,
-        section.max_size,
-        _selector_name(section.sampler),
-        _selector_name(section.remover),
-        exponents[0] if exponents else Prioritized().exponent,
-        section.max_times_sampled,
-        limiter,
+        return plain.with_limiter(section.rate_limiter)
+    return replace(
+        plain,
+        max_size=section.max_size,
+        sampler=_selector_name(section.sampler),
+        remover=_selector_name(section.remover),
+        priority_exponent=_exponent(section, path),
+        max_times_sampled=section.max_times_sampled,
+        rate_limiter=section.rate_limiter,
     )
 
 
-def _selector_name(selector: str | Prioritized) -> str:
+def _selector_name(selector: Selector | Prioritized) -> Selector:
     return "prioritized" if isinstance(selector, Prioritized) else selector
 
 
+def _exponent(section: TableSection, path: str) -> float:
+    """The one exponent of a table: of its sampler, its remover, or both."""
+    exponents = [one.exponent for one in (section.sampler, section.remover) if isinstance(one, Prioritized)]
+    if len(set(exponents)) > 1:
+        raise ConfigError(f"{path}.remover.exponent: sampler and remover share one exponent, got {exponents}")
+    return exponents[0] if exponents else TableConfig.priority_exponent
+
+
 def _refuse_own_choice(section: TableSection, path: str) -> None:
-    """A queue or stack has its own selectors and sizes; a config that says others expects something else."""
+    """Refuses a queue or stack whose config chooses what these have of their own: it expects something else."""
     plain = TableSection(name=section.name)
-    for key in ("sampler", "remover", "max_size", "max_times_sampled"):
-        if getattr(section, key) != getattr(plain, key):
+    for key in fields(Shape):
+        if getattr(section, key.name) != getattr(plain, key.name):
             kind = type(section.rate_limiter).__name__.lower()
-            raise ConfigError(f"{path}.{key}: a {kind} has its own; leave it out (its size is rate_limiter.size)")
+            raise ConfigError(f"{path}.{key.name}: a {kind} has its own; leave it out (its size is rate_limiter.size)")
 
 
 def _signature(value: Any, path: str) -> Nest | None:
@@ -210,11 +240,14 @@ def _signature(value: Any, path: str) -> Nest | None:
             wanted = msgspec.convert(value, FromDataset, strict=True)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{path}: {error}") from error
-        return _signature_of_dataset(wanted)
+        try:
+            return _signature_of_dataset(wanted)
+        except (SourceError, SpecError, ViewError) as error:
+            raise type(error)(f"{path}: {error}") from error
     try:
         signature = from_plain(value, path)
         flatten(signature)
-    except SourceError as error:
+    except SpecError as error:
         raise ConfigError(f"{path}: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply, or within itself") from error
@@ -225,47 +258,15 @@ def _signature_of_dataset(wanted: FromDataset) -> Nest:
     from rlds2reverb.conventions import filled_spec
     from rlds2reverb.sources import open_source
     from rlds2reverb.views.registry import view_from
+    from rlds2reverb.views.trajectory import table_signature
 
     view = view_from(wanted.view)
-    return view.signature(filled_spec(open_source(wanted.from_dataset).spec()))
-
-
-_MERGE = "tag:yaml.org,2002:merge"  # "<<", which may stand twice
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which YAML would take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        if not isinstance(node, yaml.MappingNode):
-            raise yaml.constructor.ConstructorError(None, None, f"expected a mapping, got {node.id}", node.start_mark)
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                raise yaml.constructor.ConstructorError(None, None, f'key "{key}" stands twice', node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); name a config with --config") from error
-    return _parse_yaml(text, f"{path}: ") or {}
-
-
-def _parse_yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _StrictLoader)  # noqa: S506 - a safe loader
-    except RecursionError as error:
-        raise ConfigError(f"{where}not YAML: nested too deeply") from error
-    except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:  # such as of the value 2026-99-99
-        raise ConfigError(f"{where}not YAML: {' '.join(str(error).split())}") from error
+    return table_signature(view.signature(filled_spec(open_source(wanted.from_dataset).spec())))
 
 
 def _override(plain: Any, keys: list[str], value: str, where: str) -> None:
     """Sets one value in place; mappings on the way are made, list entries must exist."""
-    parsed = _parse_yaml(value, f"{where}: the value is ")
+    parsed = strict_yaml.parse(value, f"{where}: the value is ")
     holder = plain
     for depth, key in enumerate(keys):
         last = depth == len(keys) - 1

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from replay_server.ports import check_port_is_free
-from replay_server.tables import TableConfig
+from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.errors import ServerUnreachable
 
 START_SECONDS = 120.0
@@ -93,16 +93,12 @@ class EmbeddedServer:
         return self
 
     def stop(self) -> None:
-        """Ends the process; does nothing when it has ended."""
+        """Ends the process as a crash would, without cleaning up; `start` starts an empty one. Does nothing when it has ended."""
         process, self._process = self._process, None
         if process is None:
             return
         process.kill()
         process.communicate()
-
-    def kill(self) -> None:
-        """Ends the process as a crash would, without cleaning up; `start` starts an empty one."""
-        self.stop()
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -139,8 +135,6 @@ def serve() -> None:
         check_port_is_free(port)
 
     import reverb
-
-    from replay_server.tables import reverb_table
 
     with tempfile.TemporaryDirectory() as unused:  # Reverb makes a folder for checkpoints in any case, and leaves it
         checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir or unused)

@@ -5,30 +5,33 @@ refuses to start when a table of the checkpoint is not in the config, and aborts
 max_size (read in tfrecord_checkpointer.cc, observed in dm-reverb 0.14). So what describes the tables is written anew from
 the config before Reverb sees it; items and chunks stay as they are, unless items must go.
 
-A limiter counts inserts and samples from the table's first day. Where the limiter changed, or a prefill has ended, the
-samples are counted anew, so that the difference starts halfway between its bounds, or of a queue or stack as far from
-the lower one as it holds items; otherwise it goes on as it stood.
+A limiter counts inserts and samples from the table's first day, and goes on as it stood. When the limiter changed, or a
+prefill has ended, the samples are counted anew: the difference then starts halfway between its bounds, or, in a queue or
+stack, as far from the lower bound as it holds items.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from replay_server.generations import DONE, RECORD_FILES, link_files
-from replay_server.limiters import Bounds, Prefill, Queue, Stack
-from replay_server.records import CheckpointError, read_records, write_records
+from replay_server.errors import CheckpointError
+from replay_server.limiters import Bounds
+from replay_server.record_files import DONE, RECORD_FILES, link_files, read_records
+from replay_server.records import write_records
+from replay_server.selectors import Entries, removal_order
 from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.specs import Nest, differences
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature, encode_signature
 
-TABLES, ITEMS, CHUNKS = RECORD_FILES
+TABLES, ITEMS, _ = RECORD_FILES
 
 Change = Literal["restored", "new", "not_in_config", "other_signature", "trimmed", "limiter_changed", "prefill_done"]
+_LEFT_OUT: frozenset[Change] = frozenset(("not_in_config", "other_signature"))
+"""Changes after which nothing of a checkpoint's table is restored."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,34 @@ class Fit:
         return not any(table.lost for table in self.tables)
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What a checkpoint's tables are to become, by name.
+
+    Attributes:
+      records: the checkpoint's descriptions of them.
+      fits: what becomes of each.
+      started: configs of those that are restored.
+    """
+
+    records: Mapping[str, Any]
+    fits: Mapping[str, TableFit]
+    started: Mapping[str, TableConfig]
+
+    def tables(self) -> Iterator[bytes]:
+        """Their new descriptions."""
+        return (_rewritten(self.records[name], config, self.fits[name]) for name, config in self.started.items())
+
+    def most_sampled(self) -> dict[str, int]:
+        """Table -> its max_times_sampled, for those where it is lower than it was."""
+        lowered = (name for name, config in self.started.items() if _is_lower(self.records[name], config))
+        return {name: self.started[name].max_times_sampled for name in lowered}
+
+    def trimmed(self) -> list[TableConfig]:
+        """Those from which items must go."""
+        return [config for name, config in self.started.items() if "trimmed" in self.fits[name].changes]
+
+
 def fit_checkpoint(
     source: Path, target: Path, configs: Sequence[TableConfig], unfit_tables: Literal["set_aside", "refuse"]
 ) -> Fit:
@@ -73,28 +104,12 @@ def fit_checkpoint(
     Raises:
       CheckpointError: unreadable, or a table's signature is another one and `unfit_tables` is "refuse".
     """
-    wanted = {config.name: config for config in configs}
-    records = {record.table_name: record for record in map(_parse_table, read_records(source / TABLES))}
-    fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
-    refused = [fit for fit in fits.values() if "other_signature" in fit.changes]
-    if refused and unfit_tables == "refuse":
-        raise CheckpointError(
-            "\n".join(f'{source}: table "{fit.name}": {fit.detail}' for fit in refused)
-            + "\nput the signature back, rename the table, or set checkpoints.unfit_tables to set_aside"
-        )
-    kept = {name for name, fit in fits.items() if not {"not_in_config", "other_signature"} & set(fit.changes)}
-    started = {name: wanted[name].filled() if "prefill_done" in fits[name].changes else wanted[name] for name in kept}
-    most = {name: started[name].max_times_sampled for name in kept if _is_lower(records[name], started[name])}
-    link_files(source, target)
-    (target / TABLES).unlink()  # a link to a file that must not change
-    write_records(target / TABLES, (_rewritten(records[name], started[name], fits[name]) for name in kept))
-    if most or any(fit.lost for fit in fits.values()):
-        doomed = _choose_trimmed(source / ITEMS, [started[name] for name in kept if "trimmed" in fits[name].changes])
-        (target / ITEMS).unlink()
-        write_records(target / ITEMS, _items_left(source / ITEMS, kept, doomed, most))
-    (target / DONE).touch()
-    new = tuple(TableFit(name, 0, changes=("new",)) for name in wanted if name not in records)
-    return Fit(tuple(started.get(config.name, config) for config in configs), (*fits.values(), *new))
+    plan = _plan(source, {config.name: config for config in configs})
+    if unfit_tables == "refuse":
+        _refuse_unfit(source, plan)
+    _write(source, target, plan)
+    new = tuple(TableFit(one.name, 0, changes=("new",)) for one in configs if one.name not in plan.records)
+    return Fit(tuple(plan.started.get(one.name, one) for one in configs), (*plan.fits.values(), *new))
 
 
 def items_by_table(checkpoint: Path) -> dict[str, int]:
@@ -106,6 +121,36 @@ def items_by_table(checkpoint: Path) -> dict[str, int]:
     return {record.table_name: _held(record) for record in map(_parse_table, read_records(checkpoint / TABLES))}
 
 
+def _plan(source: Path, wanted: Mapping[str, TableConfig]) -> _Plan:
+    records = {record.table_name: record for record in map(_parse_table, read_records(source / TABLES))}
+    fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
+    kept = {name: fit for name, fit in fits.items() if not _LEFT_OUT & set(fit.changes)}
+    started = {
+        name: wanted[name].filled() if "prefill_done" in fit.changes else wanted[name] for name, fit in kept.items()
+    }
+    return _Plan(records, fits, started)
+
+
+def _refuse_unfit(source: Path, plan: _Plan) -> None:
+    if unfit := [fit for fit in plan.fits.values() if "other_signature" in fit.changes]:
+        raise CheckpointError(
+            "\n".join(f'{source}: table "{fit.name}": {fit.detail}' for fit in unfit)
+            + "\nput the signature back, rename the table, or set checkpoints.unfit_tables to set_aside"
+        )
+
+
+def _write(source: Path, target: Path, plan: _Plan) -> None:
+    link_files(source, target)
+    (target / TABLES).unlink()  # a link to a file that must not change
+    write_records(target / TABLES, plan.tables())
+    most = plan.most_sampled()
+    if most or any(fit.lost for fit in plan.fits.values()):
+        doomed = _choose_trimmed(source / ITEMS, plan.trimmed())
+        (target / ITEMS).unlink()
+        write_records(target / ITEMS, _items_left(source / ITEMS, plan.started.keys(), doomed, most))
+    (target / DONE).touch()
+
+
 def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
     held = _held(record)
     if config is None:
@@ -114,34 +159,27 @@ def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
         )
     if lines := _signature_differences(record, config):
         return TableFit(config.name, 0, lost=held, changes=("other_signature",), detail="; ".join(lines))
-    changes: list[Change] = []
-    lost = max(0, held - config.max_size)
-    if lost:
-        changes.append("trimmed")
-    prefill = config.rate_limiter if isinstance(config.rate_limiter, Prefill) else None
-    filled = prefill is not None and (held >= prefill.items or _bounds(record) == prefill.then.bounds())
-    limiter = config.filled().rate_limiter if filled else config.rate_limiter
-    bounds, old = limiter.bounds(), _bounds(record)
-    samples = record.rate_limiter.sample_count
-    if (bounds.samples_per_insert, bounds.min_diff, bounds.max_diff) != (
-        old.samples_per_insert,
-        old.min_diff,
-        old.max_diff,
-    ):
-        samples = max(0, round(record.rate_limiter.insert_count * bounds.samples_per_insert - bounds.centre))
-        if isinstance(limiter, (Queue, Stack)):
-            samples = record.rate_limiter.insert_count - (held - lost)  # each item waits for its one sample
-        changes.append("prefill_done" if filled else "limiter_changed")
-    elif filled:
+    return _fit_restored(record, config, held)
+
+
+def _fit_restored(record: Any, config: TableConfig, held: int) -> TableFit:
+    before, kept = _bounds(record), min(held, config.max_size)
+    is_filled = config.rate_limiter.is_filled(held, before)
+    limiter = config.rate_limiter.settled() if is_filled else config.rate_limiter
+    is_new = limiter.bounds().differences != before.differences
+    counts = record.rate_limiter
+    samples = limiter.samples_at_start(counts.insert_count, kept) if is_new else counts.sample_count
+    detail = f"max_size is {config.max_size} now" if kept < held else ""
+    return TableFit(config.name, kept, samples, held - kept, _changes(kept < held, is_filled, is_new), detail)
+
+
+def _changes(is_trimmed: bool, is_filled: bool, has_new_limiter: bool) -> tuple[Change, ...]:
+    changes: list[Change] = ["trimmed"] if is_trimmed else []
+    if is_filled:
         changes.append("prefill_done")
-    return TableFit(
-        config.name,
-        held - lost,
-        samples,
-        lost,
-        tuple(changes),
-        f"max_size is {config.max_size} now" if lost else "",
-    )
+    elif has_new_limiter:
+        changes.append("limiter_changed")
+    return tuple(changes)
 
 
 def _signature_differences(record: Any, config: TableConfig) -> list[str]:
@@ -151,12 +189,13 @@ def _signature_differences(record: Any, config: TableConfig) -> list[str]:
         return ["its items were stored without a signature, the config has one"]
     proto = message_class("StructuredValue").FromString(record.signature.SerializeToString())
     stored: Nest = decode_signature(proto)
-    return differences(stored, config.signature) or differences(config.signature, stored)
+    return differences(stored, config.signature)  # a size that the config leaves free is any
 
 
-def _rewritten(record: Any, config: TableConfig, fit: TableFit) -> bytes:
+def _rewritten(before: Any, config: TableConfig, fit: TableFit) -> bytes:
     """The checkpoint's record of a table, described as the config has it."""
-    info = reverb_table(config).info
+    info, record = reverb_table(config).info, type(before)()
+    record.CopyFrom(before)
     record.max_size, record.max_times_sampled = info.max_size, info.max_times_sampled
     record.sampler.ParseFromString(info.sampler_options.SerializeToString())
     record.remover.ParseFromString(info.remover_options.SerializeToString())
@@ -182,33 +221,16 @@ def _bounds(record: Any) -> Bounds:
 
 def _choose_trimmed(items: Path, configs: Sequence[TableConfig]) -> set[tuple[str, int]]:
     """(table, key) of the items that must go, as each table's remover would choose them."""
-    found: dict[str, list[tuple[float, int]]] = {config.name: [] for config in configs}
+    found: dict[str, Entries] = {config.name: [] for config in configs}
     for item in map(_parse_item, read_records(items) if configs else ()):
         if item.table in found:
-            found[item.table].append((item.priority, item.key))  # in the order of their insertion
+            found[item.table].append((item.priority, item.key))
     doomed: set[tuple[str, int]] = set()
     for config in configs:
         entries = found[config.name]
-        order = _REMOVAL_ORDER[config.remover](entries)
+        order = removal_order(config.remover, entries)
         doomed.update((config.name, key) for _, key in order[: len(entries) - config.max_size])
     return doomed
-
-
-_Entries = list[tuple[float, int]]
-
-
-def _shuffled(entries: _Entries) -> _Entries:
-    return random.sample(entries, len(entries))
-
-
-_REMOVAL_ORDER: Mapping[str, Callable[[_Entries], _Entries]] = {
-    "fifo": lambda entries: entries,
-    "lifo": lambda entries: entries[::-1],
-    "min_heap": sorted,
-    "max_heap": lambda entries: sorted(entries, reverse=True),
-    "uniform": _shuffled,
-    "prioritized": _shuffled,
-}
 
 
 def _is_lower(record: Any, config: TableConfig) -> bool:
@@ -217,7 +239,7 @@ def _is_lower(record: Any, config: TableConfig) -> bool:
 
 
 def _items_left(
-    items: Path, tables: set[str], doomed: set[tuple[str, int]], most: Mapping[str, int]
+    items: Path, tables: Collection[str], doomed: set[tuple[str, int]], most: Mapping[str, int]
 ) -> Iterator[bytes]:
     """The items that stay; one sampled too often already may be sampled once more.
 

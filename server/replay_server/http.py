@@ -5,40 +5,53 @@
 | GET / | the status page |
 | GET /status.json | what it shows |
 | GET /healthz | 200 while the process lives |
-| GET /readyz | 200 when Reverb answers a ServerInfo call within its deadline, else 503 and why |
+| GET /readyz | 200 when Reverb answers a ServerInfo call within its deadline and the folder is ours, else 503 and why |
 | GET /metrics | for Prometheus |
 | POST /checkpoint | writes one, answers when it is there; 503 when it cannot be written, or the server is not ready |
+
+Whoever asks for a checkpoint while one is written shares the next one with all others who do.
+Any path: 421 for a host name that is not ours; POST: 403 for a page of another origin, 401 without the token; see `admission`.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any
 
 import flask
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from waitress.server import create_server
 
+from replay_server import admission
+from replay_server.config import HttpSection
+from replay_server.connections import Limits, Pools, bounded_servers
+from replay_server.errors import CheckpointError
+from replay_server.generation import Generation
 from replay_server.metrics import registry
-from replay_server.records import CheckpointError
-from replay_server.status import status
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError
+from replay_server.state import ServerState
+from replay_server.status import not_loaded, status
+from rlds2reverb.errors import ConfigError
 
-if TYPE_CHECKING:
-    from replay_server.service import ReplayService
+Answer = tuple[dict[str, Any], int] | tuple[dict[str, Any], int, dict[str, str]]
 
+MOST_WAITING = 32
+"""Requests that may wait for a checkpoint at a time. They share one, so more are asked for by mistake or in bad faith."""
+
+_RETRY_SECONDS = "10"
+_THREADS = {"/healthz": 2, "/readyz": 8, "/checkpoint": MOST_WAITING + 2}
+"""Threads per path, so that neither checkpoints nor a Reverb that does not answer keep others waiting. Two more refuse at once."""
+_OTHER_THREADS = 4
 _PAGE = Path(__file__).parent / "page"
-_THREADS = 8
 
 
 class HttpServer:
-    """Serves one service in a thread of its own.
+    """Serves an application in a thread of its own.
 
     Args:
-      service: what is served.
-      host, port: to listen on; 0 for a free port.
+      app: see `make_app`.
+      section: where to listen.
+      limits: of its connections.
 
     Attributes:
       url: with the port it got.
@@ -47,15 +60,17 @@ class HttpServer:
       ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, service: ReplayService, host: str, port: int) -> None:
+    def __init__(self, app: flask.Flask, section: HttpSection, limits: Limits = Limits()) -> None:
+        pools = Pools(_THREADS, _OTHER_THREADS)
         try:
-            self._server: Any = create_server(make_app(service), host=host, port=port, threads=_THREADS, ident=None)
+            self._servers = bounded_servers(app, section.host, section.port, pools, limits)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"http {host}:{port}: cannot listen ({error}); choose another http.host or http.port"
+                f"http {section.host}:{section.port}: cannot listen ({error}); choose another http.host or http.port"
             ) from error
-        self.url = f"http://{host}:{self._server.effective_port}"
-        self._thread = threading.Thread(target=self._server.run, name="http", daemon=True)
+        host = f"[{section.host}]" if ":" in section.host else section.host
+        self.url = f"http://{host}:{self._servers[0].effective_port}"
+        self._thread = threading.Thread(target=self._servers[0].run, name="http", daemon=True)
 
     def start(self) -> None:
         """Answers from now on."""
@@ -63,62 +78,120 @@ class HttpServer:
 
     def stop(self) -> None:
         """Answers no more."""
-        self._server.close()
+        for server in self._servers:
+            server.close()
 
 
-def make_app(service: ReplayService) -> flask.Flask:
-    """The WSGI application."""
+def make_app(state: ServerState, write: Callable[[], Generation]) -> flask.Flask:
+    """The WSGI application.
+
+    Args:
+      state: what it tells.
+      write: writes a checkpoint and returns it; raises `CheckpointError`.
+
+    Raises:
+      ConfigError: the token cannot be read.
+    """
     app = flask.Flask("replay_server", static_folder=None)
-    metrics = registry(service)
+    check_every_request(app, state.config.http)
+    answers = _Answers(state)
+    app.get("/")(page)
+    app.get("/status.json")(answers.document)
+    app.get("/healthz")(answers.healthy)
+    app.get("/readyz")(answers.ready)
+    app.get("/metrics")(answers.metrics)
+    app.post("/checkpoint")(_Checkpoints(state, write).checkpoint)
+    return app
 
-    @app.get("/")
-    def page() -> flask.Response:
-        response = flask.send_from_directory(_PAGE, "index.html")
-        response.headers["Content-Security-Policy"] = (
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-        )
-        return response
 
-    @app.get("/status.json")
-    def document() -> flask.Response:
-        return flask.jsonify(status(service))
+def page() -> flask.Response:
+    """The status page, which runs nothing and asks nobody but this server."""
+    response = flask.send_from_directory(_PAGE, "index.html")
+    response.headers["Content-Security-Policy"] = (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    )
+    return response
 
-    @app.get("/healthz")
-    def healthy() -> tuple[dict[str, Any], int]:
-        return {"status": "alive", "state": service.state}, 200
 
-    @app.get("/readyz")
-    def ready() -> tuple[dict[str, Any], int]:
-        if service.state != "ready":
-            return {"status": "not ready", "state": service.state, "reason": f"the server is {service.state}"}, 503
+class _Answers:
+    """Answers that only tell how the server is."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state, self._metrics = state, registry(state)
+
+    def document(self) -> flask.Response:
+        return flask.jsonify(status(self._state))
+
+    def metrics(self) -> flask.Response:
+        return flask.Response(generate_latest(self._metrics), content_type=CONTENT_TYPE_LATEST)
+
+    def healthy(self) -> Answer:
+        return {"status": "alive", "state": self._state.phase}, 200
+
+    def ready(self) -> Answer:
+        """Asks through the monitor: who was told that the server is ready finds its tables in the status and the metrics."""
+        if obstacle := self._state.obstacle():
+            return self._not_ready(obstacle)
+        seen = self._state.monitor.look()
+        if seen.error:
+            return self._not_ready(seen.error)
+        sizes = {table.name: table.current_size for table in seen.tables()}
+        return {"status": "ready", "tables": sizes, **not_loaded(self._state.unloaded)}, 200
+
+    def _not_ready(self, reason: str) -> Answer:
+        return {"status": "not ready", "state": self._state.phase, "reason": reason}, 503
+
+
+class _Checkpoints:
+    """Checkpoints on request, for so many at a time."""
+
+    def __init__(self, state: ServerState, write: Callable[[], Generation]) -> None:
+        self._state, self._write = state, write
+        self._may_wait = threading.BoundedSemaphore(MOST_WAITING)
+
+    def checkpoint(self) -> Answer:
+        if self._state.phase != "ready":
+            return {"error": f"the server is {self._state.phase}; ask again when /readyz says ready"}, 503
+        if not self._may_wait.acquire(blocking=False):
+            error = f"{MOST_WAITING} requests wait for a checkpoint already; ask again in {_RETRY_SECONDS} s"
+            return {"error": error}, 503, {"Retry-After": _RETRY_SECONDS}
         try:
-            tables = service.ask().tables
-        except Rlds2ReverbError as error:
-            return {"status": "not ready", "state": service.state, "reason": str(error)}, 503
-        return {"status": "ready", "tables": {name: table.current_size for name, table in tables.items()}}, 200
-
-    @app.get("/metrics")
-    def for_prometheus() -> flask.Response:
-        return flask.Response(generate_latest(metrics), content_type=CONTENT_TYPE_LATEST)
-
-    @app.post("/checkpoint")
-    def checkpoint() -> tuple[dict[str, Any], int]:
-        origin = flask.request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != flask.request.host:
-            return {"error": f"a page of {origin} may not ask for checkpoints"}, 403
-        if service.state != "ready":
-            return {"error": f"the server is {service.state}; ask again when /readyz says ready"}, 503
-        try:
-            generation = service.checkpoints.write("request")
+            generation = self._write()
         except CheckpointError as error:
             return {"error": str(error)}, 503
-        manifest = generation.manifest
-        return {
-            "generation": generation.number,
-            "folder": str(generation.folder),
-            "items": manifest.items,
-            "bytes": generation.bytes,
-            "seconds": manifest.seconds,
-        }, 200
+        finally:
+            self._may_wait.release()
+        return {**generation.summary(), "folder": str(generation.folder)}, 200
 
-    return app
+
+def check_every_request(app: flask.Flask, section: HttpSection) -> None:
+    """Refuses each request that `admission` refuses.
+
+    /healthz is answered whatever name it is asked by: it tells nothing, and an orchestrator ends a server that does not answer.
+
+    Raises:
+      ConfigError: the token cannot be read.
+    """
+    ours = admission.names_of(section.host, section.allowed_hosts)
+    token = admission.wanted_token(section.token, section.token_file)
+
+    @app.before_request
+    def check() -> Answer | None:
+        refusal = _refusal(flask.request, ours, token)
+        if refusal is None:
+            return None
+        headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+        return {"error": refusal.error}, refusal.status, headers
+
+
+def _refusal(request: flask.Request, ours: frozenset[str], token: str | None) -> admission.Refusal | None:
+    host = request.headers.get("Host")
+    if request.path != "/healthz":
+        protocol = str(request.environ.get("SERVER_PROTOCOL"))
+        if refusal := admission.refuse_host(host, protocol, ours):
+            return refusal
+    if request.method in ("GET", "HEAD"):
+        return None
+    return admission.refuse_origin(request.headers.get("Origin"), host) or admission.refuse_token(
+        request.headers.get("Authorization"), token
+    )

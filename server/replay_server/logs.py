@@ -1,4 +1,4 @@
-"""Structured logs on standard error: text for people or JSON for machines, one line an event."""
+"""Structured logs on standard error: text for people or JSON for machines, one line per event."""
 
 from __future__ import annotations
 

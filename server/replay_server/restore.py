@@ -5,17 +5,21 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from replay_server.choosing import Unloaded, find_start, how_to_go_on, survey
+from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
+from replay_server.errors import CheckpointError
 from replay_server.fitting import Fit, TableFit, fit_checkpoint
-from replay_server.generations import Generation, Generations, find_checkpoint
+from replay_server.generation import Generation
+from replay_server.generations import Generations
 from replay_server.logs import Logger, logger
 from replay_server.tables import TableConfig
 
 _STAGED = "0-restored"
-"""Sorts before the names that Reverb gives, which begin with the year: of its folder Reverb deletes all but the last."""
+"""Sorts before the names that Reverb gives, which begin with the year: Reverb deletes all entries of its folder but the last."""
 
 
 @dataclass(frozen=True)
@@ -26,32 +30,38 @@ class Start:
       generation: the one restored, None when none was.
       fit: tables to start with, and what became of each.
       staged: the folder for Reverb to load, None to start empty.
+      unloaded: generations that exist and were passed over, newest first; broken ones are where they were moved to.
     """
 
     generation: Generation | None
     fit: Fit
     staged: Path | None
+    unloaded: tuple[Unloaded, ...] = ()
 
 
 def prepare(generations: Generations, section: CheckpointSection, tables: Sequence[TableConfig]) -> Start:
     """Finds the newest valid generation, else `start_from`, and fits it to the config.
 
     Raises:
-      CheckpointError: `start_from` is no checkpoint, or a signature differs and the config says to refuse that.
+      CannotKeepError: a checkpoint that Reverb had finished before a kill cannot be kept.
+      OSError: something else stands where a folder is to be, or does not let itself be moved or removed.
+      CheckpointError: generations exist and cannot be loaded (see `choosing`), `start_from` is no checkpoint, or a
+        signature differs and the config says to refuse that.
     """
     log = logger("restore")
+    keep_left(generations, log, section.start_empty)
+    generation, unloaded = choose(generations, section.start_empty)
+    set_aside_left(generations, log)
     for path in generations.clean():
         log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
-    generation, broken = generations.newest_valid()
-    for path, reason in broken:
-        log.error("broken checkpoint set aside", path=str(path), reason=reason)
     if generation is not None:
         source = generation.folder
     elif section.start_from is not None:
-        source = find_checkpoint(Path(section.start_from))
+        source = _find(section.start_from, log)
     else:
         log.info("no checkpoint to restore", folder=str(generations.folder))
-        return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None)
+        return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
+    generations.guard()  # verifying may have taken long
     staged = generations.reverb / _STAGED
     fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
     _tell(log, fit)
@@ -59,12 +69,43 @@ def prepare(generations: Generations, section: CheckpointSection, tables: Sequen
         kept = generations.keep_for_good(generation, time.strftime("left-out-%Y%m%d", time.gmtime()))
         log.warning("the generation is kept for good, because not all of it was restored", path=str(kept))
     log.info("restoring", checkpoint=str(source), items=sum(table.items for table in fit.tables))
-    return Start(generation, fit, staged)
+    return Start(generation, fit, staged, unloaded)
 
 
 def forget_staged(generations: Generations) -> None:
     """Removes what Reverb has loaded; its blocks are freed with the generation they belong to."""
+    generations.guard()
     shutil.rmtree(generations.reverb / _STAGED, ignore_errors=True)
+
+
+def choose(generations: Generations, start_empty: bool) -> tuple[Generation | None, tuple[Unloaded, ...]]:
+    """The generation to load, and those passed over: the broken ones moved aside, the unreadable ones left and pinned.
+
+    Raises:
+      CheckpointError: the start should not go on, see `choosing`; nothing was moved.
+    """
+    log = logger("restore")
+    found = survey(generations.kept)
+    if (reason := found.refusal()) and not start_empty:
+        raise CheckpointError(how_to_go_on(reason))
+    unloaded = []
+    for one in found.unloaded:
+        if one.is_readable:
+            unloaded.append(replace(one, path=generations.set_aside(one.path, "broken")))
+            log.warning("broken checkpoint set aside", path=str(unloaded[-1].path), reason=one.reason)
+        else:
+            unloaded.append(one)
+            if one.path != generations.kept:
+                generations.pin(one.path)
+            log.warning("unreadable checkpoint passed over", path=str(one.path), reason=one.reason)
+    return found.generation, tuple(unloaded)
+
+
+def _find(start_from: str, log: Logger) -> Path:
+    found = find_start(start_from)
+    for one in found.unloaded:
+        log.warning("broken checkpoint of start_from passed over", path=str(one.path), reason=one.reason)
+    return found.folder
 
 
 _WORDS = {

@@ -1,9 +1,4 @@
-"""The long-running server: starts, restores, serves, saves, ends.
-
-```
-starting --(generation chosen, fitted)--> restoring --(Reverb answers)--> ready --(SIGTERM, SIGINT)--> stopping
-```
-"""
+"""The long-running server: starts, restores, serves, saves, ends. See `state` for the phases of its life."""
 
 from __future__ import annotations
 
@@ -13,94 +8,137 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import msgspec
 
 from replay_server import restore
-from replay_server.checkpoints import CheckpointWriter, Schedule
+from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Schedule
+from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
-from replay_server.fitting import TableFit
+from replay_server.errors import CheckpointError
+from replay_server.folder_lock import FolderLock
 from replay_server.generations import Generations
-from replay_server.http import HttpServer
+from replay_server.http import HttpServer, make_app
 from replay_server.logs import logger
 from replay_server.monitor import Monitor
-from replay_server.ports import check_port_is_free
-from replay_server.records import CheckpointError
+from replay_server.ports import held_port
+from replay_server.sharing import Shared
+from replay_server.state import ServerState
 from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.errors import ServerUnreachable
+from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.wire.messages import ServerInfo
-from rlds2reverb.wire.transport import ReverbChannel
-
-State = Literal["starting", "restoring", "ready", "stopping"]
 
 READY_SECONDS = 0.8
 """Deadline of the ServerInfo call behind /readyz and the monitor."""
 
+_SPACING_SECONDS = 600.0
+"""As the default of checkpoints.every_seconds, where there is no schedule."""
+
 _LOOK_UP_SECONDS = 0.5
-"""How late a signal may be noticed that woke nobody."""
+"""How late a signal that woke nobody may be noticed."""
+
+
+def serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
+    """Runs a service until a signal; with `grpc.port` 0 on a free port, which the log and the status tell.
+
+    Args:
+      config, tables: as for `ReplayService`.
+
+    Returns:
+      The exit code, see `ReplayService.run`.
+
+    Raises:
+      ConfigError: a port is taken, or the HTTP token cannot be read.
+      CheckpointError: see `restore.prepare`.
+    """
+    with held_port(config.grpc.port, "grpc.port") as port:
+        chosen = msgspec.structs.replace(config, grpc=msgspec.structs.replace(config.grpc, port=port))
+        return ReplayService(chosen, tables).run()
 
 
 class ReplayService:
     """One replay server in this process.
 
     Args:
-      config: the whole configuration.
+      config: the whole configuration; its `grpc.port` is one that Reverb can have, not 0.
       tables: its tables, resolved and checked.
 
     Attributes:
-      state: see the module.
-      started_at: Unix time.
-      tables: what became of each table at the start.
+      state: what is known of it, for everyone who reads.
+      requested_checkpoint: writes a checkpoint, one for all who ask at the same time.
     """
 
     def __init__(self, config: ServerConfig, tables: Sequence[TableConfig]) -> None:
-        self.config = config
-        self.state: State = "starting"
-        self.started_at = time.time()
-        self.tables: tuple[TableFit, ...] = ()
-        self.table_configs = tuple(tables)
-        self._generations = Generations(Path(config.checkpoints.folder).absolute(), config.checkpoints.keep)
+        self.config, self._tables = config, tuple(tables)
+        address = f"localhost:{config.grpc.port}"
+        self._asking = GrpcTransport(address, call_seconds=READY_SECONDS)
+        self._saving = GrpcTransport(address)
+        self.state = self._new_state(Path(config.checkpoints.folder).absolute())
+        self.lock, self.monitor = self.state.lock, self.state.monitor
+        self.checkpoints, self._generations = self.state.checkpoints, self.state.generations
+        self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
         self._stop = threading.Event()
         self._log = logger("service")
-        address = f"localhost:{config.grpc.port}"
-        self._asking = ReverbChannel(address, call_seconds=READY_SECONDS)
-        self._saving = ReverbChannel(address)
-        self.checkpoints = CheckpointWriter(self._generations, self._request_checkpoint)
         self._server: Any = None
-        self.monitor = Monitor(self.ask)
 
     def run(self) -> int:
         """Serves until a signal; the exit code: 0, or 1 when the last checkpoint could not be written.
 
         Raises:
-          ConfigError: a port is taken.
-          CheckpointError: see `restore.prepare`.
+          ConfigError: the HTTP port is taken, or its token cannot be read.
+          CheckpointError: another server uses the checkpoint folder; or see `restore.prepare`.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        check_port_is_free(self.config.grpc.port, "grpc.port")
-        http = HttpServer(self, self.config.http.host, self.config.http.port)
+        try:
+            self.lock.take()
+            return self._run()
+        finally:
+            self.lock.release()
+
+    def _new_state(self, folder: Path) -> ServerState:
+        section, started_at = self.config.checkpoints, time.time()
+        lock = FolderLock(folder, started_at)
+        generations = Generations(folder, section.keep, lock.check)
+        spacing = section.every_seconds or _SPACING_SECONDS
+        checkpoints = CheckpointWriter(generations, self._request_checkpoint, spacing, self._items)
+        return ServerState(self.config, lock, generations, checkpoints, Monitor(self.ask), started_at)
+
+    def _run(self) -> int:
+        http = HttpServer(make_app(self.state, self.requested_checkpoint), self.config.http)
         http.start()
         self._log.info("http is up", url=http.url)
+        if not self.lock.settle(self._stop.wait):
+            self._log.info("stopped before the start")
+            return 0
         self._start_reverb()
         self.monitor.start()
-        schedule = self._start_schedule()
-        self.state = "ready"
-        self._log.info(
-            "ready",
-            grpc_port=self.config.grpc.port,
-            tables=len(self.table_configs),
-            items=sum(table.items for table in self.tables),
-            seconds=round(time.time() - self.started_at, 3),
-        )
+        helpers: list[Schedule | ClientCheckpoints] = [*self._schedules(), ClientCheckpoints(self.checkpoints)]
+        for helper in helpers:
+            helper.start()
+        self._say_ready()
         self._wait_for_stop()
-        self.state = "stopping"
-        if schedule is not None:
-            schedule.stop()
+        self.state.phase = "stopping"
+        self.checkpoints.stop()
+        for helper in helpers:
+            helper.stop()
         code = self._save_last()
         self.monitor.stop()
         http.stop()
         self._log.info("stopped", exit_code=code)
         return code
+
+    def _say_ready(self) -> None:
+        self.state.phase = "ready"
+        self._log.info(
+            "ready",
+            grpc_port=self.config.grpc.port,
+            tables=len(self.state.table_configs),
+            items=sum(table.items for table in self.state.tables),
+            seconds=round(time.time() - self.state.started_at, 3),
+        )
 
     def ask(self) -> ServerInfo:
         """A real ServerInfo call, with a deadline of `READY_SECONDS`.
@@ -122,17 +160,12 @@ class ReplayService:
         """What SIGTERM does."""
         self._stop.set()
 
-    @property
-    def generation_count(self) -> int:
-        """Generations on disk."""
-        return len(self._generations.paths())
-
     def _start_reverb(self) -> None:
         import reverb
         import reverb.cc.checkpointing.checkpoint_pb2  # here, not at the first checkpoint, when every thread would wait
 
-        start = restore.prepare(self._generations, self.config.checkpoints, self.table_configs)
-        self.state = "restoring"
+        start = self._prepared()
+        self.state.phase = "restoring"
         began = time.time()
         checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(self._generations.reverb))
         tables = [reverb_table(config) for config in start.fit.configs]
@@ -141,24 +174,37 @@ class ReplayService:
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"Reverb does not start: {error}") from error
         restore.forget_staged(self._generations)
-        self.tables, self.table_configs = start.fit.tables, start.fit.configs
+        self.state.start = start
         self.checkpoints.restored(start.generation)
         if start.staged is not None:
-            self._log.info("restored", items=sum(t.items for t in self.tables), seconds=round(time.time() - began, 3))
+            items = sum(table.items for table in start.fit.tables)
+            self._log.info("restored", items=items, seconds=round(time.time() - began, 3))
 
-    def _start_schedule(self) -> Schedule | None:
-        if self.config.checkpoints.every_seconds is None:
-            return None
-        schedule = Schedule(self.checkpoints, self.config.checkpoints.every_seconds)
-        schedule.start()
-        return schedule
+    def _prepared(self) -> restore.Start:
+        try:
+            return restore.prepare(self._generations, self.config.checkpoints, self._tables)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint folder {self._generations.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
+            ) from error
+
+    def _schedules(self) -> list[Schedule]:
+        seconds = self.config.checkpoints.every_seconds
+        return [] if seconds is None else [Schedule(self.checkpoints, seconds)]
 
     def _wait_for_stop(self) -> None:
-        """Python runs a signal's handler in the main thread, and only when that is awake: a signal that arrives just before the
-        wait, or in another thread, wakes nobody. So the wait ends now and then.
+        """Looks now and then: Python runs a signal's handler in the main thread, and only when that is awake. A signal that
+        arrives just before the wait, or in another thread, wakes nobody.
         """
         while not self._stop.wait(_LOOK_UP_SECONDS):
             pass
+
+    def _items(self) -> int | None:
+        """How many all tables hold now; None without an answer."""
+        try:
+            return sum(table.current_size for table in self.ask().tables.values())
+        except ServerUnreachable:
+            return None
 
     def _request_checkpoint(self) -> str:
         return self._saving.checkpoint(self.config.checkpoints.deadline_seconds)
@@ -166,9 +212,18 @@ class ReplayService:
     def _save_last(self) -> int:
         if not self.config.checkpoints.on_shutdown:
             self._log.warning("stopping without a checkpoint, as configured")
-            return 0
+            return self._keep_clients()
         try:
-            self.checkpoints.write("shutdown")
+            self.checkpoints.write(SHUTDOWN)
+        except CheckpointError:
+            self._keep_clients()
+            return 1
+        return 0
+
+    def _keep_clients(self) -> int:
+        """Keeps what a client was told is saved; 1 when it could not be kept."""
+        try:
+            self.checkpoints.keep_clients()
         except CheckpointError:
             return 1
         return 0

@@ -1,8 +1,9 @@
 """Table signatures in YAML.
 
 A leaf is text, `float32[2, 17]` (`?` for a free size, `string` for text), or a mapping with `dtype`, `shape` and, for
-bounded specs, `minimum` and `maximum`. Mappings and lists are nests; a namedtuple is `{"!namedtuple": NAME, "fields": [...]}`
-with one mapping a field, in their order, which is that of the table's columns. `to_plain` writes what `from_plain` reads.
+bounded specs, `minimum` and `maximum`. Mappings and lists are nests; a tuple is `{"!tuple": [...]}`, a namedtuple
+`{"!namedtuple": NAME, "fields": [...]}` with one mapping per field, in the order of the table's columns.
+`to_plain` writes what `from_plain` reads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rlds2reverb.wire.dtypes import NUMPY_DTYPES
 
 _LEAF = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>[0-9?, ]*)\]")
 _NAMED_TUPLE = "!namedtuple"
+_TUPLE = "!tuple"
 _LEAF_KEYS = {"dtype", "shape", "name", "minimum", "maximum"}
 
 
@@ -33,6 +35,8 @@ def from_plain(value: Any, path: str = "$") -> Nest:
     if isinstance(value, Mapping):
         if _NAMED_TUPLE in value:
             return _named_tuple(value, path)
+        if _TUPLE in value:
+            return _tuple(value, path)
         if "dtype" in value and not isinstance(value["dtype"], Mapping) and set(value) <= _LEAF_KEYS:
             return _leaf_from_mapping(value, path)
         if len(set(map(str, value))) < len(value):
@@ -52,7 +56,8 @@ def to_plain(nest: Nest) -> Any:
         return {_NAMED_TUPLE: type(nest).__name__, "fields": fields}
     if isinstance(nest, Mapping):
         return {key: _plain_child(key, child) for key, child in nest.items()}
-    return [to_plain(child) for child in nest]
+    children = [to_plain(child) for child in nest]
+    return {_TUPLE: children} if isinstance(nest, tuple) else children
 
 
 def _plain_child(key: str, child: Nest) -> Any:
@@ -114,6 +119,13 @@ def _dtype(name: str, path: str) -> np.dtype[Any]:
     if name not in known:
         raise ConfigError(f'{path}: dtype "{name}", expected one of {", ".join(known)}')
     return known[name]
+
+
+def _tuple(value: Mapping[str, Any], path: str) -> Nest:
+    children = value[_TUPLE]
+    if len(value) > 1 or not isinstance(children, list):
+        raise ConfigError(f'{path}: a tuple is {{"{_TUPLE}": [...]}} and nothing else, got {value!r}')
+    return tuple(from_plain(child, f"{path}.{_TUPLE}[{index}]") for index, child in enumerate(children))
 
 
 def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:

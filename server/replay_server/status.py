@@ -1,66 +1,77 @@
-"""The state of a service as one document: for /status.json, and the page that shows it."""
+"""The state of a server as one document: for /status.json, and the page that shows it."""
 
 from __future__ import annotations
 
 import itertools
+import mmap
 import time
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from replay_server.limiters import Prefill
-from replay_server.monitor import Counts
-from rlds2reverb.specs import flatten
-from rlds2reverb.wire.limiter import explain_inserts, explain_samples, inserts_needed, samples_needed
+from replay_server.choosing import Unloaded
+from replay_server.monitor import Counts, Moment
+from replay_server.state import ServerState
+from rlds2reverb.specs import spec_texts
+from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
 from rlds2reverb.wire.messages import TableInfo
-
-if TYPE_CHECKING:
-    from replay_server.service import ReplayService
 
 _POINTS = 120
 """Most points of a plot."""
 
 
-def status(service: ReplayService) -> dict[str, Any]:
+def status(state: ServerState) -> dict[str, Any]:
     """Everything that the page shows.
 
-    `server`: state, problem (why Reverb does not answer, or ""), times and memory. `tables`: one each, with fill, limiter in
-    words, signature leaves, and rates (a second) over the last minutes. `checkpoints`: the newest, and what went wrong.
+    `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: one entry per
+    table, with fill, limiter in words, signature leaves, and rates (per second) over the last minutes. `checkpoints`: the
+    newest, what went wrong, `problem` (why nothing may be written to the folder, or ""), and what the start passed over.
     """
-    history = service.monitor.history()
+    history = state.monitor.history()
     return {
-        "server": _server(service),
-        "tables": [_table(service, table, history) for table in service.monitor.tables()],
-        "checkpoints": _checkpoints(service),
+        "server": _server(state),
+        "tables": [_table(state, table, history) for table in state.monitor.snapshot.tables()],
+        "checkpoints": _checkpoints(state),
     }
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell. Source: proc(5), statm."""
+    """Memory of this process; 0 where the system does not tell. Source: proc(5), statm, which counts pages."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
         return 0
-    return pages * 4096
+    return pages * mmap.PAGESIZE
 
 
-def _server(service: ReplayService) -> dict[str, Any]:
-    snapshot = service.monitor.snapshot
+def _server(state: ServerState) -> dict[str, Any]:
+    snapshot = state.monitor.snapshot
     return {
-        "state": service.state,
+        "state": state.phase,
         "problem": snapshot.error,
         "now": time.time(),
-        "started_at": service.started_at,
+        "started_at": state.started_at,
         "answered_at": snapshot.answered_at,
-        "grpc_port": service.config.grpc.port,
+        "grpc_port": state.config.grpc.port,
         "memory_bytes": resident_bytes(),
         "reverb": version("dm-reverb"),
         "rlds2reverb": version("rlds2reverb"),
     }
 
 
-def _table(service: ReplayService, table: TableInfo, history: list[tuple[float, dict[str, Counts]]]) -> dict[str, Any]:
-    config = next((one for one in service.table_configs if one.name == table.name), None)
+def _table(state: ServerState, table: TableInfo, history: Sequence[Moment]) -> dict[str, Any]:
+    is_prefilling = any(one.name == table.name and one.rate_limiter.is_prefill for one in state.table_configs)
+    return {
+        **_counts(table),
+        "limiter": {**_limiter(table), "prefilling": is_prefilling},
+        "signature": _leaves(table),
+        "restored": next((one.items for one in state.tables if one.name == table.name), 0),
+        "rates": _rates(table.name, history),
+    }
+
+
+def _counts(table: TableInfo) -> dict[str, Any]:
     return {
         "name": table.name,
         "size": table.current_size,
@@ -72,58 +83,86 @@ def _table(service: ReplayService, table: TableInfo, history: list[tuple[float, 
         "unique_samples": table.unique_samples,
         "inserts": table.rate_limiter.inserts,
         "samples": table.rate_limiter.samples,
-        "limiter": {
-            "inserts": _words(explain_inserts(table)),
-            "samples": _words(explain_samples(table)),
-            "inserts_blocked": samples_needed(table) > 0,
-            "samples_blocked": inserts_needed(table) > 0,
-            "prefilling": config is not None and isinstance(config.rate_limiter, Prefill),
-        },
-        "signature": None
-        if table.signature is None
-        else {path: str(leaf) for path, leaf in flatten(table.signature).items()},
-        "restored": next((one.items for one in service.tables if one.name == table.name), 0),
-        "rates": _rates(table.name, history),
     }
 
 
-def _words(sentence: str) -> str:
-    """Without the table's name in front, which stands above it on the page."""
-    return sentence.partition('": ')[2]
+def _limiter(table: TableInfo) -> dict[str, Any]:
+    """In words without the table's name, which stands above them on the page."""
+    inserts, samples = insert_wait(table), sample_wait(table)
+    return {
+        "inserts": clause(inserts),
+        "samples": clause(samples),
+        "inserts_blocked": inserts.blocks,
+        "samples_blocked": samples.blocks,
+    }
 
 
-def _rates(name: str, history: list[tuple[float, dict[str, Counts]]]) -> dict[str, list[float]]:
-    """Times, and inserts and samples a second between them."""
+def _leaves(table: TableInfo) -> dict[str, str] | None:
+    if table.signature is None:
+        return None
+    return spec_texts(table.signature)
+
+
+def _rates(name: str, history: Sequence[Moment]) -> dict[str, list[float]]:
+    """Times, and inserts and samples per second between them."""
+    spans = list(_spans(name, history))
+    return {
+        "time": [when for when, _, _, _ in spans],
+        "inserts": [(new.inserts - old.inserts) / seconds for _, seconds, old, new in spans],
+        "samples": [(new.samples - old.samples) / seconds for _, seconds, old, new in spans],
+    }
+
+
+def _spans(name: str, history: Sequence[Moment]) -> Iterator[tuple[float, float, Counts, Counts]]:
+    """End, seconds, and counts at both ends, of at most so many spans as a plot has points; none across a clock set back."""
     points = [(when, counts[name]) for when, counts in history if name in counts]
     stride = max(1, -(-len(points) // _POINTS))
-    points = points[::-stride][::-1]
-    pairs = list(itertools.pairwise(points))
-    return {
-        "time": [later for _, (later, _) in pairs],
-        "inserts": [(new.inserts - old.inserts) / (later - earlier) for (earlier, old), (later, new) in pairs],
-        "samples": [(new.samples - old.samples) / (later - earlier) for (earlier, old), (later, new) in pairs],
-    }
+    for (earlier, old), (later, new) in itertools.pairwise(points[::-stride][::-1]):
+        if later > earlier:
+            yield later, later - earlier, old, new
 
 
-def _checkpoints(service: ReplayService) -> dict[str, Any]:
-    state, section = service.checkpoints.state, service.config.checkpoints
-    last = None
-    if state.last is not None:
-        manifest = state.last.manifest
-        last = {
-            "generation": state.last.number,
-            "created": manifest.created,
-            "seconds": manifest.seconds,
-            "bytes": state.last.bytes,
-            "items": manifest.items,
-        }
+def _checkpoints(state: ServerState) -> dict[str, Any]:
+    section, progress = state.config.checkpoints, state.checkpoints.state
     return {
-        "last": last,
-        "writing_since": state.writing_since,
-        "failures": state.failures,
-        "last_error": state.last_error,
+        "last": _last(state),
+        "writing_since": progress.writing_since,
+        "failures": progress.failures,
+        "last_error": progress.last_error,
+        "from_clients": progress.from_clients,
+        **_space(state),
         "every_seconds": section.every_seconds,
-        "generations": service.generation_count,
+        "generations": state.generations.count(),
         "keep": section.keep,
         "folder": str(Path(section.folder).absolute()),
+        "problem": state.lock.problem,
+        **not_loaded(state.unloaded),
     }
+
+
+def _last(state: ServerState) -> dict[str, Any] | None:
+    progress = state.checkpoints.state
+    if progress.last is None:
+        return None
+    return {**progress.last.summary(), "reason": progress.reason, "created": progress.last.manifest.created}
+
+
+def _space(state: ServerState) -> dict[str, int | None]:
+    space = state.checkpoints.space()
+    return {
+        "free_bytes": None if space is None else space.free_bytes,
+        "needed_bytes": None if space is None else space.needed_bytes,
+    }
+
+
+def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
+    """What a start passed over: `set_aside`, broken and moved away, and `unreadable`, left in place; each if there are any.
+
+    Each has `count`, and the `path` and `reason` of the newest one.
+    """
+    told = {}
+    for name, is_readable in (("set_aside", True), ("unreadable", False)):
+        found = [one for one in unloaded if one.is_readable == is_readable]
+        if found:
+            told[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
+    return told

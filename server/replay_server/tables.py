@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from replay_server.limiters import MinSize, Prefill, Queue, RateLimiter, Stack, reverb_limiter
+from replay_server.limiters import MinSize, Queue, RateLimiter, Stack
+from replay_server.selectors import Selector, reverb_selector
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-
-Selector = Literal["uniform", "fifo", "lifo", "max_heap", "min_heap", "prioritized"]
-SELECTORS: tuple[str, ...] = get_args(Selector)
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """One table.
+    """One table. The defaults here are those of the server's config and of every file that it writes.
 
     Attributes:
       name: the table's name.
-      signature: nest of `ArraySpec` (`view.signature(step_spec)`), or None for a table that takes anything.
+      signature: nest of `ArraySpec` (`table_signature(view.signature(step_spec))`), or None for a table that takes anything.
       max_size: items; more inserted are removed by `remover`.
-      sampler, remover: one of `SELECTORS`; a queue or stack has its own.
+      sampler, remover: each one of `selectors.SELECTORS`; a queue or stack has its own.
       priority_exponent: of "prioritized" selectors.
       max_times_sampled: samples of one item before it is removed; 0 for no limit, 1 in a queue or stack.
       rate_limiter: see `limiters`.
@@ -30,25 +28,29 @@ class TableConfig:
     name: str
     signature: Nest | None = None
     max_size: int = 1_000_000
-    sampler: str = "uniform"
-    remover: str = "fifo"
+    sampler: Selector = "uniform"
+    remover: Selector = "fifo"
     priority_exponent: float = 0.8
     max_times_sampled: int = 0
     rate_limiter: RateLimiter = MinSize()
 
     @staticmethod
     def queue(name: str, size: int, signature: Nest | None = None) -> TableConfig:
-        """First in, first out, each item sampled once."""
-        return TableConfig(name, signature, size, "fifo", "fifo", 0.8, 1, Queue(size=size))
+        """First in, first out; each item is sampled once."""
+        return TableConfig(name, signature).with_limiter(Queue(size=size))
 
     @staticmethod
     def stack(name: str, size: int, signature: Nest | None = None) -> TableConfig:
-        """Last in, first out, each item sampled once."""
-        return TableConfig(name, signature, size, "lifo", "lifo", 0.8, 1, Stack(size=size))
+        """Last in, first out; each item is sampled once."""
+        return TableConfig(name, signature).with_limiter(Stack(size=size))
+
+    def with_limiter(self, limiter: RateLimiter) -> TableConfig:
+        """The table with this limiter, in the shape that the limiter wants, if it wants one."""
+        return replace(self, rate_limiter=limiter, **({} if limiter.shape is None else asdict(limiter.shape)))
 
     def filled(self) -> TableConfig:
         """The table after its prefill; itself where there is none."""
-        return replace(self, rate_limiter=self.rate_limiter.then) if isinstance(self.rate_limiter, Prefill) else self
+        return replace(self, rate_limiter=self.rate_limiter.settled())
 
 
 def reverb_table(config: TableConfig) -> Any:
@@ -62,33 +64,19 @@ def reverb_table(config: TableConfig) -> Any:
     try:
         return reverb.Table(
             name=config.name,
-            sampler=_selector(reverb, config, config.sampler),
-            remover=_selector(reverb, config, config.remover),
+            sampler=reverb_selector(config.sampler, config.priority_exponent),
+            remover=reverb_selector(config.remover, config.priority_exponent),
             max_size=config.max_size,
             max_times_sampled=config.max_times_sampled,
-            rate_limiter=reverb_limiter(config.rate_limiter),
-            signature=None if config.signature is None else map_leaves(_tensor_spec, config.signature),
+            rate_limiter=config.rate_limiter.to_reverb(),
+            signature=None if config.signature is None else map_leaves(tensor_spec, config.signature),
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f'table "{config.name}": {error}') from error
 
 
-def _selector(reverb: Any, config: TableConfig, name: str) -> Any:
-    selectors = reverb.selectors
-    makers = {
-        "uniform": selectors.Uniform,
-        "fifo": selectors.Fifo,
-        "lifo": selectors.Lifo,
-        "max_heap": selectors.MaxHeap,
-        "min_heap": selectors.MinHeap,
-        "prioritized": lambda: selectors.Prioritized(config.priority_exponent),
-    }
-    if name not in makers:
-        raise ConfigError(f'table "{config.name}": selector "{name}", expected one of {", ".join(SELECTORS)}')
-    return makers[name]()
-
-
-def _tensor_spec(spec: ArraySpec) -> Any:
+def tensor_spec(spec: ArraySpec) -> Any:
+    """A `tf.TensorSpec`, or a bounded one."""
     import tensorflow as tf
 
     dtype = tf.string if spec.dtype == object else tf.dtypes.as_dtype(spec.dtype)

@@ -2,62 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import yaml
 
+from replay_server.limiters import MOST
 from replay_server.signatures import to_plain
+from replay_server.tables import TableConfig
 from rlds2reverb.specs import Nest
+from rlds2reverb.views.trajectory import TRAJECTORY
+from rlds2reverb.wording import counted
+
+_SERVER = "localhost:8000"
+_ROOM = 10
+"""One more item for every so many: enough for some later episodes, little beside the dataset itself."""
+
+_LONGEST_NAME = 60
 
 _HEAD = """\
-# A replay server for {items} items of {part}{source}, for a push as below.
-#   rlds2reverb serve --config THIS_FILE
-#   rlds2reverb push {source} --server localhost:8000 {arguments}
+# A replay server for {items} of {part}{source}, for a push as below.
+#   rlds2reverb serve --config THIS_FILE       (from this folder: checkpoints.folder is relative to where it is started)
+#   {push}
+# max_size leaves room for at least a tenth more: {room}. A full table evicts its oldest items for new ones.
+"""
+
+_FREE_ROWS = """\
+# The first size of a trajectory's leaves, the rows of an item, is free (?): TF-Agents' own push_rlds_to_reverb takes no
+# other signature. Write their number there if a push of items of another length shall be refused, and use the push above.
 """
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableDraft:
     """A table to write into a config.
 
     Attributes:
+      view: what its items are, by the label of their view.
       items: how many it must hold.
       signature: theirs.
       by_priority: they have priorities of their own, to sample by.
     """
 
+    view: str
     items: int
     signature: Nest
     by_priority: bool = False
 
+    @property
+    def max_size(self) -> int:
+        """The items and room for at least a tenth more, rounded up to two digits; at least 1."""
+        needed = self.items + -(-self.items // _ROOM)
+        step: int = 10 ** max(0, len(str(needed)) - 2)
+        return max(1, min(MOST, -(-needed // step) * step))
 
-def config_text(source: str, arguments: str, tables: Mapping[str, Wanted], episodes: int | None = None) -> str:
-    """YAML that the server starts from unchanged.
+
+def config_text(
+    source: str, options: Sequence[str], tables: Mapping[str, TableDraft], episodes: int | None = None
+) -> str:
+    """YAML that the server starts from unchanged; its head has the commands.
 
     Args:
       source: as for `rlds2reverb push`.
-      arguments: the options that name tables and views there, such as "--table replay --view two_step".
+      options: of that push, word by word, without the server: ["--table", "replay", "--view", "two_step"].
       tables: name -> what it must hold.
       episodes: how many at the start of the source were looked at, or None for all.
     """
     document = {
-        "tables": [_table(name, wanted) for name, wanted in tables.items()],
-        "checkpoints": {"folder": "checkpoints"},
+        "tables": [_table(name, draft) for name, draft in tables.items()],
+        "checkpoints": {"folder": f"checkpoints/{_folder_name(source, tables)}"},
     }
-    counts = " and ".join(f"{wanted.items:,}" for wanted in tables.values())
-    part = "" if episodes is None else f"the first {episodes:,} episodes of "
-    head = _HEAD.format(items=counts, part=part, source=" ".join(source.split()), arguments=arguments)
+    counts = [counted(draft.items, "item") for draft in tables.values()]
+    room = [f"{draft.max_size - draft.items:,} in {_word(name)}" for name, draft in tables.items()]
+    head = _HEAD.format(
+        items=" and ".join(counts),
+        part="" if episodes is None else f"the first {counted(episodes, 'episode')} of ",
+        source=_word(source),
+        push=" ".join(map(_word, ("rlds2reverb", "push", source, "--server", _SERVER, *options))),
+        room=", ".join(room),
+    )
+    head += _FREE_ROWS if any(_is_trajectory(draft.signature) for draft in tables.values()) else ""
     return head + yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)
 
 
-def _table(name: str, wanted: Wanted) -> dict[str, Any]:
+def _is_trajectory(signature: Nest) -> bool:
+    return type(signature).__name__ == TRAJECTORY
+
+
+def _word(text: str) -> str:
+    """A word for the shell that no comment of YAML stumbles over: what does not print is written as bash's $'...'."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(text)) + "'"
+
+
+def _folder_name(source: str, tables: Mapping[str, TableDraft]) -> str:
+    """A file name that is the same for the same source, tables and views, and for no others."""
+    named = {name: [draft.view, to_plain(draft.signature)] for name, draft in tables.items()}
+    digest = hashlib.blake2b(json.dumps([source, named], sort_keys=True).encode(), digest_size=4).hexdigest()
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join((source, *tables)))[-_LONGEST_NAME:].strip("-.")
+    return f"{readable}-{digest}".lstrip("-")
+
+
+def _table(name: str, draft: TableDraft) -> dict[str, Any]:
     return {
         "name": name,
-        "sampler": {"kind": "prioritized", "exponent": 1.0} if wanted.by_priority else "uniform",
-        "remover": "fifo",
-        "max_size": max(1, wanted.items),
-        "rate_limiter": {"kind": "min_size", "min_size": 1},
-        "signature": to_plain(wanted.signature),
+        "sampler": {"kind": "prioritized", "exponent": 1.0} if draft.by_priority else TableConfig.sampler,
+        "remover": TableConfig.remover,
+        "max_size": draft.max_size,
+        "rate_limiter": msgspec.to_builtins(TableConfig.rate_limiter),
+        "signature": to_plain(draft.signature),
     }

@@ -1,0 +1,160 @@
+"""Which generation a start may load, and whether it may go on when some cannot be loaded. Only looks, moves nothing.
+
+| newest first | the start |
+| --- | --- |
+| no generation | goes on, with `start_from` or empty |
+| valid | loads it |
+| broken, then a valid one | loads the valid one; the broken ones are set aside |
+| all broken | is refused; with `start_empty` they are set aside, and it goes on as with no generation |
+| unreadable, then a valid one | is refused; with `start_empty` loads the valid one, and the others stay where they are |
+| unreadable, none valid | is refused; with `start_empty` goes on as with no generation |
+
+Nothing is moved before a refusal: a start that is tried again must not find an empty folder, and call that a new one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.generation import Generation, numbered, read_generation
+from replay_server.reading import stands_at
+from replay_server.record_files import DONE, MANIFEST, as_of, verify_record_files
+
+
+@dataclass(frozen=True)
+class Unloaded:
+    """A generation that exists and was not loaded: where it is, why, and whether it could be read at all."""
+
+    path: Path
+    reason: str
+    is_readable: bool
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the generations of a folder are.
+
+    Attributes:
+      folder: that holds them.
+      generation: the newest valid one.
+      unloaded: those newer than it, newest first; all when none is valid.
+    """
+
+    folder: Path
+    generation: Generation | None
+    unloaded: tuple[Unloaded, ...]
+
+    @property
+    def as_of(self) -> float:
+        """Time of the newest one that is not broken, see `record_files.as_of`: 0 without one, infinite when it cannot be told."""
+        paths = [one.path for one in self.unloaded if not one.is_readable]
+        if self.generation is not None:
+            paths.append(self.generation.folder)
+        return max((as_of(path) or math.inf for path in paths), default=0)
+
+    def refusal(self) -> str:
+        """Why a start should not go on from these by itself; "" when it may."""
+        unreadable = [one for one in self.unloaded if not one.is_readable]
+        if self.generation is not None:
+            if not unreadable:
+                return ""
+            newest = f"generation {self.generation.number} is older: what came after it would be missing"
+            return f"{self.folder}: what is newest is there and cannot be read: {unreadable[0].reason}; {newest}"
+        if not self.unloaded:
+            return ""
+        first = (unreadable or self.unloaded)[0]
+        count = f"none of {len(self.unloaded)} loads" if len(self.unloaded) > 1 else "it does not load"
+        return f"{self.folder}: there are generations, and {count}: {first.reason}"
+
+
+def survey(folder: Path) -> Survey:
+    """Reads and verifies generations, from the newest to the first that is valid.
+
+    Args:
+      folder: that holds them; one that is missing has none.
+
+    Raises:
+      CheckpointError: it is no folder.
+    """
+    unloaded: list[Unloaded] = []
+    try:
+        for path in numbered(folder):
+            try:
+                return Survey(folder, read_generation(path), tuple(unloaded))
+            except CheckpointError as error:
+                unloaded.append(Unloaded(path, str(error), not isinstance(error, CheckpointUnreadable)))
+    except CheckpointUnreadable as error:
+        unloaded.append(Unloaded(folder, str(error), is_readable=False))
+    return Survey(folder, None, tuple(unloaded))
+
+
+def how_to_go_on(refusal: str) -> str:
+    """What to say of a start that was refused because of its own generations."""
+    return (
+        f"{refusal}. No generation was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
+        "or start without it: --start-empty (checkpoints.start_empty: true)"
+    )
+
+
+def why_left_unread(folder: Path, error: Exception) -> str:
+    """What to say when what Reverb had finished in a checkpoint folder cannot be read, and may be newer than all else."""
+    return f"{folder}: what Reverb had finished before the server was killed cannot be read: {error}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint of another experiment.
+
+    Attributes:
+      folder: with its record files.
+      unloaded: newer ones, which are broken.
+      items: table -> items held; None for a checkpoint of Reverb's own, which has no manifest.
+    """
+
+    folder: Path
+    unloaded: tuple[Unloaded, ...] = ()
+    items: Mapping[str, int] | None = None
+
+
+def find_checkpoint(path: Path) -> Found:
+    """A checkpoint of another experiment.
+
+    Args:
+      path: a server's checkpoint folder (its newest valid generation is taken), a generation, or a checkpoint of Reverb's.
+
+    Raises:
+      CheckpointUnreadable: it is there and cannot be read, or a generation newer than the valid one.
+      CheckpointError: none of these, or not valid.
+    """
+    if stands_at(path / MANIFEST):
+        return Found(path, items=read_generation(path).manifest.items)
+    if stands_at(path / DONE):
+        verify_record_files(path)
+        return Found(path)
+    found = survey(path / "generations")
+    if refusal := found.refusal():
+        unreadable = any(not one.is_readable for one in found.unloaded)
+        raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
+    if found.generation is None:
+        raise CheckpointError(
+            f"{path}: expected a checkpoint folder, a generation, or a checkpoint of Reverb's with its {DONE}"
+        )
+    return Found(found.generation.folder, found.unloaded, found.generation.manifest.items)
+
+
+def find_start(start_from: str) -> Found:
+    """The checkpoint that `checkpoints.start_from` names.
+
+    Raises:
+      CheckpointError: see `find_checkpoint`; says where the name comes from.
+    """
+    try:
+        return find_checkpoint(Path(start_from))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"checkpoints.start_from: {error}; name another checkpoint there, or leave it out"
+        ) from error

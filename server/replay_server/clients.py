@@ -1,0 +1,205 @@
+"""Checkpoints that clients ask Reverb for, behind the service's back (`reverb.Client.checkpoint()`), become generations.
+
+Reverb confirms such a checkpoint to the client, and deletes it with the next one. So its folder is looked at, and what is
+finished there is kept: the first at once, then the newest now and then, see `CLIENT_SECONDS` and `BUSY_SHARE`. One that waits
+is safe where it is: only a newer one replaces it, and after a kill the next start takes it from there (`keep_left`).
+
+When clients' checkpoints overlap all the time, Reverb deletes each as soon as it has confirmed it. Then none is ever found,
+and after `CLIENT_SECONDS` the service writes one of its own instead, as often.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from replay_server.checkpoints import CLIENT, CheckpointWriter
+from replay_server.choosing import how_to_go_on, survey, why_left_unread
+from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.fitting import items_by_table
+from replay_server.generation import Generation
+from replay_server.generations import Generations
+from replay_server.logs import Logger, logger
+from replay_server.record_files import RECORD_FILES, written_at
+from replay_server.working_folder import WorkingFolder
+
+LOOK_SECONDS = 0.5
+CLIENT_SECONDS, BUSY_SHARE = 1.0, 0.1
+"""Keeping one reads it to the end, and writing one has clients wait: where clients ask in a loop, the service does so at most
+once in so many seconds, and for at most this part of the time."""
+_RETRY_SECONDS = 60.0
+
+
+class ClientCheckpoints:
+    """Looks in a thread of its own, until `stop`.
+
+    Args:
+      writer: keeps them, and writes one where Reverb has deleted what it confirmed; failures are logged there.
+      clock: seconds that never go back.
+    """
+
+    def __init__(self, writer: CheckpointWriter, clock: Callable[[], float] = time.monotonic) -> None:
+        self._writer, self._clock = writer, clock
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="client checkpoints", daemon=True)
+        self._being_written: set[str] = set()
+        self._owed, self._owed_since = "", 0.0
+        self._next = self._paused_until = 0.0
+
+    def start(self) -> None:
+        """Looks every `LOOK_SECONDS`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks no more."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Looks once; after an error of the file system only when some time has passed."""
+        with self._writer.turn:
+            if self._stopped.is_set() or self._clock() < self._paused_until:
+                return
+            try:
+                self._look()
+            except OSError as error:
+                self._paused_until = self._clock() + _RETRY_SECONDS
+                self._writer.failed(CLIENT, error)
+
+    def _look(self) -> None:
+        entries = self._writer.working.entries()
+        self._owe(max(self._being_written - entries.keys(), default=""))
+        self._being_written = {name for name, finished in entries.items() if not finished}
+        self._writer.tidy()
+        self._being_written &= self._writer.working.entries().keys()  # what was just removed was never confirmed
+        if self._clock() >= self._next:
+            self._act()
+
+    def _owe(self, name: str) -> None:
+        """An entry is gone, and Reverb may have confirmed it; the oldest debt says since when."""
+        if not self._is_owed():
+            self._owed_since = self._clock()
+        self._owed = max(self._owed, name)
+
+    def _is_owed(self) -> bool:
+        """Whether no generation is as new as what is gone."""
+        return self._owed > self._writer.working.last_adopted
+
+    def _act(self) -> None:
+        began = self._clock()
+        try:
+            if finished := self._writer.working.finished():
+                self._keep(finished[0])
+            elif self._is_owed() and began - self._owed_since >= CLIENT_SECONDS:
+                self._writer.write(CLIENT)
+            else:
+                return
+        except CheckpointError:
+            self._next = began + _RETRY_SECONDS  # logged: by the writer, or by the lock of a folder that is lost
+        else:
+            self._next = began + max(CLIENT_SECONDS, (self._clock() - began) / BUSY_SHARE)
+
+    def _keep(self, name: str) -> None:
+        try:
+            self._writer.keep_clients()
+        except CheckpointError as error:
+            if error.is_broken:
+                self._owe(name)
+            raise
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception:  # an error of ours must not end the keeping
+                logger("checkpoints").exception("looking for clients' checkpoints failed")
+
+
+def keep_left(generations: Generations, log: Logger, start_empty: bool = False) -> Generation | None:
+    """At a start: makes what Reverb had finished before a kill the newest generation, if it is newer than that one.
+
+    What is not valid is set aside.
+
+    Args:
+      start_empty: sets Reverb's folder aside as it is when it cannot be read.
+
+    Raises:
+      CannotKeepError: the disk is full, or does not take it for another reason; starting would lose it.
+      CheckpointUnreadable: it is there and cannot be read; likewise.
+    """
+    generations.guard()
+    generations.taken.mkdir(exist_ok=True)
+    try:
+        return _keep_newest(generations, log)
+    except (CheckpointUnreadable, OSError) as error:
+        if isinstance(error, NotADirectoryError):
+            raise
+        reason = why_left_unread(generations.folder, error)
+        if not start_empty:
+            raise CheckpointUnreadable(how_to_go_on(reason)) from error
+    for folder in (generations.reverb, generations.taken):
+        if folder.exists():
+            log.warning(
+                "unreadable folder set aside", path=str(generations.set_aside(folder, "unreadable")), reason=reason
+            )
+    return None
+
+
+def set_aside_left(generations: Generations, log: Logger) -> None:
+    """At a start: puts away, for people to look at, what Reverb had finished and `keep_left` did not keep.
+
+    By its time it is older than the newest generation. But clocks are set back, so it is not deleted.
+
+    Raises:
+      OSError: it cannot be moved.
+    """
+    working = WorkingFolder(generations.reverb, generations.taken)
+    for name in working.finished():
+        place = working.place(name)
+        if any(_is_same(place, path) for path in generations.readable() or ()):
+            continue  # the server was killed just after it had become that generation
+        aside = generations.set_aside(place, "older", f"of-reverb-{name}")
+        log.warning("checkpoint set aside that is older than the newest generation", path=str(aside))
+
+
+def _keep_newest(generations: Generations, log: Logger) -> Generation | None:
+    working = WorkingFolder(generations.reverb, generations.taken)
+    if not working.finished():
+        return None
+    for name in working.make_room():
+        log.warning("unfinished checkpoint removed", name=name, meaning="the server was killed while writing it")
+    names = working.finished_after(survey(generations.kept).as_of)
+    for place, name in enumerate(names):
+        staged = working.take(name)
+        if staged is not None and (generation := _keep_or_set_aside(generations, staged, log)) is not None:
+            working.adopted(name, generation.number)
+            for older in names[place + 1 :]:  # Reverb was about to delete them
+                working.discard(older)
+            log.warning(
+                "checkpoint kept that Reverb had finished before the server was killed",
+                generation=generation.number,
+                items=sum(generation.manifest.items.values()),
+            )
+            return generation
+    return None
+
+
+def _keep_or_set_aside(generations: Generations, staged: Path, log: Logger) -> Generation | None:
+    try:
+        return generations.adopt(staged, items_by_table(staged), *written_at(staged))
+    except CheckpointError as error:
+        if not error.is_broken:
+            raise
+        reason = str(error)
+    aside = generations.set_aside(staged, "broken", f"of-reverb-{staged.name}")
+    log.error("broken checkpoint set aside", path=str(aside), reason=reason)
+    return None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two checkpoints are two names of the same files."""
+    try:
+        return (one / RECORD_FILES[0]).samefile(other / RECORD_FILES[0])
+    except OSError:
+        return False

@@ -1,0 +1,39 @@
+"""What can be wrong with checkpoints; all are the server's own, and none is a bug.
+
+```
+CheckpointError            cannot be written, verified or restored; what was written is broken or missing
+├── CheckpointUnreadable   there, and the system does not hand it out: nothing is known of its content
+└── CannotKeepError        nothing is wrong with it, but it cannot be kept: the disk is full, say
+    └── FolderLost         the checkpoint folder is not this server's any more
+```
+"""
+
+from __future__ import annotations
+
+from rlds2reverb.errors import Rlds2ReverbError
+
+
+class CheckpointError(Rlds2ReverbError):
+    """A checkpoint cannot be written, verified or restored.
+
+    Attributes:
+      is_broken: it was written and is broken, so another try would find the same.
+    """
+
+    is_broken = True
+
+
+class CheckpointUnreadable(CheckpointError):
+    """A checkpoint is there and cannot be read (permission, input/output error): nothing is known of its content."""
+
+    is_broken = False
+
+
+class CannotKeepError(CheckpointError):
+    """A checkpoint could not be made a generation though nothing is wrong with it: the disk is full, say."""
+
+    is_broken = False
+
+
+class FolderLost(CannotKeepError):
+    """Another server has the checkpoint folder, or it is gone: nothing may be written to it."""

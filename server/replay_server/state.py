@@ -1,0 +1,74 @@
+"""What is known of a server: the service and its parts write it; HTTP, metrics and the status page only read it.
+
+```
+starting --(generation chosen, fitted)--> restoring --(Reverb answers)--> ready --(SIGTERM, SIGINT)--> stopping
+```
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+from replay_server.checkpoints import CheckpointWriter
+from replay_server.choosing import Unloaded
+from replay_server.config import ServerConfig
+from replay_server.fitting import TableFit
+from replay_server.folder_lock import FolderLock
+from replay_server.generations import Generations
+from replay_server.monitor import Monitor
+from replay_server.restore import Start
+from replay_server.tables import TableConfig
+
+Phase = Literal["starting", "restoring", "ready", "stopping"]
+
+
+@dataclass
+class ServerState:
+    """The phase and the start, which the service sets, and the parts, which say themselves how they are.
+
+    Attributes:
+      config: the whole configuration.
+      lock: what makes the checkpoint folder this server's.
+      generations: files of the finished checkpoints.
+      checkpoints: how writing them goes.
+      monitor: newest answer of Reverb.
+      started_at: Unix time.
+      phase: see the module.
+      start: what the server has started from; None before.
+    """
+
+    config: ServerConfig
+    lock: FolderLock
+    generations: Generations
+    checkpoints: CheckpointWriter
+    monitor: Monitor
+    started_at: float = field(default_factory=time.time)
+    phase: Phase = "starting"
+    start: Start | None = None
+
+    @property
+    def tables(self) -> tuple[TableFit, ...]:
+        """What became of each table at the start; none before."""
+        return () if self.start is None else self.start.fit.tables
+
+    @property
+    def table_configs(self) -> tuple[TableConfig, ...]:
+        """The tables that the server has started with; none before."""
+        return () if self.start is None else self.start.fit.configs
+
+    @property
+    def unloaded(self) -> tuple[Unloaded, ...]:
+        """Generations that exist and were not loaded at the start."""
+        return () if self.start is None else self.start.unloaded
+
+    def obstacle(self) -> str:
+        """Why the server is not ready, as far as nobody needs to ask Reverb; "" when nothing is in the way."""
+        if self.phase != "ready":
+            return f"the server is {self.phase}" + (self.lock.waiting and f": {self.lock.waiting}")
+        return self.lock.problem
+
+    def was_ready(self) -> bool:
+        """Whether nothing is in the way, and Reverb has answered the newest question."""
+        return not self.obstacle() and self.monitor.snapshot.is_answer
