@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rlds2reverb.client import Client, Target, connect
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
-    from rlds2reverb.report import Progress, PushReport
-    from rlds2reverb.sources import open_source
+    from rlds2reverb.push.options import PushOptions
+    from rlds2reverb.push.plan import PushPlan
+    from rlds2reverb.push.report import Progress, PushReport
+    from rlds2reverb.sources import load, open_source
     from rlds2reverb.tf_agents import (
         convert_rlds_to_trajectories,
         create_trajectory_data_spec,
@@ -31,14 +33,17 @@ _HOMES = {
     "Client": "client",
     "Episode": "episodes",
     "Problem": "validation",
-    "Progress": "report",
-    "PushReport": "report",
+    "Progress": "push.report",
+    "PushOptions": "push.options",
+    "PushPlan": "push.plan",
+    "PushReport": "push.report",
     "Rlds2ReverbError": "errors",
     "Target": "client",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
     "find_problems": "validation",
+    "load": "sources",
     "open_source": "sources",
     "push_rlds_to_reverb": "tf_agents",
 }
@@ -48,6 +53,8 @@ __all__ = [
     "Episode",
     "Problem",
     "Progress",
+    "PushOptions",
+    "PushPlan",
     "PushReport",
     "Rlds2ReverbError",
     "Target",
@@ -55,6 +62,7 @@ __all__ = [
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",
     "find_problems",
+    "load",
     "open_source",
     "push_rlds_to_reverb",
 ]
@@ -63,7 +71,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if _HOMES[name] != "tf_agents" or (error.name or "").startswith(__name__):
+            raise
+        hint = importlib.import_module(f"{__name__}.extras").how_to_install("tf-agents")
+        raise ModuleNotFoundError(f"{name} needs {error.name}; {hint}", name=error.name) from error
 
 
 def __dir__() -> list[str]:

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from rlds2reverb.conventions import AS_RECORDED, Conventions
-from rlds2reverb.errors import ConfigError
-from rlds2reverb.outputs import TableViews, outputs_of
-from rlds2reverb.pipeline import Pusher, PushOptions
-from rlds2reverb.report import Progress, PushReport
-from rlds2reverb.sources import open_source
+from rlds2reverb.push.options import HELP, PushOptions, option_fields
+from rlds2reverb.push.outputs import Output, outputs_of
+from rlds2reverb.push.pipeline import Pusher
+from rlds2reverb.push.plan import PushPlan, plan_push
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
+from rlds2reverb.transport.base import Transport
+from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.transport.waiting import Deadlines, retry_until
 from rlds2reverb.views.base import View
 from rlds2reverb.wire.messages import ServerInfo
-from rlds2reverb.wire.transport import Deadlines, ReverbChannel
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def _takes(
+    options: Callable[_Given, PushOptions],
+) -> Callable[[Callable[[Client, Any, PushOptions], _Result]], Callable[Concatenate[Client, Any, _Given], _Result]]:
+    """A method of (source, options) that is called with the options' fields as arguments; type checkers and `help` see them."""
+
+    def decorate(
+        method: Callable[[Client, Any, PushOptions], _Result],
+    ) -> Callable[Concatenate[Client, Any, _Given], _Result]:
+        taken = inspect.signature(options)
+
+        @wraps(method)
+        def called(self: Client, source: Any, *given: _Given.args, **named: _Given.kwargs) -> _Result:
+            try:
+                taken.bind(*given, **named)
+            except TypeError as error:  # without this it would name a class that the caller has not called
+                raise TypeError(f"Client.{method.__name__}: {error}") from None
+            return method(self, source, options(*given, **named))
+
+        own = inspect.signature(method)
+        first = [one for name, one in own.parameters.items() if name != "options"]
+        parameters = [*first, *taken.parameters.values()]
+        vars(called)["__signature__"] = own.replace(parameters=parameters)
+        called.__doc__ = f"{inspect.getdoc(method)}\n\n{_options_in_words()}"
+        return cast("Callable[Concatenate[Client, Any, _Given], _Result]", called)
+
+    return decorate
+
+
+def _options_in_words() -> str:
+    lines = (f"  {one.name}: {one.metadata[HELP]} Default {one.default!r}." for one in option_fields())
+    return "\n".join(("Options:", *lines))
 
 
 @dataclass(frozen=True)
@@ -25,13 +64,11 @@ class Target:
 
     Attributes:
       client: an open client.
-      tables: table names.
-      view: cuts trajectory rows (`two_step`, `sequence`, `episode` or `across_episodes`).
+      output: tables of its server, and a view that cuts trajectory rows (`two_step`, `sequence`, `episode` or `across_episodes`).
     """
 
     client: Client
-    tables: tuple[str, ...]
-    view: View
+    output: Output
 
     def get_table_signature(self) -> Nest | None:
         """The signature of the first table, as TF-Agents' observers tell it; None without one.
@@ -39,17 +76,14 @@ class Target:
         Raises:
           ConfigError: the server has no such table.
         """
-        tables = self.client.server_info().tables
-        if self.tables[0] not in tables:
-            raise ConfigError(f'the server has no table "{self.tables[0]}"; it has {", ".join(sorted(tables))}')
-        return tables[self.tables[0]].signature
+        return table_of(self.client.server_info(), self.output.tables[0]).signature
 
 
 class Client:
     """An open connection to a Reverb server. Close it, or use it as a context manager."""
 
-    def __init__(self, channel: ReverbChannel) -> None:
-        self.channel = channel
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
 
     def __enter__(self) -> Client:
         return self
@@ -59,7 +93,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection."""
-        self.channel.close()
+        self.transport.close()
 
     def server_info(self) -> ServerInfo:
         """All tables with sizes, signatures and rate limiters.
@@ -67,85 +101,53 @@ class Client:
         Raises:
           ServerUnreachable: no answer within the deadline.
         """
-        return self.channel.server_info()
+        return self.transport.server_info()
 
     def target(self, table: str | Sequence[str], view: str | View = "two_step") -> Target:
         """A target for `push_rlds_to_reverb`."""
         (output,) = outputs_of((table,) if isinstance(table, str) else tuple(table), view)
-        return Target(self, output.tables, output.view)
+        return Target(self, output)
 
-    def push(
-        self,
-        source: Any,
-        table: str | Sequence[str] | TableViews,
-        view: str | View | None = None,
-        on_invalid: str = "raise",
-        quarantine: str | Path | None = None,
-        allow: Sequence[str] = (),
-        strict: bool = False,
-        terminal_discount: str = AS_RECORDED,
-        last_reward: str = AS_RECORDED,
-        ledger: str | Path | None = None,
-        resume: bool = True,
-        again: bool = False,
-        allow_eviction: bool = False,
-        chunk_length: int | None = None,
-        stall_seconds: float = Deadlines.stall,
-        dry_run: bool = False,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-    ) -> PushReport:
+    @_takes(PushOptions)
+    def plan(self, source: Any, options: PushOptions) -> PushPlan:
+        """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
+
+        Args:
+          source: as for `push`; no episode of it is read.
+          options: as for `push`.
+
+        Returns:
+          What goes where: each table's signature and room, the fields that are filled in, the columns that no item holds.
+
+        Raises:
+          Rlds2ReverbError: as `push` does before it reads the first episode.
+        """
+        return plan_push(source, options, self.transport.server_info)
+
+    @_takes(PushOptions)
+    def push(self, source: Any, options: PushOptions) -> PushReport:
         """Stores a dataset's items in one or more tables, each item exactly once.
 
         The same push run again adds nothing: item keys are a function of the data, and Reverb assigns when a
-        key exists. What is stored before an error stays stored.
+        key exists. What is stored before an error stays stored, and the error's `report` says what that is.
 
         Args:
           source: a name ("tfds:NAME", "bundled:cartpole"), an RLDS `tf.data.Dataset`, a list of `Episode`, or a source.
-          table: one table or several; or table -> view, to fill every table by a view of its own. Rows are stored once.
-          view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
-          on_invalid: "raise", "skip", "quarantine" or "repair"; see `validation.Policy`.
-          quarantine: the report file of on_invalid="quarantine".
-          allow: problem codes to tolerate.
-          strict: reject advice (`terminal_discount`, `last_reward`) as well.
-          terminal_discount: "as_recorded" or "transition"; see `conventions`.
-          last_reward: "as_recorded" or "shift"; see `conventions`.
-          ledger: SQLite file that records confirmed episodes.
-          resume: skip episodes that the ledger has as confirmed by this server process.
-          again: new item keys: everything is stored once more.
-          allow_eviction: allow a push larger than a table's max_size.
-          chunk_length: rows a chunk; None chooses it from the bytes of a row.
-          stall_seconds: give up when nothing was confirmed for so long; if the server does not answer at all, two short calls later.
-          dry_run: check what can be checked before anything is sent, and send nothing.
-          on_progress: called a few times a second.
+          options: each field of `PushOptions` as an argument of its own: table, view, and the others by name.
 
         Returns:
-          The account of the push; `episodes_read` is pushed + rejected. Of a dry run, one of nothing.
+          The account of the push; `episodes_read` is pushed + rejected.
 
         Raises:
           SourceError, ViewError, ConfigError: what was asked for makes no sense; nothing is stored.
           SpecMismatch: a table's signature is not that of the items, leaf by leaf; nothing is stored.
-          CapacityError: a table is smaller than the push and `allow_eviction` is off.
+          CapacityError: the items would evict others, or somebody else's items evict some meanwhile; never with `allow_eviction`.
           InvalidEpisode: a bad episode and on_invalid="raise"; nothing of it is stored.
           LedgerError: the ledger cannot be used.
           WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
         """
-        options = PushOptions(
-            outputs_of(table, view),
-            on_invalid=on_invalid,
-            quarantine=quarantine,
-            allow=allow,
-            strict=strict,
-            conventions=Conventions(terminal_discount, last_reward),
-            ledger=ledger,
-            resume=resume,
-            again=again,
-            allow_eviction=allow_eviction,
-            rows_per_chunk=chunk_length,
-            deadlines=replace(Deadlines(), stall=stall_seconds),
-        )
-        pusher = Pusher(self.channel, open_source(source), options, on_progress)
-        return pusher.report() if dry_run else pusher.run()
+        return Pusher(self.transport, plan_push(source, options, self.transport.server_info)).run()
 
 
 def connect(
@@ -153,23 +155,41 @@ def connect(
     credentials: Any = None,
     metadata: Sequence[tuple[str, str]] = (),
     timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
 ) -> Client:
-    """Connects to a Reverb server and asks it for its tables, so that a wrong address fails here.
+    """Connects to a Reverb server and asks it for its tables, so that a wrong address fails here, and at once.
+
+    gRPC does not survive a fork: in a process forked from one that has connected, this and every call on a client from
+    before the fork raise an error. Start workers with `multiprocessing.get_context("spawn")`, or fork before the first
+    connection and connect in each child.
 
     Args:
       address: "host:port".
       credentials: `grpc.ssl_channel_credentials(...)` for TLS (client certificates included); None for plain text.
       metadata: (name, value) pairs sent with every call.
       timeout_seconds: deadline of this and every other short call.
+      wait_seconds: wait so long for a server that is just starting: refused connections and unknown names are tried again.
 
     Raises:
       ConfigError: the address is not "host:port".
-      ServerUnreachable: no Reverb server answers within the deadline.
+      ServerUnreachable: nothing listens there, the name is not found, or what is there is no Reverb server. Each is told at
+        once, in a sentence of its own. Or no answer comes within the deadline.
+      TransportError: the server refuses to answer, or this process was forked from one that had connected.
+      WireError: an answer that is not Reverb's.
     """
-    channel = ReverbChannel(address, credentials, metadata, timeout_seconds)
+    deadlines = Deadlines(backoff_most=1.0)  # a server that has started is not kept waiting for long
+    return Client(
+        retry_until(
+            wait_seconds, deadlines, lambda: _open(GrpcTransport(address, credentials, metadata, timeout_seconds))
+        )
+    )
+
+
+def _open(transport: GrpcTransport) -> GrpcTransport:
+    """The transport, when a server answers over it."""
     try:
-        channel.server_info()
+        transport.server_info(at_once=True)
     except BaseException:
-        channel.close()
+        transport.close()
         raise
-    return Client(channel)
+    return transport

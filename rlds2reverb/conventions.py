@@ -1,6 +1,6 @@
-"""How an episode is brought to the seven RLDS fields, and its two known trouble spots mended on request.
+"""Brings an episode to the seven RLDS fields, and mends two known trouble spots on request.
 
-RLDS requires only is_first and is_last. What is absent is filled by these rules, and every filled column is reported:
+RLDS requires only is_first and is_last. These rules fill the others when they are absent, and each filled column is reported:
 
 | absent | filled with |
 | --- | --- |
@@ -26,7 +26,8 @@ from rlds2reverb.specs import ArraySpec, Nest
 
 AS_RECORDED = "as_recorded"
 TERMINAL_DISCOUNTS = (AS_RECORDED, "transition")
-LAST_REWARDS = (AS_RECORDED, "shift")
+SHIFT = "shift"
+LAST_REWARDS = (AS_RECORDED, SHIFT)
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ class Conventions:
     def apply(self, episode: Episode) -> Episode:
         """The episode with both options applied; needs at least one step and all seven fields."""
         if self.terminal_discount == "transition" and ends_terminal(episode):
-            episode = episode.with_columns(discount=zero_transition_discount(episode.steps[DISCOUNT]))
-        if self.last_reward == "shift":
-            rewards = columns_under(episode.steps, REWARD)
+            episode = episode.with_columns(discount=zero_transition_discount(episode.columns[DISCOUNT]))
+        if self.last_reward == SHIFT:
+            rewards = columns_under(episode.columns, REWARD)
             shifted = {path: shifted_reward(reward) for path, reward in rewards.items()}
-            episode = episode.with_steps({**episode.steps, **shifted})
+            episode = episode.with_only_columns({**episode.columns, **shifted})
         return episode
 
 
@@ -85,11 +86,13 @@ def filled_spec(step_spec: Nest) -> Nest:
 
 
 def fill_absent(episode: Episode) -> Episode:
-    """The episode with the absent fields filled by the rules above; itself when none is absent, or when it is no RLDS episode
-    (is_first or is_last is absent, too), so that its problems are told of what was recorded.
+    """The episode with the absent fields filled by the rules above.
+
+    An episode comes back as it is when none is absent. So does one that is no RLDS episode (is_first or is_last is absent, too):
+    its problems are those of what was recorded.
     """
-    absent = absent_fields(episode.steps)
-    if not absent or not {IS_FIRST, IS_LAST} <= episode.steps.keys():
+    absent = absent_fields(episode.columns)
+    if not absent or not {IS_FIRST, IS_LAST} <= episode.columns.keys():
         return episode
     rows = len(episode)
     if IS_TERMINAL in absent:
@@ -103,7 +106,7 @@ def fill_absent(episode: Episode) -> Episode:
 
 def ends_terminal(episode: Episode) -> bool:
     """Whether the last step is a terminal one."""
-    terminal, last = episode.steps[IS_TERMINAL], episode.steps[IS_LAST]
+    terminal, last = episode.columns[IS_TERMINAL], episode.columns[IS_LAST]
     return bool(len(terminal) and terminal[-1] and last[-1])
 
 
@@ -123,7 +126,7 @@ def shifted_reward(reward: Array) -> Array:
 
 def _default_discount(episode: Episode, rows: int) -> Array:
     discount = np.ones(rows, np.float32)
-    terminal = episode.steps[IS_TERMINAL]
+    terminal = episode.columns[IS_TERMINAL]
     if rows and len(terminal) == rows and terminal[-1]:
         discount[-2:] = 0
     return discount

@@ -27,8 +27,13 @@ IS_FIRST = "is_first"
 IS_LAST = "is_last"
 IS_TERMINAL = "is_terminal"
 FLAGS = (IS_FIRST, IS_LAST, IS_TERMINAL)
+EPISODE_ID = "episode_id"
+"""Metadata by which many datasets name their episodes, such as `episode_metadata/episode_id`."""
+
 STEP_FIELDS = (OBSERVATION, ACTION, REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL)
 """The seven step fields of RLDS, in the order in which TF-Agents names them."""
+
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +41,7 @@ class Episode:
     """One episode as columns.
 
     Attributes:
-      steps: column path -> array [T, ...]. Nested features have '/'-joined paths (`observation/image`).
+      columns: path -> array [T, ...]. Nested features have '/'-joined paths (`observation/image`).
         The arrays are made read-only; text columns have dtype object and hold `bytes`.
       metadata: episode-level features by path, each a numpy array or scalar.
       id: stable across runs (source fingerprint and index), or a digest of the content when none is given.
@@ -48,42 +53,68 @@ class Episode:
       TypeError: a column is not an array, has no time axis, or (without an id) holds objects that are no text.
     """
 
-    steps: Mapping[str, Array]
+    columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
 
     def __post_init__(self) -> None:
-        columns = {path: _read_only(path, column) for path, column in self.steps.items()}
-        object.__setattr__(self, "steps", MappingProxyType(columns))
+        columns = {path: _read_only(path, column) for path, column in self.columns.items()}
+        object.__setattr__(self, "columns", MappingProxyType(columns))
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
         if not self.id:
             object.__setattr__(self, "id", f"content:{content_digest(columns)}")
 
     def __len__(self) -> int:
-        """The number of rows T; of the first column where the lengths differ."""
-        return len(next(iter(self.steps.values()))) if self.steps else 0
+        """The number of rows T. When the lengths differ, that of the first column."""
+        return len(next(iter(self.columns.values()))) if self.columns else 0
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{p}: {c.dtype}{list(c.shape)}" for p, c in self.steps.items())
+        columns = ", ".join(f"{p}: {c.dtype}{list(c.shape)}" for p, c in self.columns.items())
         return f"Episode({self.id!r}, {len(self)} steps, {columns})"
 
     @property
+    def recorded_id(self) -> str | None:
+        """The dataset's own name of the episode, on one line: its metadata `episode_id`, nested or not; None when it has none."""
+        paths = [path for path in self.metadata if path.split("/")[-1] == EPISODE_ID]
+        return _as_name(self.metadata[min(paths, key=len)]) if paths else None
+
+    @property
+    def title(self) -> str:
+        """The id and, if there is one, the dataset's own name behind it; for messages."""
+        recorded = self.recorded_id
+        return self.id if recorded is None else f"{self.id} ({EPISODE_ID} {recorded})"
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of all columns; of a text column, its text."""
-        return sum(_column_bytes(column) for column in self.steps.values())
+        """Bytes of all columns; a text column counts the bytes of its text."""
+        return sum(_column_bytes(column) for column in self.columns.values())
 
     def with_columns(self, **columns: Array) -> Episode:
         """A copy with these columns added or replaced; the id stays."""
-        return self.with_steps({**self.steps, **columns})
+        return self.with_only_columns({**self.columns, **columns})
 
-    def with_steps(self, steps: Mapping[str, Array]) -> Episode:
-        """A copy with other columns; the id and the metadata stay."""
-        return replace(self, steps=steps)
+    def with_only_columns(self, columns: Mapping[str, Array]) -> Episode:
+        """A copy with these columns and no other; the id and the metadata stay."""
+        return replace(self, columns=columns)
 
 
-def columns_under(steps: Mapping[str, Array], name: str) -> dict[str, Array]:
+def columns_under(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
     """The column `name`, or all below it; their order is settled by the table's signature."""
-    return {path: column for path, column in steps.items() if path == name or path.startswith(f"{name}/")}
+    return {path: column for path, column in columns.items() if is_under(path, name)}
+
+
+def is_under(path: str, name: str) -> bool:
+    """Whether a path is `name`, or one of the nest below it."""
+    return path == name or path.startswith(f"{name}/")
+
+
+def place_of(array: Array, among: list[Array]) -> int:
+    """Where this very array, not an equal one, stands in the list; it is appended when it is new."""
+    for place, one in enumerate(among):
+        if one is array:
+            return place
+    among.append(array)
+    return len(among) - 1
 
 
 def content_digest(columns: Mapping[str, Array]) -> str:
@@ -109,6 +140,18 @@ def content_digest(columns: Mapping[str, Array]) -> str:
 def byte_view(column: Array) -> Any:
     """The bytes of a C-ordered array as a flat uint8 array, without a copy; Any, because it is used as a buffer."""
     return column.reshape(-1).view(np.uint8)
+
+
+def _as_name(value: Any) -> str | None:
+    """A text or a number as one line of at most `_LONGEST_NAME` characters; None for anything else, and for an empty text."""
+    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
+    if isinstance(plain, bytes):
+        plain = plain.decode("utf-8", "backslashreplace")
+    if not isinstance(plain, (str, int, float)):
+        return None
+    text = str(plain).strip()
+    text = text if text.isprintable() else ascii(text)
+    return (text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}...") or None
 
 
 def _text_bytes(path: str, value: Any) -> bytes:

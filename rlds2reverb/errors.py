@@ -7,16 +7,17 @@ The tree says whose fault it is and whether trying again can help::
     ├── SourceError          a dataset cannot be opened or read
     ├── InvalidEpisode       an episode breaks the rules of validation; carries its problems
     ├── ViewError            a view cannot cut this episode or this spec
+    ├── SpecError            a spec or a signature has two columns of one name
     ├── SpecMismatch         the table's signature is not that of the items; also a ValueError
-    ├── CapacityError        the table is smaller than the push
-    ├── LedgerError          the ledger file is not ours, or belongs to another push
+    ├── CapacityError        the table has no room for the push
+    ├── LedgerError          the ledger file cannot be read or written, is not ours, or of another version
     ├── WireError            bytes that are not Reverb's protocol, or a value it cannot carry
-    └── TransportError       talking to the server failed; `retryable` says if again may help
+    └── TransportError       talking to the server failed; `retryable` says whether trying again may help
         ├── ServerUnreachable    no answer within the deadline
         ├── ServerRestarted      another server process answers than the one the push began with
         └── Stalled              nothing was confirmed for too long; says which limiter blocks
 
-A message says where, what was expected, what came, and how to go on.
+A message says where, what was expected, what came, and how to go on. An error that stopped a push has the push's account as `report`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,36 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlds2reverb.push.report import PushReport
     from rlds2reverb.validation.problems import Problem
 
 
 class Rlds2ReverbError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package.
+
+    Attributes:
+      report: when the error stopped a push, what that push stored and what not (`rlds2reverb.PushReport`); else None.
+        An exception that is not ours, such as KeyboardInterrupt, has it as well when it stopped a push: see `report_of`.
+    """
+
+    report: PushReport | None = None
+
+
+def keep_report(error: BaseException, report: PushReport) -> None:
+    """Gives an error the account of the push that it stopped."""
+    vars(error)["report"] = report
+
+
+def reason_of(error: BaseException) -> str:
+    """What stopped a push, on one line."""
+    if not isinstance(error, Exception):
+        return "interrupted"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def report_of(error: BaseException) -> PushReport | None:
+    """The account of the push that the error stopped, or None when it stopped none."""
+    return getattr(error, "report", None)
 
 
 class ConfigError(Rlds2ReverbError):
@@ -46,25 +72,34 @@ class InvalidEpisode(Rlds2ReverbError):
     Attributes:
       episode_id: the episode's id.
       problems: every problem found in it, in the order of the checks.
+      title: as the message names it: the id, and the dataset's own beside it where there is one.
     """
 
-    def __init__(self, episode_id: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, episode_id: str, problems: Sequence[Problem], title: str = "") -> None:
         self.episode_id = episode_id
         self.problems = tuple(problems)
+        self.title = title or episode_id
         repairable = any(problem.is_repairable for problem in self.problems)
         listed = "; ".join(str(problem) for problem in self.problems)
         super().__init__(
-            f"episode {episode_id}: {listed}. Nothing of this episode was stored; go on with "
+            f"episode {self.title}: {listed}. Nothing of this episode was stored; go on with "
             'on_invalid="skip" or "quarantine" (--on-invalid), or tolerate a code with allow=(code,) (--allow)'
             + ('; on_invalid="repair" mends what has one right answer' if repairable else "")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.episode_id, self.problems)
+        return type(self), (self.episode_id, self.problems, self.title), vars(self)
 
 
 class ViewError(Rlds2ReverbError):
     """A view cannot cut this episode, or its options make no sense for it."""
+
+
+class SpecError(Rlds2ReverbError):
+    """A spec has two columns of one name. For a dataset it becomes a `SourceError`, for a config a `ConfigError`."""
+
+
+_ANOTHER_TABLE_OR_VIEW = "create the table with the items' signature (`rlds2reverb inspect SOURCE --view VIEW` prints it) or choose another view"
 
 
 class SpecMismatch(Rlds2ReverbError, ValueError):
@@ -72,29 +107,27 @@ class SpecMismatch(Rlds2ReverbError, ValueError):
 
     Attributes:
       where: which table.
-      differences: one line a leaf: path, expected, found.
+      differences: one line per leaf: path, expected, found.
+      way_out: what to do about it.
     """
 
-    def __init__(self, where: str, differences: Sequence[str]) -> None:
+    def __init__(self, where: str, differences: Sequence[str], way_out: str = "") -> None:
         self.where = where
         self.differences = tuple(differences)
+        self.way_out = way_out or _ANOTHER_TABLE_OR_VIEW
         lines = "\n  ".join(self.differences)
-        super().__init__(
-            f"{where}: signature and items differ:\n  {lines}\n"
-            "create the table with the items' signature (`rlds2reverb inspect SOURCE` prints it) "
-            "or choose another view"
-        )
+        super().__init__(f"{where}: signature and items differ:\n  {lines}\n{self.way_out}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.where, self.differences)
+        return type(self), (self.where, self.differences, self.way_out), vars(self)
 
 
 class CapacityError(Rlds2ReverbError):
-    """The table's max_size is smaller than the push, so items would be evicted."""
+    """The push would evict items that it did not store itself: it does not fit into the table, or not beside what is there."""
 
 
 class LedgerError(Rlds2ReverbError):
-    """The ledger cannot be used: not our file, or another version of it."""
+    """The ledger cannot be used: it cannot be read or written, is not our file, or of another version."""
 
 
 class WireError(Rlds2ReverbError):
@@ -114,10 +147,10 @@ class TransportError(Rlds2ReverbError):
 
 
 class ServerUnreachable(TransportError):
-    """No server answered within the deadline."""
+    """No server answered within the deadline, or none can: what listens there is something else."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, retryable=True)
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message, retryable=retryable)
 
 
 class ServerRestarted(TransportError):

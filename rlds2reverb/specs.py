@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from rlds2reverb.errors import SourceError
+from rlds2reverb.errors import SpecError
 
 Nest = Any
 """A dict, list, tuple or namedtuple of nests, or a leaf."""
@@ -56,14 +57,35 @@ def flatten(nest: Nest, path: str = "") -> dict[str, Any]:
     """Leaf path -> leaf, in the order of TensorFlow's nest.
 
     Raises:
-      SourceError: two leaves have the same path (a dict key holds a '/').
+      SpecError: two leaves have the same path (a dict key holds a '/').
     """
     leaves: dict[str, Any] = {}
     for leaf_path, leaf in _walk(nest, path):
         if leaf_path in leaves:
-            raise SourceError(f'two columns are both named "{leaf_path}": a key holds a "/"; rename it in the dataset')
+            raise SpecError(f'two columns are both named "{leaf_path}": a key holds a "/"')
         leaves[leaf_path] = leaf
     return leaves
+
+
+def column_spec(column: npt.NDArray[Any]) -> ArraySpec:
+    """The spec of a row of a column [T, ...]; text of any dtype is object."""
+    dtype = np.dtype(object) if column.dtype.kind in "SU" else column.dtype
+    return ArraySpec(column.shape[1:], dtype)
+
+
+def spec_texts(nest: Nest) -> dict[str, str]:
+    """Leaf path -> the leaf as people read it, such as `float32[2, 4]`."""
+    return {path: str(leaf) for path, leaf in flatten(nest).items()}
+
+
+def same_dtype(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether two dtypes differ at most in their byte order: the wire has only one."""
+    return one.newbyteorder("=") == other.newbyteorder("=")
+
+
+def shape_fits(found: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a shape is the wanted one, where None fits any size."""
+    return len(found) == len(wanted) and all(size is None or one == size for one, size in zip(found, wanted))
 
 
 def map_leaves(function: Callable[[Any], Any], nest: Nest) -> Nest:
@@ -85,7 +107,7 @@ def map_with_path(function: Callable[[str, Any], Any], nest: Nest, path: str = "
 
 @lru_cache(maxsize=256)
 def named_tuple_type(name: str, fields: tuple[str, ...]) -> type[Any]:
-    """One namedtuple class a name and field list, so that equal nests compare equal; its values pickle."""
+    """One namedtuple class per name and field list, so that equal nests compare equal; its values pickle."""
     plain: Any = namedtuple(name, fields)  # type: ignore[misc]
     members = {"__slots__": (), "__reduce__": lambda self: (_named_tuple, (name, fields, tuple(self)))}
     return type(name, (plain,), members)
@@ -96,12 +118,19 @@ def _named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) ->
 
 
 def differences(expected: Nest, found: Nest) -> list[str]:
-    """What keeps items of spec `expected` out of a table with signature `found`: one line a leaf.
+    """What keeps items of spec `expected` out of a table with signature `found`: one line per leaf.
 
-    Sizes that the table leaves free (None) fit any size. Container kinds are not compared, the
-    order and the names of the leaves are: that is what the wire carries.
+    Sizes that the table leaves free (None) fit any size. The order and the names of the leaves
+    are compared, for the wire carries them; the kinds of containers are not.
+
+    Raises:
+      SpecError: two leaves of `expected` have the same path. Two of `found` are a difference.
     """
-    wanted, present = flatten(expected), flatten(found)
+    try:
+        present = flatten(found)
+    except SpecError as error:
+        return [f"table: {error}"]
+    wanted = flatten(expected)
     lines = [
         f"{path}: items have {wanted[path]}, table has {present[path]}"
         for path in wanted
@@ -115,9 +144,7 @@ def differences(expected: Nest, found: Nest) -> list[str]:
 
 
 def _fits(wanted: ArraySpec, present: ArraySpec) -> bool:
-    if wanted.dtype.newbyteorder("=") != present.dtype.newbyteorder("=") or len(wanted.shape) != len(present.shape):
-        return False  # byte orders are not compared: the wire has only one
-    return all(b is None or a == b for a, b in zip(wanted.shape, present.shape))
+    return same_dtype(wanted.dtype, present.dtype) and shape_fits(wanted.shape, present.shape)
 
 
 def _is_container(nest: Nest) -> bool:

@@ -1,8 +1,8 @@
 """TF-Agents' checks over a stream of steps, and the cut of the stream at boundary rows; by the block, in numpy.
 
 Source: `convert_rlds_to_trajectories` and the observers of tf-agents 0.19. TF-Agents flattens all episodes to one stream,
-appends one step of type FIRST, looks at every pair of adjacent steps, and its observers cut the stream after every
-row of type LAST. Blocks here are the dataset's episodes; what the flags say, not where a block ends, decides.
+appends one step of type FIRST, and looks at every pair of adjacent steps. Its observers cut the stream after every row of type
+LAST. Blocks here are the dataset's episodes; the flags decide, not where a block ends.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Block:
     """Consecutive steps of the stream and the flags of the step after them.
 
     Attributes:
-      steps: columns [T, ...] by path, T at least 1.
+      columns: [T, ...] by path, T at least 1.
       next_is_first, next_is_last: of the following step; the stream's end is followed by a first step.
     """
 
-    steps: Mapping[str, Array]
+    columns: Mapping[str, Array]
     next_is_first: bool = True
     next_is_last: bool = False
 
@@ -50,24 +50,24 @@ class StreamError(ValueError):
         self.step = step
 
 
-def with_lookahead(columns: Iterable[Mapping[str, Array]]) -> Iterator[Block]:
-    """Blocks of steps, each with the flags of the step that follows; empty blocks are passed over."""
+def with_lookahead(episodes: Iterable[Mapping[str, Array]]) -> Iterator[Block]:
+    """Columns of episodes -> blocks, each with the flags of the step that follows; empty ones are passed over."""
     previous: Mapping[str, Array] | None = None
-    for steps in columns:
-        if not len(steps[IS_FIRST]):
+    for columns in episodes:
+        if not len(columns[IS_FIRST]):
             continue
         if previous is not None:
-            yield Block(previous, bool(steps[IS_FIRST][0]), bool(steps[IS_LAST][0]))
-        previous = steps
+            yield Block(previous, bool(columns[IS_FIRST][0]), bool(columns[IS_LAST][0]))
+        previous = columns
     if previous is not None:
         yield Block(previous)
 
 
 def check(block: Block) -> None:
     """Raises `StreamError` for the first pair of steps that breaks a rule, with TF-Agents' text."""
-    first, last = block.steps[IS_FIRST], block.steps[IS_LAST]
+    first, last = block.columns[IS_FIRST], block.columns[IS_LAST]
     next_first = np.append(first[1:], block.next_is_first)
-    broken = np.stack((block.steps[IS_TERMINAL] & ~last, ~last & ~first & next_first, last & ~next_first))  # [3, T]
+    broken = np.stack((block.columns[IS_TERMINAL] & ~last, ~last & ~first & next_first, last & ~next_first))  # [3, T]
     steps = np.nonzero(broken.any(axis=0))[0]
     if len(steps):
         raise StreamError(MESSAGES[int(np.argmax(broken[:, steps[0]]))], int(steps[0]))
@@ -80,12 +80,12 @@ def segments(blocks: Iterable[Block]) -> Iterator[Rows]:
     several blocks is joined.
 
     Raises:
-      StreamError: a block breaks a rule; segments complete before that block have been yielded, nothing of it has.
+      StreamError: a block breaks a rule. Segments that were complete before that block have been yielded; none of it has.
     """
     open_rows: list[Rows] = []
     for block in blocks:
         check(block)
-        rows = trajectory_rows(block.steps, block.next_is_first, block.next_is_last)
+        rows = trajectory_rows(block.columns, block.next_is_first, block.next_is_last)
         start = 0
         for boundary in np.nonzero(rows[STEP_TYPE] == LAST)[0].tolist():
             yield _joined([*open_rows, _between(rows, start, boundary + 1)])
@@ -95,9 +95,9 @@ def segments(blocks: Iterable[Block]) -> Iterator[Rows]:
 
 
 def joined(segments: Iterable[Rows], least: int) -> Iterator[Rows]:
-    """Consecutive segments joined to parts of at least `least` rows; the last part may have fewer.
+    """Consecutive segments joined to longer ones of at least `least` rows; the last may have fewer.
 
-    What stops the reading comes after a part with all that was read.
+    When something stops the reading, a segment with all that was read comes before it.
     """
     held: list[Rows] = []
     count = 0
@@ -120,7 +120,7 @@ def _between(rows: Rows, start: int, stop: int | None) -> Rows:
     return {path: column[start:stop] for path, column in rows.items()}
 
 
-def _joined(parts: list[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    return {path: np.concatenate([part[path] for part in parts]) for path in parts[0]}
+def _joined(segments: list[Rows]) -> Rows:
+    if len(segments) == 1:
+        return segments[0]
+    return {path: np.concatenate([rows[path] for rows in segments]) for path in segments[0]}

@@ -19,10 +19,11 @@ import importlib
 import logging
 import os
 import sys
-from typing import Any
+from textwrap import indent
 
 import click
 
+from rlds2reverb.cli.streams import whoever_listens
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -30,11 +31,13 @@ from rlds2reverb.errors import (
     LedgerError,
     Rlds2ReverbError,
     SourceError,
+    SpecError,
     SpecMismatch,
     TransportError,
     ViewError,
     WireError,
 )
+from rlds2reverb.sources.registry import SOURCES
 
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",
@@ -52,6 +55,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, 2),
     (ViewError, 2),
     (SourceError, 3),
+    (SpecError, 4),
     (SpecMismatch, 4),
     (CapacityError, 4),
     (TransportError, 5),
@@ -59,6 +63,9 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (LedgerError, 6),
     (OSError, 6),
 )
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself."""
+
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
@@ -75,33 +82,24 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; a reader that has left (`| head -1`) is no error, which click would make of it."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        return result
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_HELP = f"""RLDS datasets into a Reverb replay server: checked, exactly once, as fast as the server takes it.
+
+\b
+SOURCE is one of
+{indent(SOURCES.help(), "  ")}
+"""
+
+
+@click.group(cls=_Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error, and what libraries have to say.")
 @click.version_option(package_name="rlds2reverb")
 def cli(debug: bool) -> None:
-    """RLDS datasets into a Reverb replay server: checked, exactly once, as fast as the server takes it.
-
-    \b
-    SOURCE is one of
-      tfds:NAME[/CONFIG][:VERSION][@SPLIT]     a dataset that TFDS has prepared
-      tfds:/path/to/version_dir[@SPLIT]        a directory in TFDS format
-      bundled:half_cheetah, bundled:cartpole   a small dataset shipped with this package
-    """
+    """The program: its help is `_HELP`."""
     if not debug:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -112,18 +110,42 @@ def cli(debug: bool) -> None:
 def main() -> None:
     """Runs the command line; errors become one line and an exit code."""
     debug = "--debug" in sys.argv[1:]
+    if not debug:
+        os.environ.setdefault(
+            "GRPC_VERBOSITY", "ERROR"
+        )  # read when a command imports gRPC, which tells errors on its own
+    with whoever_listens():
+        sys.exit(_run(debug))
+
+
+def _run(debug: bool) -> int | None:
+    """Runs the command line; its exit code."""
     try:
-        sys.exit(cli.main(standalone_mode=False))  # None, or the code that a command exits with
+        code: int | None = cli.main(standalone_mode=False)  # None, or the code that a command exits with
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _show(error)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _talk("interrupted; what the server confirmed stays, and the same push can be run again")
-        sys.exit(EXIT_INTERRUPTED)
+        _talk("interrupted")
+        return EXIT_INTERRUPTED
     except Exception as error:
         if debug:
             raise
-        sys.exit(_say(error))
+        return _say(error)
+
+
+def _show(error: click.ClickException) -> None:
+    """Prints an error of click: one line, as of any other; help where a command was typed without anything."""
+    if isinstance(error, _NO_ARGUMENTS):
+        error.show()
+        return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    way_out = "" if context is None else f"; see {context.command_path} --help"
+    text = " ".join(error.format_message().split()).removesuffix(".")
+    _talk(f"error: {text}{way_out}")
 
 
 def _say(error: Exception) -> int:

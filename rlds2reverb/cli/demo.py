@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import json_option
+from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.client import connect
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.datasets import BUNDLED
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.report import PushReport
+from rlds2reverb.extras import how_to_install
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.wording import counted
 
+_NAME = "rlds2reverb"
 _TABLE = "replay"
 
 
-@click.command("demo")
+@click.command("demo", context_settings=ANSWERS_H)
 @click.option("--dataset", type=click.Choice(BUNDLED), default="half_cheetah", show_default=True)
 @json_option
 def command(dataset: str, as_json: bool) -> None:
     """Start an embedded Reverb server, fill it with a shipped dataset, sample from it, and push again to add nothing."""
     server_package = _server_package()
     source = open_source(f"bundled:{dataset}")
-    signature = view_of("two_step").signature(filled_spec(source.spec()))
+    signature = table_signature(view_of("two_step").signature(filled_spec(source.spec())))
     output.talk("starting a Reverb server in a process of its own ...")
     with server_package.EmbeddedServer([server_package.TableConfig(_TABLE, signature)]) as server:
         output.talk(f"it listens on {server.address}; pushing {source.name} ...")
@@ -40,18 +48,31 @@ def command(dataset: str, as_json: bool) -> None:
         output.print_json({"push": first.as_dict(), "again": second.as_dict(), "table_size": size, "sample": sample})
     else:
         _print(first, size, sample)
+        output.talk(
+            f"\nnow data of your own: {_program()} inspect tfds:/path/to/my_dataset/1.0.0\nall commands: {_program()} --help"
+        )
 
 
 def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
     output.print_fields(
         {
-            "pushed": f"{first.episodes_pushed} episodes, {first.steps_pushed:,} steps of {first.source}",
-            "confirmed": f"{first.items_confirmed:,} two-step items, {first.items_per_second:,.0f} a second",
-            "pushed again": f"the table still holds {size:,} items: the same data has the same item keys",
+            "pushed": f"{counted(first.episodes_pushed, 'episode')}, {counted(first.steps_pushed, 'step')} of {first.source}",
+            "confirmed": f"{counted(first.items_confirmed, 'item')} of view {first.view}, {first.items_per_second:,.0f} per second",
+            "pushed again": f"the table still holds {counted(size, 'item')}: the same data has the same item keys",
             "sampled": "one item, read back by Reverb's own client:",
         }
     )
     output.print_fields(sample, "    ")
+
+
+def _program() -> str:
+    """How this program is called from here: its name where the shell finds it by that, else its path."""
+    called = Path(sys.argv[0])
+    if called.name != _NAME:  # run by python -m or -c; the command stands beside the interpreter
+        called = Path(sys.executable).with_name(_NAME)
+    found = shutil.which(_NAME)
+    is_found = found is not None and called.exists() and Path(found).samefile(called)
+    return _NAME if is_found or not called.exists() else shlex.quote(str(called))
 
 
 def _sample(address: str, columns: list[str]) -> dict[str, str]:
@@ -70,5 +91,5 @@ def _server_package() -> Any:
         import replay_server
         import reverb  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ConfigError(f'the demo needs {error.name}: pip install "rlds2reverb[server,tfds]"') from error
+        raise ConfigError(f"the demo needs {error.name}; {how_to_install('server', 'tfds')}") from error
     return replay_server

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from rlds2reverb.cli import output
+from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
+    ANSWERS_H,
     chosen_view,
+    conventions_options,
     into_option,
     json_option,
     limit_option,
@@ -18,22 +20,28 @@ from rlds2reverb.cli.options import (
     view_option,
     views_of_tables,
 )
+from rlds2reverb.conventions import AS_RECORDED, Conventions
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.inspection import Findings, Inspection, Range, inspect_source, summary
-from rlds2reverb.sources import open_source
-from rlds2reverb.specs import flatten
+from rlds2reverb.extras import needing
+from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Range, Statistics, inspect_source, summary
+from rlds2reverb.specs import spec_texts
 from rlds2reverb.validation import CODES
+from rlds2reverb.validation.findings import Findings
+from rlds2reverb.wording import counted
 
 
-@click.command("inspect")
+@click.command("inspect", context_settings=ANSWERS_H)
 @source_argument
 @view_option
 @into_option
+@conventions_options
 @limit_option
 @click.option(
-    "--server-config", is_flag=True, help="Print a config for `rlds2reverb serve` instead, with a table for all items."
+    "--server-config",
+    is_flag=True,
+    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them.",
 )
-@click.option("--table", help="The table's name in that config; replay without it.")
+@click.option("--table", help="What to call the table, in that config, too; replay without it.")
 @json_option
 def command(
     source: str,
@@ -44,51 +52,69 @@ def command(
     server_config: bool,
     table: str | None,
     as_json: bool,
+    **conventions: str,
 ) -> None:
-    """Show a dataset's step spec, the trajectory data spec of its items, counts, ranges and problems."""
+    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems."""
+    if server_config and as_json:
+        raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
-    inspection = inspect_source(open_source(source), views, limit)
     if server_config:
-        arguments = _as_options(into) if into else f"--table {shlex.quote(name)} {_as_option(view, view_config)}"
-        click.echo(_config_text(source, arguments, inspection, limit), nl=False)
+        _check_server_package()
+    inspection = inspect_source(opened(source), views, limit, Conventions(**conventions))
+    if server_config:
+        chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
+        chosen += _conventions_as_options(conventions)
+        click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
     else:
         _print(inspection)
 
 
-def _as_option(view: str | None, view_config: Path | None) -> str:
+def _as_options(view: str | None, view_config: Path | None) -> list[str]:
     """How the view is written for a push."""
-    return (
-        f"--view {shlex.quote(view or 'two_step')}"
-        if view_config is None
-        else f"--view-config {shlex.quote(str(view_config))}"
-    )
+    return ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
 
 
-def _as_options(into: Sequence[str]) -> str:
-    return " ".join(f"--into {shlex.quote(text)}" for text in into)
+def _conventions_as_options(conventions: Mapping[str, str]) -> list[str]:
+    """How the conventions are written for a push, where they differ from what it does anyway."""
+    chosen = {name: value for name, value in conventions.items() if value != AS_RECORDED}
+    return [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", value)]
 
 
-def _config_text(source: str, arguments: str, inspection: Inspection, limit: int | None) -> str:
-    try:
-        from replay_server.template import Wanted, config_text
-    except ImportError as error:
-        raise ConfigError(f'--server-config: {error}; install with: pip install "rlds2reverb[server]"') from error
-    tables = {name: Wanted(need.items, need.signature, need.by_priority) for name, need in inspection.tables.items()}
-    episodes = len(inspection.lengths)
-    return config_text(source, arguments, tables, episodes if limit == episodes else None)
+def _repeated(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _check_server_package() -> None:
+    """Misses what writes configs before the data is read."""
+    with needing("--server-config", "server", ConfigError):
+        import replay_server.template  # noqa: F401
+
+
+def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, limit: int | None) -> str:
+    """The config. The push in its head takes what was looked at, and leaves out what is bad in it."""
+    from replay_server.template import TableDraft, config_text
+
+    tables = {
+        name: TableDraft(one.view, one.items_per_table, one.signature, one.by_priority)
+        for name, one in inspection.outputs.items()
+    }
+    is_part = limit == len(inspection.lengths)
+    part = ["--limit", str(limit)] if is_part else []
+    skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
+    return config_text(source, [*chosen, *part, *skip], tables, limit if is_part else None)
 
 
 def _print(inspection: Inspection) -> None:
-    counts = f"{len(inspection.lengths):,} episodes, {sum(inspection.lengths):,} steps, {inspection.step_bytes:,} bytes a step"
+    episodes, steps = counted(len(inspection.lengths), "episode"), counted(sum(inspection.lengths), "step")
     output.print_fields(
         {
             "source": inspection.source,
-            "counts": counts,
-            "episode length": _summary(inspection.lengths),
-            "return": _summary(inspection.returns),
+            "counts": f"{episodes}, {steps}, {counted(inspection.step_bytes, 'byte')} per step",
+            "episode length": _summary(summary(inspection.lengths)),
+            "return": _returns(inspection),
             "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
         }
     )
@@ -97,15 +123,22 @@ def _print(inspection: Inspection) -> None:
         {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
         "  ",
     )
-    for name, need in inspection.tables.items():
-        click.echo(f"\ntable {name}: {need.items:,} items of view {need.view}, trajectory data spec (its signature)")
-        if need.without_items:
-            click.echo(f"  {need.without_items:,} valid episodes give it no item")
-        if need.left_over:
-            click.echo(f"  {need.left_over:,} steps at the end are left over")
-        output.print_fields({path: str(spec) for path, spec in flatten(need.signature).items()}, "  ")
+    for name, one in inspection.outputs.items():
+        _print_output(name, one)
     click.echo("")
     print_findings(inspection.findings)
+
+
+def _print_output(table: str, one: InspectedOutput) -> None:
+    items = counted(one.items_per_table, "item")
+    click.echo(f"\ntable {table}: {items} of view {one.view}, trajectory data spec (its signature)")
+    output.print_fields(spec_texts(one.signature), "  ")
+    if one.not_in_items:
+        click.echo(f"  not in the items: {', '.join(one.not_in_items)}")
+    if one.without_items:
+        click.echo(f"  valid episodes that give it no item: {one.without_items:,}")
+    if one.left_over:
+        click.echo(f"  left over at the end: {counted(one.left_over, 'step')}")
 
 
 def print_findings(findings: Findings) -> None:
@@ -117,17 +150,22 @@ def print_findings(findings: Findings) -> None:
         if code not in findings.episodes:
             continue
         kind = "advice" if CODES[code].is_advice else "problem"
-        click.echo(f"{kind} {code}: {findings.episodes[code]:,} episodes: {CODES[code].meaning}")
-        for episode, problem in findings.examples[code]:
-            where = f'column "{problem.path}": ' if problem.path else ""
-            click.echo(f"  {episode}: {where}{problem.detail}")
+        click.echo(f"{kind} {code}: {counted(findings.episodes[code], 'episode')}: {CODES[code].meaning}")
+        for example in findings.examples[code]:
+            where = f'column "{example.problem.path}": ' if example.problem.path else ""
+            click.echo(f"  {example.title}: {where}{example.problem.detail}")
+        if more := findings.more(code):
+            click.echo(f"  and {more:,} more")
 
 
-def _summary(values: list[int] | list[float]) -> str:
-    numbers = summary(values)
-    if numbers is None:
-        return "-"
-    return "  ".join(f"{name} {output.number(value)}" for name, value in numbers.items())
+def _returns(inspection: Inspection) -> str:
+    numbers = inspection.return_summary() or {}
+    not_finite = int(numbers.pop("not_finite", None) or 0)
+    return _summary(numbers) + (f"  (left out: {not_finite:,} not finite)" if not_finite else "")
+
+
+def _summary(numbers: Statistics | None) -> str:
+    return "  ".join(f"{name} {output.number(value)}" for name, value in (numbers or {}).items()) or "-"
 
 
 def _range(span: Range) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import grpc
 
 from rlds2reverb.client import Client, connect
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.push.options import CHOICES, HELP, option_fields
+from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.views.base import View
 from rlds2reverb.views.registry import read_view, view_of
 
@@ -50,6 +53,9 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]
 
 SECONDS = _Seconds()
 
+ANSWERS_H = {"help_option_names": ["-h", "--help"]}
+"""Settings of every command, so that it is the same one wherever it is run from."""
+
 source_argument = click.argument("source", metavar="SOURCE")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
@@ -85,8 +91,8 @@ into_option = click.option(
     "--into",
     multiple=True,
     metavar="TABLE=VIEW",
-    help="A table with a view of its own, in place of --table and --view; repeat it to fill several tables by several views "
-    "from one pass, rows stored once. VIEW may be @FILE, as for --view-config.",
+    help="A table and a view of its own, in place of --table and --view. Repeat it to fill several tables by several views "
+    "from one pass; rows are stored once. VIEW may be @FILE, as for --view-config.",
 )
 
 
@@ -114,10 +120,37 @@ def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
     return views
 
 
-judging_options = with_options(
-    click.option("--allow", multiple=True, metavar="CODE", help="Tolerate this problem code; may be repeated."),
-    click.option("--strict", is_flag=True, help="Treat advice (terminal_discount, last_reward) as a problem."),
-)
+_KINDS: dict[str, dict[str, Any]] = {
+    "bool": {"is_flag": True},
+    "str | Path | None": {"type": click.Path(dir_okay=False, path_type=Path)},
+    "Sequence[str]": {"multiple": True, "metavar": "CODE"},
+    "int | None": {"type": click.IntRange(min=1)},
+    "float": {"type": SECONDS, "show_default": True},
+}
+"""Type of an option's field -> what click makes of it; a str has choices."""
+
+
+def _push_option(field: Field[Any]) -> Callable[[Command], Command]:
+    """The command line's option for a field of `PushOptions`: the same name, default and help."""
+    spelled, text, choices = f"--{field.name.replace('_', '-')}", field.metadata[HELP], field.metadata[CHOICES]
+    if choices:
+        kind: dict[str, Any] = {"type": click.Choice(choices), "show_default": True}
+    elif field.default is True:
+        spelled, kind = f"{spelled}/--no-{spelled[2:]}", {"show_default": True}
+    else:
+        kind = _KINDS[str(field.type)]
+    text = f"{text.removesuffix('.')}; may be repeated." if kind.get("multiple") else text
+    return click.option(spelled, field.name, default=field.default, help=text, **kind)
+
+
+def push_options(*names: str) -> Callable[[Command], Command]:
+    """The options of a push of these names, or all of them."""
+    return with_options(*(_push_option(field) for field in option_fields() if not names or field.name in names))
+
+
+judging_options = push_options("allow", "strict")
+
+conventions_options = push_options("terminal_discount", "last_reward")
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")
 
@@ -135,39 +168,43 @@ server_options = with_options(
     click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
     click.option("--header", multiple=True, metavar="NAME=VALUE", help="Metadata sent with every call; repeatable."),
     click.option(
-        "--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for the server to answer."
+        "--timeout",
+        type=SECONDS,
+        default=Deadlines.call,
+        show_default=True,
+        help="Seconds to wait for the server to answer.",
+    ),
+    click.option(
+        "--wait",
+        type=SECONDS,
+        help="Seconds to wait for a server that is just starting; without it, an address where nothing listens is an error at once.",
     ),
 )
 
 
 def open_client(
-    server: str,
-    tls_ca: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    header: tuple[str, ...],
-    timeout: float,
+    server: str, header: tuple[str, ...], timeout: float, wait: float | None, **certificates: Path | None
 ) -> Client:
-    """Connects as `server_options` say.
+    """Connects as `server_options` say; `certificates` are tls_ca, tls_cert and tls_key.
 
     Raises:
       ConfigError: a certificate without its key, a file that cannot be read, or a header without "=".
-      ServerUnreachable: no answer.
+      ServerUnreachable: see `connect`.
     """
     pairs = [text.partition("=") for text in header]
     for text, (name, separator, value) in zip(header, pairs):
         if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ConfigError(f'--header "{text}": expected NAME=VALUE, a name of letters, digits, "_", "-" and "."')
-    credentials = _credentials(tls_ca, tls_cert, tls_key)
-    return connect(server, credentials, [(name.lower(), value) for name, _, value in pairs], timeout)
+    credentials = _credentials(**certificates)
+    return connect(server, credentials, [(name.lower(), value) for name, _, value in pairs], timeout, wait or 0.0)
 
 
-def _credentials(ca: Path | None, cert: Path | None, key: Path | None) -> Any:
-    if (cert is None) != (key is None):
+def _credentials(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Any:
+    if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
-    if ca is None and cert is None:
+    if tls_ca is None and tls_cert is None:
         return None
-    return grpc.ssl_channel_credentials(_read_pem(ca), _read_pem(key), _read_pem(cert))
+    return grpc.ssl_channel_credentials(_read_pem(tls_ca), _read_pem(tls_key), _read_pem(tls_cert))
 
 
 def _read_pem(path: Path | None) -> bytes | None:

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from rlds2reverb.report import Progress
+from rlds2reverb.push.report import Progress
+from rlds2reverb.wording import counted
 
 
 def print_json(value: Any) -> None:
@@ -54,9 +55,10 @@ def number(value: float | None) -> str:
 def describe(progress: Progress) -> str:
     """Episodes, steps/s, MB/s, ETA, and whether something is waited for, on one line."""
     seconds = max(progress.seconds, 1e-9)
-    total = "" if progress.episode_count is None else f"/{progress.episode_count:,}"
+    count = progress.episode_count
+    read = counted(progress.episodes, "episode")
     parts = [
-        f"{progress.episodes:,}{total} episodes",
+        read if count is None else f"{progress.episodes:,}/{counted(count, 'episode')}",
         f"{progress.steps / seconds:,.0f} steps/s",
         f"{progress.bytes / seconds / 1e6:,.1f} MB/s",
     ]
@@ -88,14 +90,14 @@ def progress_bar(quiet: bool) -> Iterator[Any]:
 
 
 class _Waits:
-    """Tells a wait when it begins, and again only when it is another one: its counts change, its start does not."""
+    """Tells a wait when it begins, and again only when it is another one: one of the same tables is the same, whatever its counts."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._told = ""
+        self._told: str | tuple[str, ...] = ""
 
     def __call__(self, progress: Progress) -> None:
-        wait = progress.waiting.partition(" waits for ")[0]
+        wait = progress.held_by or progress.waiting
         if wait and wait != self._told:
             self._tell(f"waiting: {progress.waiting}")
         self._told = wait or self._told

@@ -9,52 +9,43 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output
+from rlds2reverb.cli.interrupts import ends_when_interrupted_twice
+from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
-    SECONDS,
+    ANSWERS_H,
     chosen_view,
     into_option,
     json_option,
-    judging_options,
+    limit_option,
     open_client,
+    push_options,
     server_options,
     source_argument,
     view_option,
     views_of_tables,
 )
-from rlds2reverb.conventions import LAST_REWARDS, TERMINAL_DISCOUNTS, filled_spec
+from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.outputs import Output, TableViews, outputs_of
-from rlds2reverb.report import PushReport
-from rlds2reverb.sources import open_source
-from rlds2reverb.specs import Nest, flatten
-from rlds2reverb.validation.policy import ACTIONS
+from rlds2reverb.push.options import PushOptions, option_fields
+from rlds2reverb.push.pipeline import Pusher
+from rlds2reverb.push.plan import PushPlan, plan_push
+from rlds2reverb.sources.base import first_episodes
 from rlds2reverb.views.base import View
 
 
-@click.command("push")
+@click.command("push", context_settings=ANSWERS_H)
 @source_argument
 @server_options
 @click.option("--table", multiple=True, help="Table to fill; repeat it to fill several from one pass.")
 @view_option
 @into_option
-@click.option("--on-invalid", type=click.Choice(ACTIONS), default="raise", show_default=True,
-              help="What to do with a bad episode.")  # fmt: skip
-@click.option("--quarantine", type=click.Path(dir_okay=False, path_type=Path),
-              help="JSON-lines report of bad episodes, for --on-invalid quarantine.")  # fmt: skip
-@judging_options
-@click.option("--terminal-discount", type=click.Choice(TERMINAL_DISCOUNTS), default="as_recorded", show_default=True,
-              help='"transition": discount 0 on the step that leads into a terminal one.')  # fmt: skip
-@click.option("--last-reward", type=click.Choice(LAST_REWARDS), default="as_recorded", show_default=True,
-              help='"shift": every reward moves one step back.')  # fmt: skip
-@click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path),
-              help="SQLite file of confirmed episodes; a killed push goes on from it.")  # fmt: skip
-@click.option("--resume/--no-resume", default=True, show_default=True, help="Skip episodes that the ledger has.")
-@click.option("--again", is_flag=True, help="New item keys: store everything once more.")
-@click.option("--allow-eviction", is_flag=True, help="Go on when the push is larger than a table.")
-@click.option("--chunk-length", type=click.IntRange(min=1), help="Rows a chunk; by default chosen from a row's bytes.")
-@click.option("--stall-timeout", type=SECONDS, default=300.0, show_default=True,
-              help="Give up when nothing was confirmed for so many seconds.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Check source, view and tables; send nothing.")
+@push_options()
+@limit_option
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Send nothing. Print each table's signature and room, and check all that a push checks before it sends.",
+)
 @json_option
 def command(
     source: str,
@@ -62,35 +53,36 @@ def command(
     view: str | None,
     view_config: Path | None,
     into: tuple[str, ...],
+    limit: int | None,
     dry_run: bool,
     as_json: bool,
-    stall_timeout: float,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Store a dataset's items in one or more tables, each item exactly once.
 
-    Run again, the same push adds nothing: item keys are a function of the data.
+    Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
+    is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
     """
-    connection = {name: options.pop(name) for name in ("server", "tls_ca", "tls_cert", "tls_key", "header", "timeout")}
-    tables, chosen = _tables_and_view(table, view, view_config, into)
-    with open_client(**connection) as client:
-        opened = open_source(source)
+    chosen = {field.name: given.pop(field.name) for field in option_fields()}
+    options = PushOptions(*_tables_and_view(table, view, view_config, into), **chosen)
+    options.check_files()  # all before TensorFlow is imported or a server is asked
+    with open_client(**given) as client:
+        data = first_episodes(opened(source), limit)
         if dry_run:
-            client.push(opened, tables, chosen, stall_seconds=stall_timeout, dry_run=True, **options)
-            output.talk("the tables take these items; nothing was sent")
-            _print_signatures(as_json, outputs_of(tables, chosen), filled_spec(opened.spec()))
+            _show(as_json, plan_push(data, options, client.transport.server_info))
             return
-        with output.progress_bar(quiet=as_json) as on_progress:
-            report = client.push(
-                opened, tables, chosen, stall_seconds=stall_timeout, on_progress=on_progress, **options
-            )
-    _print(as_json, report.as_dict() if as_json else _fields(report))
+        with told_when_stopped(as_json, options.again):
+            plan = plan_push(data, options, client.transport.server_info)
+            _tell_left_out(plan)
+            with ends_when_interrupted_twice(), output.progress_bar(quiet=as_json) as on_progress:
+                report = Pusher(client.transport, plan.telling(on_progress)).run()
+    print_report(as_json, report)
 
 
 def _tables_and_view(
     tables: tuple[str, ...], view: str | None, view_config: Path | None, into: Sequence[str]
-) -> tuple[tuple[str, ...] | TableViews, View | None]:
-    """What `Client.push` takes, from either pair of options."""
+) -> tuple[tuple[str, ...] | dict[str, View], View | None]:
+    """What `PushOptions` takes, from either pair of options."""
     if views := views_of_tables(into, tables, view, view_config):
         return views, None
     if not tables:
@@ -98,50 +90,20 @@ def _tables_and_view(
     return tables, chosen_view(view, view_config)
 
 
-def _print_signatures(as_json: bool, outputs: Sequence[Output], spec: Nest) -> None:
-    """Every table and what its items are."""
-    found = {
-        table: {path: str(leaf) for path, leaf in flatten(one.view.signature(spec)).items()}
-        for one in outputs
-        for table in one.tables
-    }
-    if as_json:
-        output.print_json(found)
-        return
-    for table, leaves in found.items():
-        click.echo(f"table {table}")
-        output.print_fields(leaves, "  ")
+def _show(as_json: bool, plan: PushPlan) -> None:
+    """What a push would do."""
+    _tell_left_out(plan)
+    output.talk("the tables take these items; nothing was sent")
+    print_plan(as_json, plan)
 
 
-def _print(as_json: bool, fields: dict[str, Any]) -> None:
-    if as_json:
-        output.print_json(fields)
-    else:
-        output.print_fields(fields)
-
-
-def _fields(report: PushReport) -> dict[str, str]:
-    fields = {
-        "source": report.source,
-        "tables": f"{', '.join(report.tables)}  (view {report.view})",
-        "read": f"{report.episodes_read:,} episodes, {report.steps_read:,} steps",
-        "pushed": f"{report.episodes_pushed:,} episodes, {report.steps_pushed:,} steps",
-        "confirmed": f"{report.items_confirmed:,} items"
-        + (f"  ({_codes(report.items_made)})" if len(report.tables) > 1 else ""),
-        "speed": f"{report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
-    }
-    optional = {
-        "rejected": _codes(report.rejected) and f"{_codes(report.rejected)}  ({report.steps_rejected:,} steps)",
-        "repaired": _codes(report.repaired),
-        "advice": _codes(report.advice),
-        "filled": ", ".join(report.filled),
-        "resumed": report.episodes_resumed and f"{report.episodes_resumed:,} episodes were confirmed before",
-        "no items": _codes(report.without_items) and f"{_codes(report.without_items)} episodes",
-        "left over": _codes(report.left_over) and f"{_codes(report.left_over)} steps at the end of the stream",
-        "reconnects": report.reconnects or "",
-    }
-    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
-
-
-def _codes(counts: Any) -> str:
-    return ", ".join(f"{code} {count:,}" for code, count in counts.items())
+def _tell_left_out(plan: PushPlan) -> None:
+    """One sentence about the step columns that the tables' items do not hold; nothing when they hold all."""
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for name, paths in plan.not_in_items.items():
+        tables.setdefault(paths, []).append(name)
+    parts = [f"{', '.join(names)}: {', '.join(paths)}" for paths, names in tables.items()]
+    if [*tables.values()] == [[table.name for table in plan.tables]]:
+        output.talk(f"not in the items: {', '.join(*tables)}")
+    elif parts:
+        output.talk(f"not in the items of {'; of '.join(parts)}")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from rlds2reverb.cli.options import ANSWERS_H
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import needing
 
 
-@click.command("serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("serve", context_settings=ANSWERS_H)
 @click.option(
     "--config",
     "path",
@@ -22,20 +24,24 @@ from rlds2reverb.errors import ConfigError
 @click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value: http.port=9000; repeatable."
 )
+@click.option(
+    "--start-empty",
+    is_flag=True,
+    help="Start although generations exist that cannot be loaded: from the newest one that can, else as with a new folder.",
+)
 @click.option("--check", is_flag=True, help="Validate the config, print what would run, and exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Same as --set log.format=...")
-def command(path: Path, overrides: tuple[str, ...], check: bool, log_format: str | None) -> None:
+def command(path: Path, overrides: tuple[str, ...], start_empty: bool, check: bool, log_format: str | None) -> None:
     """Run the replay server until SIGTERM or SIGINT, which write a checkpoint first.
 
     Values are taken from --set, then from environment variables such as REPLAY__HTTP__PORT, then from the file.
 
     \b
     Exit codes: 0 stopped, with a checkpoint; 1 the last checkpoint failed, or a second signal came; 2 the config
-    makes no sense; 3 the server could not start.
+    makes no sense; 3 the server could not start, or with --check would not.
     """
-    try:
+    with needing("serve", "server", ConfigError):
         from replay_server.command import run
-    except ImportError as error:
-        raise ConfigError(f'serve: {error}; install the server with: pip install "rlds2reverb[server]"') from error
     formats = () if log_format is None else (f"log.format={log_format}",)
-    run(path, (*overrides, *formats), check)
+    starts = ("checkpoints.start_empty=true",) if start_empty else ()
+    run(path, (*overrides, *starts, *formats), check)

@@ -7,13 +7,15 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import json_option, open_client, server_options
-from rlds2reverb.specs import flatten
-from rlds2reverb.wire.limiter import explain_inserts, explain_samples
+from rlds2reverb.cli.options import ANSWERS_H, json_option, open_client, server_options
+from rlds2reverb.errors import SpecError
+from rlds2reverb.specs import spec_texts
+from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
 from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wording import counted
 
 
-@click.command("status")
+@click.command("status", context_settings=ANSWERS_H)
 @server_options
 @json_option
 def command(as_json: bool, **connection: Any) -> None:
@@ -29,24 +31,25 @@ def command(as_json: bool, **connection: Any) -> None:
 
 def _print(table: TableInfo) -> None:
     click.echo(f"{table.name}")
-    limit = f"at most {table.max_times_sampled} times" if table.max_times_sampled > 0 else "any number of times"
+    limit = (
+        f"at most {counted(table.max_times_sampled, 'time')}" if table.max_times_sampled > 0 else "any number of times"
+    )
     output.print_fields(
         {
-            "items": f"{table.current_size:,} of {table.max_size:,}, {table.episodes:,} episodes",
+            "items": f"{table.current_size:,} of {table.max_size:,}, {counted(table.episodes, 'episode')}",
             "selectors": f"sampler {table.sampler}, remover {table.remover}, each item sampled {limit}",
-            "inserts": explain_inserts(table),
-            "samples": explain_samples(table),
+            "inserts": sentence(insert_wait(table)),
+            "samples": sentence(sample_wait(table)),
         },
         "  ",
     )
     click.echo("  signature" if table.signature is not None else "  no signature: the table takes anything")
     if table.signature is not None:
-        output.print_fields({path: str(spec) for path, spec in flatten(table.signature).items()}, "    ")
+        output.print_fields(_columns(table), "    ")
 
 
 def _as_dict(table: TableInfo) -> dict[str, Any]:
     limiter = table.rate_limiter
-    signature = table.signature
     return {
         "size": table.current_size,
         "max_size": table.max_size,
@@ -63,8 +66,16 @@ def _as_dict(table: TableInfo) -> dict[str, Any]:
             "max_diff": limiter.max_diff,
             "inserts": limiter.inserts,
             "samples": limiter.samples,
-            "insert_state": explain_inserts(table),
-            "sample_state": explain_samples(table),
+            "insert_state": sentence(insert_wait(table)),
+            "sample_state": sentence(sample_wait(table)),
         },
-        "signature": None if signature is None else {path: str(spec) for path, spec in flatten(signature).items()},
+        "signature": None if table.signature is None else _columns(table),
     }
+
+
+def _columns(table: TableInfo) -> dict[str, str]:
+    """The signature's columns in words, by path."""
+    try:
+        return spec_texts(table.signature)
+    except SpecError as error:
+        raise SpecError(f'table "{table.name}": its signature: {error}; create it with other names') from error

@@ -1,21 +1,23 @@
-"""Sources by name. One file a format; each imports its own optional dependencies, and only when used."""
+"""Sources by name or by kind: one file per format, known by its entry in `registry`.
+
+Importing this loads no format, no numpy and no optional library.
+"""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from rlds2reverb.datasets import BUNDLED, bundled_path
-from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import EpisodeList, Source
+from rlds2reverb.extras import needing
+from rlds2reverb.formats import Lazily
+from rlds2reverb.sources.registry import SOURCES
 
-SCHEMES = {
-    "tfds": "tfds:NAME[/CONFIG][:VERSION][@SPLIT] or tfds:/path/to/version_dir[@SPLIT]",
-    "bundled": f"bundled:NAME[@SPLIT], one of {', '.join(BUNDLED)}",
-}
-"""Scheme of a source name -> how to write it."""
+if TYPE_CHECKING:
+    from rlds2reverb.episodes import Episode
+    from rlds2reverb.sources.base import Source
+
+_rlds_dataset = Lazily("rlds2reverb.sources.loading:rlds_dataset")
 
 
 def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
@@ -25,38 +27,27 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
       SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
     """
     if isinstance(source, str):
-        return _open_name(source)
-    if isinstance(source, (list, tuple)):
-        return EpisodeList(source)
-    if hasattr(source, "element_spec"):
-        return _module("rlds").RldsSource(source)  # type: ignore[no-any-return]
+        return SOURCES.open(source)
+    found = SOURCES.taking(source)
+    if found is not None:
+        return SOURCES.open_with(found, source)
     if hasattr(source, "spec") and hasattr(source, "__iter__"):
-        return cast(Source, source)
+        return cast("Source", source)
     raise SourceError(
-        f"{type(source).__name__} is no source: expected a name ({'; '.join(SCHEMES.values())}), a list of "
-        "Episode, an RLDS tf.data.Dataset, or an object with spec() and __iter__"
+        f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
+        "or an object with spec() and __iter__"
     )
 
 
-def _open_name(name: str) -> Source:
-    scheme, _, rest = name.partition(":")
-    if scheme == "bundled":
-        dataset, _, split = rest.partition("@")
-        try:
-            path = bundled_path(dataset)
-        except ValueError as error:
-            raise SourceError(str(error)) from error
-        return _module("tfds").open_tfds(f"{path}@{split}", name)  # type: ignore[no-any-return]
-    if scheme == "tfds":
-        return _module("tfds").open_tfds(rest)  # type: ignore[no-any-return]
-    raise SourceError(f'source "{name}": expected {"; or ".join(SCHEMES.values())}')
+def load(source: str | Source | Sequence[Episode] | Any) -> Any:
+    """Anything that `open_source` takes, as the `tf.data.Dataset` of RLDS episodes that TF-Agents' and RLDS' own functions take.
 
+    Every episode has `steps`, a dataset of steps, and the metadata that an RLDS dataset has beside it. Nothing is read yet.
+    `Client.push` is better given the source itself, whose episodes have lasting names.
 
-def _module(name: str) -> Any:
-    """Imports a source's module; a missing library becomes a message that names the extra."""
-    try:
-        return importlib.import_module(f"rlds2reverb.sources.{name}")
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.startswith("rlds2reverb"):
-            raise
-        raise SourceError(f'reading RLDS needs {error.name}: pip install "rlds2reverb[tfds]"') from error
+    Raises:
+      SourceError: as `open_source`; or a list without steps, which has no spec.
+    """
+    opened = open_source(source)
+    with needing("reading RLDS", "tfds", SourceError):
+        return _rlds_dataset(opened)

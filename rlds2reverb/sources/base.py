@@ -1,15 +1,14 @@
-"""What every source offers, and the simplest one: a list of episodes."""
+"""What every source offers, and what all of them share: shards, the first episodes, specs in which each column has its own name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
-
-import numpy as np
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Protocol
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import SourceError
-from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.specs import Nest, column_spec, flatten
 
 
 class Source(Protocol):
@@ -22,10 +21,6 @@ class Source(Protocol):
     @property
     def episode_count(self) -> int | None:
         """How many episodes it has, or None when unknown."""
-
-    @property
-    def step_count(self) -> int | None:
-        """How many steps it has in all, or None when unknown without reading."""
 
     def spec(self) -> Nest:
         """The steps' spec: a nest of `ArraySpec` without the time axis.
@@ -42,11 +37,36 @@ class Source(Protocol):
         """
 
     def shard(self, index: int, count: int) -> Source:
-        """Every `count`-th episode, starting with number `index`.
+        """Every `count`-th episode, starting with number `index`, under the names that they have in the whole.
+
+        A shard has the spec of the whole, also when no episode is left for it, and can be sharded again.
 
         Raises:
           SourceError: not 0 <= index < count.
         """
+
+
+def columns_of(nest: Nest, name: str) -> dict[str, Any]:
+    """Leaf path -> leaf of what a dataset has or says of itself; see `specs.flatten`.
+
+    Raises:
+      SourceError: two leaves have the same path; `name` is what the message calls the dataset.
+    """
+    try:
+        return flatten(nest)
+    except SpecError as error:
+        raise SourceError(f"{name}: {error}; rename it in the dataset") from error
+
+
+def checked_spec(source: Source) -> Nest:
+    """A source's spec, in which every column has a name of its own.
+
+    Raises:
+      SourceError: there is no spec, or two columns have the same path.
+    """
+    spec = source.spec()
+    columns_of(spec, source.name)
+    return spec
 
 
 def check_shard(index: int, count: int) -> None:
@@ -55,60 +75,34 @@ def check_shard(index: int, count: int) -> None:
         raise SourceError(f"shard {index} of {count}: expected 0 <= index < count")
 
 
-class EpisodeList:
-    """A list of episodes as a source.
+class FirstEpisodes:
+    """The episodes at the start of a source, named as in the whole; see `first_episodes`."""
 
-    Episodes without an id of their own get one from their content and their number, so the same list pushed
-    again makes the same item keys.
-
-    Raises:
-      SourceError: two episodes have the same id, or something in the list is no episode.
-    """
-
-    def __init__(self, episodes: Sequence[Episode], name: str = "episodes") -> None:
-        self.name = name
-        for number, episode in enumerate(episodes):
-            if not isinstance(episode, Episode):
-                raise SourceError(f"{name}: number {number} is a {type(episode).__name__}, expected an Episode")
-        self._episodes = [_with_unique_id(number, episode) for number, episode in enumerate(episodes)]
-        seen: set[str] = set()
-        for episode in self._episodes:
-            if episode.id in seen:
-                raise SourceError(f'{name}: two episodes have the id "{episode.id}"; ids must differ, or be left out')
-            seen.add(episode.id)
+    def __init__(self, source: Source, count: int) -> None:
+        self._source, self._count = source, count
+        self.name = f"{source.name}, first {count:,}"
 
     @property
     def episode_count(self) -> int | None:
-        """The length of the list."""
-        return len(self._episodes)
-
-    @property
-    def step_count(self) -> int | None:
-        """The sum of the episodes' lengths."""
-        return sum(len(episode) for episode in self._episodes)
+        """How many of them there are, or None where the source's number is not known."""
+        known = self._source.episode_count
+        return None if known is None else min(known, self._count)
 
     def spec(self) -> Nest:
-        """The spec of the first episode with rows."""
-        for episode in self._episodes:
-            if len(episode):
-                return spec_of(episode)
-        raise SourceError(f"{self.name}: no episode with steps, so there is no step spec")
+        """The source's."""
+        return self._source.spec()
 
     def __iter__(self) -> Iterator[Episode]:
-        return iter(self._episodes)
+        return islice(iter(self._source), self._count)
 
-    def shard(self, index: int, count: int) -> EpisodeList:
-        """Every `count`-th episode, named as in the whole list."""
-        check_shard(index, count)
-        part = EpisodeList((), f"{self.name}[{index}/{count}]")
-        part._episodes = self._episodes[index::count]
-        return part
+    def shard(self, index: int, count: int) -> FirstEpisodes:
+        """Every `count`-th of them."""
+        return FirstEpisodes(self._source.shard(index, count), len(range(index, self._count, count)))
 
 
-def _with_unique_id(number: int, episode: Episode) -> Episode:
-    if not episode.id.startswith("content:"):
-        return episode
-    return Episode(episode.steps, episode.metadata, f"{episode.id}#{number}")
+def first_episodes(source: Source, count: int | None) -> Source:
+    """At most so many episodes from the start of a source; the source itself when the count is None."""
+    return source if count is None else FirstEpisodes(source, count)
 
 
 def spec_of(episode: Episode) -> Nest:
@@ -118,7 +112,7 @@ def spec_of(episode: Episode) -> Nest:
       SourceError: a column has the name of a group of columns ("a" beside "a/b").
     """
     nest: dict[str, Nest] = {}
-    for path, column in episode.steps.items():
+    for path, column in episode.columns.items():
         *parents, leaf = path.split("/")
         level = nest
         for parent in parents:
@@ -127,6 +121,5 @@ def spec_of(episode: Episode) -> Nest:
                 raise SourceError(f'column "{path}" lies below another column; rename one of them')
         if leaf in level:
             raise SourceError(f'column "{path}" has the name of a group of columns; rename one of them')
-        is_text = column.dtype.kind in "SUO"
-        level[leaf] = ArraySpec(column.shape[1:], np.dtype(object) if is_text else column.dtype)
+        level[leaf] = column_spec(column)
     return nest

@@ -1,7 +1,7 @@
 """Any `tf.data.Dataset` in RLDS form: a dataset of episodes, each with a dataset of steps.
 
-Steps are batched inside the pipeline, one batch an episode, because one Python call a step is what makes other
-converters slow; see docs/benchmarks.md, "Reading". At most two episodes are in memory beside the one in use.
+Steps are batched inside the pipeline, one batch per episode: one Python call per step is what makes other converters slow;
+see docs/benchmarks.md, "Reading". At most two episodes are in memory beside the one in use.
 Source of the form: https://github.com/google-research/rlds, "Dataset format".
 """
 
@@ -15,15 +15,22 @@ import tensorflow as tf
 
 from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import check_shard
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
+from rlds2reverb.sources.base import check_shard, columns_of
+from rlds2reverb.sources.explain import source_errors
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 
 STEPS = "steps"
 
-_WHOLE_EPISODE = 1 << 62
-"""A batch size that no episode reaches."""
+_ENDLESS = 1 << 62
+"""More than an episode has steps, or a dataset episodes."""
 
 _PREFETCHED_EPISODES = 1
+
+_MADE_PLAIN = {
+    "RaggedTensorSpec": "pad it with a map (`to_tensor`), or leave it out",
+    "SparseTensorSpec": "make it dense with a map (`tf.sparse.to_dense`), or leave it out",
+}
+"""Kind of spec -> how to go on."""
 
 
 class RldsSource:
@@ -33,7 +40,8 @@ class RldsSource:
       dataset: elements are dicts with "steps" (a dataset of step dicts, or columns [T, ...] already batched)
         and any episode metadata.
       fingerprint: what the data is, stable across runs; episodes are then named by it and their number. Without
-        one, an episode's name also depends on its content, so that two datasets never share item keys.
+        one, an episode's name is its content and its number, so that two datasets never share item keys. So the
+        dataset must give its episodes in the same order each time.
       name: for messages.
       id_feature: an episode feature that names the episode within `fingerprint`, instead of its number.
 
@@ -47,6 +55,7 @@ class RldsSource:
         self._dataset = dataset
         self._fingerprint = fingerprint
         self._id_feature = id_feature
+        self._numbers = range(_ENDLESS)
         self.name = name
         self._steps_spec, self._batched = _steps_spec(dataset.element_spec, name)
 
@@ -56,44 +65,59 @@ class RldsSource:
         count = int(self._dataset.cardinality())
         return count if count >= 0 else None
 
-    @property
-    def step_count(self) -> int | None:
-        """Unknown: the steps must be read to be counted."""
-        return None
-
     def spec(self) -> Nest:
-        """The steps' spec, from the dataset's element spec; nothing is read."""
-        spec = map_leaves(lambda leaf: array_spec(leaf, self.name), self._steps_spec)
-        if self._batched:
-            spec = map_leaves(lambda leaf: ArraySpec(leaf.shape[1:], leaf.dtype, leaf.name), spec)
-        flatten(spec)  # refuses two columns of one path
-        return spec
+        """The steps' spec, from the dataset's element spec; nothing is read.
+
+        Raises:
+          SourceError: a step feature cannot be stored (ragged, sparse, a dataset, of unknown rank), or two are named
+            alike; says which.
+        """
+        columns_of(self._steps_spec, self.name)  # refuses two of one path
+        return map_with_path(self._step_feature, self._steps_spec)
 
     def __iter__(self) -> Iterator[Episode]:
-        episodes = self._dataset.map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
-        elements = iter(without_tuning(episodes).as_numpy_iterator())
-        number = 0
-        while True:
-            try:
-                element = next(elements)
-            except StopIteration:
+        features = list(flatten(self.spec()))  # what cannot be stored is refused before anything is read
+        self._check_metadata()
+        with source_errors(f"{self.name}: cannot be read"):
+            episodes = self._dataset.map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
+            elements = iter(without_tuning(episodes).as_numpy_iterator())
+        for number in self._numbers:
+            with source_errors(f"{self.name}, episode {number}: cannot be read", features=features):
+                element = next(elements, None)
+            if element is None:
                 return
-            except tf.errors.OpError as error:
-                raise SourceError(f"{self.name}, episode {number}: cannot be read: {error.message}") from error
             yield self._episode(number, element)
-            number += 1
+
+    def dataset(self) -> tf.data.Dataset:
+        """The data as RLDS writes it: every episode with a dataset of steps, and its metadata."""
+        if not self._batched:
+            return self._dataset
+        return self._dataset.map(with_single_steps)
 
     def shard(self, index: int, count: int) -> RldsSource:
-        """Every `count`-th episode; episodes named by number keep a name of their own per shard."""
+        """Every `count`-th episode, named as in the whole dataset; also of a shard."""
         check_shard(index, count)
         if count == 1:
             return self
-        fingerprint = self._fingerprint and (
-            self._fingerprint if self._id_feature else f"{self._fingerprint}[{index}/{count}]"
+        part = RldsSource(
+            self._dataset.shard(count, index), self._fingerprint, f"{self.name}[{index}/{count}]", self._id_feature
         )
-        return RldsSource(
-            self._dataset.shard(count, index), fingerprint, f"{self.name}[{index}/{count}]", self._id_feature
-        )
+        part._numbers = self._numbers[index::count]
+        return part
+
+    def _step_feature(self, path: str, leaf: Any) -> ArraySpec:
+        where = f'{self.name}: step feature "{path}"'
+        spec = array_spec(leaf, where)
+        if not self._batched:
+            return spec
+        if not spec.shape:
+            raise SourceError(f"{where} has no time axis: columns of steps must have the shape [T, ...]")
+        return ArraySpec(spec.shape[1:], spec.dtype, spec.name)
+
+    def _check_metadata(self) -> None:
+        for path, leaf in columns_of({**self._dataset.element_spec, STEPS: ()}, self.name).items():
+            if isinstance(leaf, tf.data.DatasetSpec):
+                raise SourceError(f'{self.name}: episode feature "{path}" is a dataset; leave it out with a map')
 
     def _batch_steps(self, element: dict[str, Any]) -> dict[str, Any]:
         return element if self._batched else {**element, STEPS: batch_steps(element[STEPS])}
@@ -111,6 +135,11 @@ class RldsSource:
         return f"content:{content_digest(steps)}#{number}"
 
 
+def with_single_steps(element: dict[str, Any]) -> dict[str, Any]:
+    """An episode whose steps are columns [T, ...] -> one with a dataset of steps; in the graph."""
+    return {**element, STEPS: tf.data.Dataset.from_tensor_slices(element[STEPS])}
+
+
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset without tf.data's tuner, which measures every element and starts threads that the server would need."""
     options = tf.data.Options()
@@ -121,7 +150,7 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def batch_steps(steps: tf.data.Dataset) -> Any:
     """All steps of one episode as columns [T, ...]; in the graph; T may be 0."""
     empty = tf.nest.map_structure(lambda spec: tf.zeros((0, *_known(spec.shape)), spec.dtype), steps.element_spec)
-    batched = steps.batch(_WHOLE_EPISODE)
+    batched = steps.batch(_ENDLESS)
     # An episode without steps gives no batch; the empty columns stand in for it.
     return batched.concatenate(tf.data.Dataset.from_tensors(empty)).take(1).get_single_element()
 
@@ -133,13 +162,19 @@ def _known(shape: tf.TensorShape) -> list[int]:
 def array_spec(spec: Any, where: str) -> ArraySpec:
     """A tf.TensorSpec -> `ArraySpec`.
 
+    Args:
+      spec: what TensorFlow says of a feature.
+      where: what messages call it.
+
     Raises:
       SourceError: not a plain tensor (ragged, sparse, nested dataset), or of unknown rank.
     """
     if not isinstance(spec, tf.TensorSpec):
-        raise SourceError(f"{where}: a step feature is a {type(spec).__name__}; only plain tensors can be stored")
+        kind = type(spec).__name__
+        hint = _MADE_PLAIN.get(kind, "leave it out with a map")
+        raise SourceError(f"{where} is a {kind}; only plain tensors can be stored: {hint}")
     if spec.shape.rank is None:
-        raise SourceError(f'{where}: step feature "{spec.name}" has unknown rank; set its shape with a map')
+        raise SourceError(f"{where} has unknown rank; set its shape with a map (tf.ensure_shape)")
     dtype = np.dtype(object) if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
     return ArraySpec(
         tuple(spec.shape.as_list()),

@@ -5,24 +5,43 @@ a directory with a `dataset_info.json`. SPLIT is any TFDS split (`train`, `train
 
 Episodes are named by their place in the dataset's files (TFDS's own example id), so a slice and the whole dataset give
 the same episode the same name.
+
+A dataset may come from anywhere. So what TFDS would import, and what TensorFlow would die of, is refused before either
+sees it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core import naming, read_only_builder
+from tensorflow_datasets.core.utils import error_utils
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.sources.base import columns_of
+from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.sources.rlds import STEPS, RldsSource
+from rlds2reverb.sources.tfds_metadata import check_metadata
+from rlds2reverb.sources.tfrecord import check_records
 
 _ID_FEATURE = "tfds_id"
 
 _STORED_AS_IS = (tfds.features.FeaturesDict, tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text)
 """Features that need no decoding: their steps are read as whole columns, which costs less."""
+
+_MOST_VALUES = 1 << 31
+"""Most values of one step's feature: a record has no more bytes than that, and TensorFlow dies of sizes whose product overflows."""
+
+_FILES_AT_ONCE = 16
+"""How many are looked into in parallel: where files are far away, each look is a wait."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,13 @@ class TfdsName:
         """Whether it names a directory rather than a registered dataset."""
         return self.dataset.startswith(("/", "./", "../", "~"))
 
+    @property
+    def hint(self) -> str:
+        """What to do when it cannot be opened."""
+        if self.is_directory:
+            return "expected a version directory with dataset_info.json and features.json"
+        return "prepare it first (`tfds build`), or name its directory: tfds:/path/to/version_dir"
+
 
 def open_tfds(text: str, name_for_people: str = "") -> RldsSource:
     """Opens the part of a source name after "tfds:".
@@ -58,42 +84,91 @@ def open_tfds(text: str, name_for_people: str = "") -> RldsSource:
       name_for_people: what messages and reports call it; by default "tfds:" and the text.
 
     Raises:
-      SourceError: no such dataset, version or split here, or it is not in RLDS form.
+      SourceError: no such dataset, version or split here, a file of it is missing or damaged, it would import code,
+        or it is not in RLDS form.
     """
-    name = TfdsName.parse(text)
-    builder = _builder(name)
+    name, people = TfdsName.parse(text), name_for_people or f"tfds:{text}"
+    with _opening(name):
+        builder = _directory_builder(name) if name.is_directory else _prepared_builder(name)
+        fingerprint, as_is = _fingerprint(builder), _columns_are_stored_as_is(builder)
+    _check_shapes(builder, people)
+    _check_files(builder, name, people)
     read_config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False)
-    decoders = {STEPS: tfds.decode.SkipDecoding()} if _columns_are_stored_as_is(builder) else None
-    try:
+    decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
+    with source_errors(f'{people}: split "{name.split}" cannot be read'):
         dataset = builder.as_dataset(split=name.split, shuffle_files=False, read_config=read_config, decoders=decoders)
-    except (ValueError, KeyError, AssertionError, tf.errors.OpError) as error:
-        splits = ", ".join(sorted(builder.info.splits)) or "none"
+    return RldsSource(dataset, fingerprint, people, _ID_FEATURE)
+
+
+@contextmanager
+def _opening(name: TfdsName) -> Iterator[None]:
+    with source_errors(f"tfds:{name.dataset}: cannot be opened", name.hint):
+        yield
+
+
+def _directory_builder(name: TfdsName) -> Any:
+    directory = Path(name.dataset).expanduser()
+    check_metadata(directory, _known_classes())
+    return tfds.builder_from_directory(str(directory))
+
+
+def _prepared_builder(name: TfdsName) -> Any:
+    dataset, _ = naming.parse_builder_name_kwargs(name.dataset)
+    if dataset.namespace:
         raise SourceError(
-            f'tfds:{text}: split "{name.split}" cannot be read ({_first_line(error)}); there are: {splits}'
-        ) from error
-    return RldsSource(dataset, _fingerprint(builder), name_for_people or f"tfds:{text}", _ID_FEATURE)
-
-
-def _builder(name: TfdsName) -> Any:
-    try:
-        if name.is_directory:
-            return tfds.builder_from_directory(str(Path(name.dataset).expanduser()))
-        builder = tfds.builder(name.dataset, try_gcs=False)
-    except (OSError, ValueError, RuntimeError, tf.errors.OpError, tfds.core.DatasetNotFoundError) as error:
-        raise SourceError(f"tfds:{name.dataset}: cannot be opened: {_first_line(error)}; {_hint(name)}") from error
+            f"tfds:{name.dataset}: datasets of a namespace come with code to run, which is not accepted; {name.hint}"
+        )
+    with error_utils.record_error_context():  # which the function below needs
+        # Where tfds.builder finds the files; without files it takes the features from TFDS's own code.
+        directory = read_only_builder._find_builder_dir(name.dataset)
+    if directory is not None:
+        check_metadata(Path(directory), _known_classes())
+    builder = tfds.builder(name.dataset, try_gcs=False)
     if not builder.info.splits:
-        raise SourceError(f"tfds:{name.dataset}: not prepared in {builder.data_dir}; {_hint(name)}")
+        raise SourceError(f"tfds:{name.dataset}: not prepared in {builder.data_dir}; {name.hint}")
     return builder
 
 
-def _hint(name: TfdsName) -> str:
-    if name.is_directory:
-        return "expected a version directory with dataset_info.json and features.json"
-    return "prepare it first (`tfds build`), or name its directory: tfds:/path/to/version_dir"
+def _known_classes() -> set[str]:
+    """Full names of the feature classes that are loaded: those of TFDS, and the program's own.
+
+    A class that has moved is known by its former names (`ALIASES`), too.
+    """
+    return set(_names_below(tfds.features.FeatureConnector))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _names_below(kind: Any) -> Iterator[str]:
+    for child in kind.__subclasses__():
+        yield f"{child.__module__}.{child.__name__}"
+        yield from vars(child).get("ALIASES", ())
+        yield from _names_below(child)
+
+
+def _check_shapes(builder: Any, people: str) -> None:
+    """Refuses sizes of which TensorFlow 2.15 dies when it parses a record."""
+    with source_errors(f"{people}: features cannot be read"):
+        stored = columns_of(builder.info.features.get_serialized_info(), people)
+    for path, info in stored.items():
+        known = [size for size in info.shape if size is not None]
+        is_list = len(known) < len(info.shape)
+        if math.prod(known) > _MOST_VALUES or (is_list and 0 in known):
+            raise SourceError(f'{people}: feature "{path}" has the shape {info.shape}, which TensorFlow cannot read')
+
+
+def _check_files(builder: Any, name: TfdsName, people: str) -> None:
+    """Looks at the records' lengths in all files of a split that are on this machine."""
+    splits = ", ".join(sorted(builder.info.splits)) or "none"
+    with source_errors(f'{people}: split "{name.split}" cannot be read', f"there are: {splits}"):
+        parts = list(builder.info.splits[name.split].file_instructions)
+    if builder.info.file_format not in (None, tfds.core.FileFormat.TFRECORD):
+        return  # only what is read as TFRecords has their lengths
+    local = [part for part in parts if "://" not in str(part.filename)]
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        list(pool.map(_check_part, local))
+
+
+def _check_part(part: Any) -> None:
+    check_records(Path(part.filename), None if part.takes_all else part.skip + part.take)
 
 
 def _fingerprint(builder: Any) -> str:

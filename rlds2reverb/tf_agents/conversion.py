@@ -13,52 +13,73 @@ from tf_agents.trajectories import trajectory
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD
 from rlds2reverb.sources.rlds import STEPS
 from rlds2reverb.step_stream import MESSAGES
-from rlds2reverb.tf_agents.specs import PolicyInfoFn, as_tensors, check_discount, policy_spec, step_spec_of
+from rlds2reverb.tf_agents.data import RldsData
+from rlds2reverb.tf_agents.plan import TrajectoryPlan, plan_of
+from rlds2reverb.tf_agents.policy_info import PolicyInfo, PolicyInfoFn
+from rlds2reverb.tf_agents.specs import check_discount
 
 _BLOCK_STEPS = 4096
 """Most steps that are turned into trajectories at once; episodes and blocks need not end together."""
 
 _BLOCK_BYTES = 4 << 20
-"""Fewer where steps are large (images); sizes that the spec leaves free count as 1."""
+"""Most bytes of such a block, so that large steps (images) make it shorter; sizes that the spec leaves free count as 1."""
 
 _READ_AHEAD = 2
 """Blocks that a stage may be ahead of the next one."""
 
 
 def convert_rlds_to_trajectories(
-    rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn = None, *, batch_size: int | None = None
+    rlds_data: RldsData, policy_info_fn: PolicyInfoFn = None, *, batch_size: int | None = None
 ) -> tf.data.Dataset:
-    """A dataset of trajectories, one a step, each made of a step and the one after it.
+    """A dataset of trajectories, one per step, each made of a step and the one after it.
 
     The last step of the data is followed by a padding step of type FIRST.
 
     Args:
       rlds_data: as for `create_trajectory_data_spec`.
       policy_info_fn: (current_step, next_step) -> policy_info of the current step's trajectory.
-      batch_size: trajectories an element, with a leading axis (an extension, and the fastest way: the work
-        is done by the block anyway); None for one trajectory an element.
+      batch_size: trajectories per element, with a leading axis (an extension, and the fastest way: the work
+        is done by the block anyway); None for one trajectory per element.
 
     Returns:
       A dataset of Trajectory; shapes and dtypes are those of `create_trajectory_data_spec`.
 
     Raises:
-      ValueError: as for `create_trajectory_data_spec`.
+      ValueError, SourceError: as for `create_trajectory_data_spec`.
       TypeError: the discount is not float32.
       tf.errors.InvalidArgumentError: while iterating: an episode does not end in a last step, a terminal step is
         not the last, or a last step is not followed by a first step.
     """
-    step_spec = step_spec_of(rlds_data)
-    check_discount(step_spec)
-    info_spec = policy_spec(step_spec, policy_info_fn)
+    plan = plan_of(rlds_data, policy_info_fn)
+    check_discount(plan.step_spec)
+    rows = _blocks_of_trajectories(plan)
+    return _one_by_one(rows) if batch_size is None else rows.rebatch(batch_size)
+
+
+def trajectories_one_by_one(plan: TrajectoryPlan) -> tf.data.Dataset:
+    """A dataset of single trajectories; its discount is checked already."""
+    return _one_by_one(_blocks_of_trajectories(plan))
+
+
+def _blocks_of_trajectories(plan: TrajectoryPlan) -> tf.data.Dataset:
     # Batched within the episode first: that is cheaper than to flatten step by step.
-    size = _block_steps(step_spec)
-    blocks = rlds_data.flat_map(lambda episode: episode[STEPS].batch(size)).rebatch(size)
+    size = _block_steps(plan.step_spec)
+    blocks = plan.data.flat_map(lambda episode: episode[STEPS].batch(size)).rebatch(size)
 
     def to_rows(current: Any, following: Any) -> trajectory.Trajectory:
-        return _to_trajectories(current, following, policy_info_fn, info_spec)
+        return _to_trajectories(current, following, plan.policy_info)
 
-    rows = _map_pairs(blocks.prefetch(_READ_AHEAD), step_spec, to_rows).prefetch(_READ_AHEAD)
-    return rows.unbatch() if batch_size is None else rows.rebatch(batch_size)
+    return _map_pairs(blocks.prefetch(_READ_AHEAD), plan.step_spec, to_rows).prefetch(_READ_AHEAD)
+
+
+def _one_by_one(rows: tf.data.Dataset) -> tf.data.Dataset:
+    """Rows [n, ...] -> single rows.
+
+    `unbatch` is the cheaper way, but ends the process with a segmentation fault at a row of size 0 (TensorFlow 2.15),
+    which a size that the spec leaves free may turn out to be.
+    """
+    sizes = [size for leaf in tf.nest.flatten(rows.element_spec) for size in leaf.shape[1:]]
+    return rows.unbatch() if all(sizes) else rows.flat_map(tf.data.Dataset.from_tensor_slices)
 
 
 def _block_steps(spec: Any) -> int:
@@ -108,7 +129,7 @@ def _padding_steps(like: Any, count: tf.Tensor) -> Any:
     return {**tf.nest.map_structure(zeros, like), IS_FIRST: tf.ones([count], tf.bool)}
 
 
-def _to_trajectories(current: Any, following: Any, policy_info_fn: PolicyInfoFn, info_spec: Any) -> Any:
+def _to_trajectories(current: Any, following: Any, info: PolicyInfo) -> Any:
     """Columns [n, ...] of steps and of the steps after them -> a Trajectory with leading axis n."""
     with tf.control_dependencies([_assert_valid(current, following)]):
         kind, next_kind = _step_types(current), _step_types(following)
@@ -118,7 +139,7 @@ def _to_trajectories(current: Any, following: Any, policy_info_fn: PolicyInfoFn,
         step_type=tf.where(alone, ts.StepType.LAST, kind),
         observation=current[OBSERVATION],
         action=current[ACTION],
-        policy_info=policy_info(current, following, policy_info_fn, info_spec),
+        policy_info=info.of_pairs(current, following),
         next_step_type=tf.where(alone, ts.StepType.LAST, next_kind),
         reward=current[REWARD],
         discount=tf.where(ended, tf.zeros_like(current[DISCOUNT]), current[DISCOUNT]),
@@ -137,13 +158,3 @@ def _assert_valid(current: Any, following: Any) -> tf.Operation:
     flat = tf.reshape(broken, [-1])  # pair by pair, rule by rule
     rule = tf.argmax(tf.concat((flat, [True]), 0), output_type=tf.int32) % len(MESSAGES)
     return tf.debugging.Assert(~tf.reduce_any(flat), [tf.gather(tf.constant(MESSAGES), rule)])
-
-
-def policy_info(current: Any, following: Any, policy_info_fn: PolicyInfoFn, info_spec: Any) -> Any:
-    """policy_info of [n] pairs: the function is called for each, inside the graph."""
-    if policy_info_fn is None:
-        return ()
-    function = as_tensors(policy_info_fn)
-    if not tf.nest.flatten(info_spec):
-        return info_spec
-    return tf.map_fn(lambda pair: function(*pair), (current, following), fn_output_signature=info_spec)

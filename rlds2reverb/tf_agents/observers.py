@@ -9,21 +9,22 @@ Source: `tf_agents.replay_buffers.reverb_utils`, tf-agents 0.19; `reverb.traject
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Union
 
 import tensorflow as tf
 from tf_agents.replay_buffers import reverb_utils
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import TransportError
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.across import AcrossEpisodes, RowStream
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.views.sequence import SequenceView
 
-ObserverView = Union[Sequence, WholeEpisode, AcrossEpisodes]
+ObserverView = Union[SequenceView, WholeEpisode, AcrossEpisodes]
 
 
 def view_of_observer(observer: Any) -> ObserverView | None:
@@ -39,8 +40,14 @@ def view_of_observer(observer: Any) -> ObserverView | None:
     return _VIEWS[kind](observer)
 
 
-def _sequence(observer: reverb_utils.ReverbAddTrajectoryObserver) -> Sequence:
-    return Sequence(
+def item_rows(observer: Any) -> int | None:
+    """Rows of every item that the observer stores; None where they vary, or nobody but the observer knows."""
+    fixed = (reverb_utils.ReverbAddTrajectoryObserver, reverb_utils.ReverbTrajectorySequenceObserver)
+    return int(observer._sequence_length) if type(observer) in fixed else None
+
+
+def _sequence(observer: reverb_utils.ReverbAddTrajectoryObserver) -> SequenceView:
+    return SequenceView(
         observer._sequence_length,
         observer._stride_length,
         observer._pad_end_of_episodes,
@@ -63,6 +70,32 @@ _VIEWS: dict[type, Callable[[Any], ObserverView]] = {
     reverb_utils.ReverbAddEpisodeObserver: _whole_episode,
     reverb_utils.ReverbTrajectorySequenceObserver: _across_episodes,
 }
+
+
+def forget_bypassed(observer: Any) -> None:
+    """Makes an episode observer hold nothing, as after a push that ends well.
+
+    An observer that has bypassed an episode takes its empty writer for one with data. Without this its `reset` would raise.
+    """
+    if type(observer) is reverb_utils.ReverbAddEpisodeObserver:
+        observer._writer_has_data = False
+
+
+class StreamCutter:
+    """Cuts rows for one stream, some at a time.
+
+    Attributes:
+      view: which items.
+      stream: how far it is.
+    """
+
+    def __init__(self, stream: RowStream) -> None:
+        self.view, self.stream = stream.view, stream
+
+    def cut_rows(self, rows: Mapping[str, Array]) -> Cut:
+        """The cut of the next rows, which the stream takes in."""
+        cut, self.stream = self.stream.cut_rows(rows)
+        return cut
 
 
 def stream_from(observer: reverb_utils.ReverbTrajectorySequenceObserver, spec: Any) -> RowStream | None:
@@ -98,9 +131,9 @@ def _last_rows(history: Any, count: int, spec: Any) -> dict[str, Array] | None:
 
 @contextmanager
 def left_where_it_ends(
-    observer: reverb_utils.ReverbTrajectorySequenceObserver, stream: RowStream, spec: Any
+    observer: reverb_utils.ReverbTrajectorySequenceObserver, cutter: StreamCutter, spec: Any
 ) -> Iterator[None]:
-    """Has the observer go on where the stream ends, also when bad data ends it.
+    """Makes the observer go on where the cutter's stream ends, also when bad data ends it.
 
     When the connection fails nobody can say where it ended: the observer stays as it was.
     """
@@ -109,9 +142,9 @@ def left_where_it_ends(
     except TransportError:
         raise
     except Exception:
-        _observe(observer, stream, spec)
+        _observe(observer, cutter.stream, spec)
         raise
-    _observe(observer, stream, spec)
+    _observe(observer, cutter.stream, spec)
 
 
 def _observe(observer: reverb_utils.ReverbTrajectorySequenceObserver, stream: RowStream, spec: Any) -> None:

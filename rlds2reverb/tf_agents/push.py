@@ -12,35 +12,38 @@ import tensorflow as tf
 from tf_agents.replay_buffers import reverb_utils
 
 from rlds2reverb.client import Target, connect
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import IS_FIRST
-from rlds2reverb.errors import TransportError, ViewError
+from rlds2reverb.errors import ViewError
+from rlds2reverb.push.sender import Sender
+from rlds2reverb.push.writer import Writer
 from rlds2reverb.sources.rlds import STEPS, batch_steps, without_tuning
 from rlds2reverb.specs import flatten
 from rlds2reverb.step_stream import Rows, StreamError, joined, segments, with_lookahead
-from rlds2reverb.tf_agents.conversion import convert_rlds_to_trajectories, policy_info
-from rlds2reverb.tf_agents.observers import left_where_it_ends, stream_from, view_of_observer
-from rlds2reverb.tf_agents.specs import (
-    PolicyInfoFn,
-    check_discount,
-    check_signature,
-    create_trajectory_data_spec,
-    policy_spec,
-    step_spec_of,
+from rlds2reverb.tf_agents.conversion import trajectories_one_by_one
+from rlds2reverb.tf_agents.data import RldsData
+from rlds2reverb.tf_agents.observers import (
+    StreamCutter,
+    forget_bypassed,
+    left_where_it_ends,
+    stream_from,
+    view_of_observer,
 )
-from rlds2reverb.views.across import AcrossEpisodes, RowStream
-from rlds2reverb.views.base import Cut, View
+from rlds2reverb.tf_agents.plan import TrajectoryPlan, plan_of
+from rlds2reverb.tf_agents.policy_info import PolicyInfo, PolicyInfoFn
+from rlds2reverb.tf_agents.specs import check_discount, check_signature
+from rlds2reverb.views.across import AcrossEpisodes
+from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.views.trajectory import POLICY_INFO
-from rlds2reverb.wire.encoder import EpisodeEncoder, Part
-from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
-from rlds2reverb.wire.sender import Sender
+from rlds2reverb.wire.insert.encoder import Part
 
 Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
-Cutter = Union[Sequence, WholeEpisode, RowStream]
+RowCutter = Union[SequenceView, WholeEpisode, StreamCutter]
 
-_WINDOWS_A_PART = 4
-"""Of a stream, rows to cut at once, in windows. The last window's are stored again with the next part."""
+_WINDOWS_AT_ONCE = 4
+"""How many windows of a stream are cut at once. The rows of the last one are stored again with the next ones."""
 
 _log = logging.getLogger("rlds2reverb.tf_agents")
 
@@ -51,9 +54,7 @@ _TOO_LONG = (
 )
 
 
-def push_rlds_to_reverb(
-    rlds_data: tf.data.Dataset, reverb_observer: Observer, policy_info_fn: PolicyInfoFn = None
-) -> int:
+def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_info_fn: PolicyInfoFn = None) -> int:
     """Stores the data's trajectories in Reverb as the observer would have, and waits until the server has them all.
 
     The configuration of TF-Agents' three observers is read; the data goes over this package's own wire, in the same order.
@@ -67,43 +68,45 @@ def push_rlds_to_reverb(
       policy_info_fn: as for `convert_rlds_to_trajectories`.
 
     Returns:
-      The number of trajectories made of the data (one a step), as TF-Agents counts them.
+      The number of trajectories made of the data (one per step), as TF-Agents counts them.
 
     Raises:
       ValueError: no RLDS steps, a field is missing, the table's signature is another (the cause lists it leaf by
         leaf), or an episode is longer than the episode observer's `max_sequence_length` and not bypassed.
+      SourceError: as for `create_trajectory_data_spec`.
       TypeError: the discount is not float32.
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
-    step_spec = step_spec_of(rlds_data)
-    check_signature(rlds_data, reverb_observer, policy_info_fn)
-    check_discount(step_spec)
+    plan = plan_of(rlds_data, policy_info_fn)
+    check_signature(plan.spec, reverb_observer)
+    check_discount(plan.step_spec)
     if isinstance(reverb_observer, Target):
-        return _push(rlds_data, reverb_observer, policy_info_fn)
+        return _push(plan, reverb_observer, _cutter(reverb_observer.output.view))
     view = view_of_observer(reverb_observer)
     if isinstance(view, AcrossEpisodes):
-        return _push_stream(rlds_data, reverb_observer, view, policy_info_fn)
+        return _push_stream(plan, reverb_observer, view)
     if view is None or reverb_observer._cached_steps:
-        return _push_by_call(rlds_data, reverb_observer, policy_info_fn)
+        return _push_by_call(plan, reverb_observer)
     reverb_observer.flush()  # what the caller observed before comes first
+    forget_bypassed(reverb_observer)
     with connect(reverb_observer.py_client.server_address) as client:
-        return _push(rlds_data, client.target(reverb_observer._table_names, view), policy_info_fn)
+        return _push(plan, client.target(reverb_observer._table_names, view), view)
 
 
-def _push_stream(rlds_data: tf.data.Dataset, observer: Any, view: AcrossEpisodes, policy_info_fn: PolicyInfoFn) -> int:
-    spec = create_trajectory_data_spec(rlds_data, policy_info_fn)
-    stream = stream_from(observer, spec)
+def _push_stream(plan: TrajectoryPlan, observer: Any, view: AcrossEpisodes) -> int:
+    stream = stream_from(observer, plan.spec)
     if stream is None:
-        return _push_by_call(rlds_data, observer, policy_info_fn)
+        return _push_by_call(plan, observer)
     observer.flush()
-    with connect(observer.py_client.server_address) as client, left_where_it_ends(observer, stream, spec):
-        return _push(rlds_data, client.target(observer._table_names, view), policy_info_fn, stream)
+    cutter = StreamCutter(stream)
+    with connect(observer.py_client.server_address) as client, left_where_it_ends(observer, cutter, plan.spec):
+        return _push(plan, client.target(observer._table_names, view), cutter)
 
 
-def _push_by_call(rlds_data: tf.data.Dataset, observer: Any, policy_info_fn: PolicyInfoFn) -> int:
+def _push_by_call(plan: TrajectoryPlan, observer: Any) -> int:
     count = 0
-    for entry in convert_rlds_to_trajectories(rlds_data, policy_info_fn):
+    for entry in trajectories_one_by_one(plan):
         observer(entry)
         count += 1
     if hasattr(observer, "flush"):
@@ -111,56 +114,37 @@ def _push_by_call(rlds_data: tf.data.Dataset, observer: Any, policy_info_fn: Pol
     return count
 
 
-def _push(
-    rlds_data: tf.data.Dataset, target: Target, policy_info_fn: PolicyInfoFn, stream: RowStream | None = None
-) -> int:
-    client, cutter = target.client, _cutter(target.view) if stream is None else stream
-    order = _column_order(rlds_data, policy_info_fn)
-    encoder, push_seed = EpisodeEncoder(), secrets.randbits(64)
-    builder = RequestBuilder(RequestLimits())
+def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
+    client, tables, order = target.client, target.output.tables, plan.column_order
+    push_seed = secrets.randbits(64)
     steps = items = 0
-    with Sender(client.channel, target.tables, client.server_info()) as sender:
-        try:
-            for number, rows in enumerate(_parts(cutter, _checked_segments(rlds_data, policy_info_fn))):
-                cut = _cut(cutter, rows).in_order(order)
-                steps += len(next(iter(rows.values())))
-                items += len(cut.anchors) * len(target.tables)
-                if len(cut.anchors):
-                    part = Part(target.tables, push_seed, str(number), cut)
-                    for request in builder.add(encoder.encode(part.tag, [part])):
-                        sender.send(request)
-        except TransportError:
-            raise
-        except Exception:  # whatever stops the reading, what was sent before it is waited for
-            _drain(builder, sender)
-            raise
-        _drain(builder, sender)
+    with Sender(client.transport, tables, client.server_info()) as sender, Writer(sender) as writer:
+        for number, rows in enumerate(_rows_at_once(cutter, _checked_segments(plan))):
+            cut = _cut(cutter, rows).in_order(order)
+            steps += len(next(iter(rows.values())))
+            items += len(cut.anchors) * len(tables)
+            if len(cut.anchors):
+                writer.write(str(number), [Part(tables, push_seed, str(number), cut)])
     _log.info("Successfully wrote %d steps to Reverb, as %d items.", steps, items)
     return steps
 
 
-def _drain(builder: RequestBuilder, sender: Sender) -> None:
-    for request in builder.flush():
-        sender.send(request)
-    sender.drain()
-
-
-def _cutter(view: View) -> Cutter:
+def _cutter(view: View) -> RowCutter:
     if isinstance(view, AcrossEpisodes):
-        return view.stream()
-    if isinstance(view, (Sequence, WholeEpisode)):
+        return StreamCutter(view.stream())
+    if isinstance(view, (SequenceView, WholeEpisode)):
         return view
     raise ViewError(
         f"view {view.label}: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes; use client.push"
     )
 
 
-def _parts(cutter: Cutter, segments: Iterator[Rows]) -> Iterator[Rows]:
-    """What to cut at once: an episode, of a stream as many as make the rows carried over few beside the new ones."""
-    return joined(segments, _WINDOWS_A_PART * cutter.view.length) if isinstance(cutter, RowStream) else segments
+def _rows_at_once(cutter: RowCutter, segments: Iterator[Rows]) -> Iterator[Rows]:
+    """What to cut at once: one episode; for a stream, so many that the rows carried over are few beside the new ones."""
+    return joined(segments, _WINDOWS_AT_ONCE * cutter.view.length) if isinstance(cutter, StreamCutter) else segments
 
 
-def _cut(cutter: Cutter, rows: Rows) -> Cut:
+def _cut(cutter: RowCutter, rows: Rows) -> Cut:
     try:
         cut = cutter.cut_rows(rows)
     except ViewError as error:
@@ -170,14 +154,10 @@ def _cut(cutter: Cutter, rows: Rows) -> Cut:
     return cut
 
 
-def _column_order(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) -> list[str]:
-    return list(flatten(create_trajectory_data_spec(rlds_data, policy_info_fn)))
-
-
-def _checked_segments(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) -> Iterator[Rows]:
+def _checked_segments(plan: TrajectoryPlan) -> Iterator[Rows]:
     """Trajectory rows, one boundary each; TF-Agents' error for bad data."""
-    episodes = without_tuning(rlds_data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1))
-    columns = _with_policy_info(episodes.as_numpy_iterator(), step_spec_of(rlds_data), policy_info_fn)
+    episodes = without_tuning(plan.data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1))
+    columns = _with_policy_info(episodes.as_numpy_iterator(), plan.policy_info)
     try:
         yield from segments(with_lookahead(columns))
     except StreamError as error:
@@ -185,17 +165,12 @@ def _checked_segments(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn) 
         raise tf.errors.InvalidArgumentError(None, None, message) from error
 
 
-def _with_policy_info(
-    episodes: Iterator[Any], step_spec: Any, policy_info_fn: PolicyInfoFn
-) -> Iterator[Mapping[str, Any]]:
+def _with_policy_info(episodes: Iterator[Any], policy_info: PolicyInfo) -> Iterator[Mapping[str, Any]]:
     """Columns of every episode, with policy_info columns if there is a function."""
-    if policy_info_fn is None:
+    if policy_info.function is None:
         yield from map(_columns, episodes)
         return
-    info_spec = policy_spec(step_spec, policy_info_fn)
-    compute = tf.function(
-        lambda current, following: policy_info(current, following, policy_info_fn, info_spec), reduce_retracing=True
-    )
+    compute = tf.function(policy_info.of_pairs, reduce_retracing=True)
     for steps, following in _with_following(episodes):
         info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, following))
         yield {**_columns(steps), **flatten(info, POLICY_INFO)}

@@ -9,25 +9,42 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rlds2reverb.conventions import ends_terminal
-from rlds2reverb.episodes import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, columns_under
-from rlds2reverb.specs import ArraySpec, dtype_name
+from rlds2reverb.conventions import SHIFT, Conventions, ends_terminal
+from rlds2reverb.episodes import (
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    REWARD,
+    Array,
+    Episode,
+    columns_under,
+    is_under,
+)
+from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
 from rlds2reverb.validation.problems import Problem
+from rlds2reverb.wording import counted
 
 Columns = Mapping[str, ArraySpec]
+_ContentChecks = tuple[tuple[Callable[[Episode], Iterator[Problem]], tuple[str, ...]], ...]
 
 
-def find_problems(episode: Episode, columns: Columns | None = None) -> list[Problem]:
+def find_problems(
+    episode: Episode, columns: Columns | None = None, conventions: Conventions = Conventions()
+) -> list[Problem]:
     """All problems of an episode, in the order of the checks; [] for a good one.
 
     Args:
       episode: with the seven RLDS fields (`conventions.fill_absent`).
       columns: path -> spec that every episode must have (`specs.flatten(source.spec())`), or None to judge the
         episode by itself.
+      conventions: how a push would put the episode; problems include what they would lose or bring in.
     """
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
     unreadable = _unreadable_flags(problems)
-    readable = [check for check, flags in _CONTENT if unreadable.isdisjoint(flags)]
+    checks = _CONTENT + _SHIFT if conventions.last_reward == SHIFT else _CONTENT
+    readable = [check for check, flags in checks if unreadable.isdisjoint(flags)]
     return problems + [problem for check in readable for problem in check(episode)]
 
 
@@ -39,66 +56,64 @@ def _unreadable_flags(problems: list[Problem]) -> set[str]:
 
 
 def _check_length(episode: Episode, _: Columns) -> Iterator[Problem]:
-    lengths = {path: len(column) for path, column in episode.steps.items()}
+    lengths = {path: len(column) for path, column in episode.columns.items()}
     if not any(lengths.values()):
         yield Problem("no_steps", "", "expected at least 2 steps, got 0")
     elif len(set(lengths.values())) > 1:
-        usual = len(episode.steps[IS_FIRST]) if IS_FIRST in episode.steps else max(lengths.values())
+        usual = len(episode.columns[IS_FIRST]) if IS_FIRST in episode.columns else max(lengths.values())
         for path, rows in lengths.items():
             if rows != usual:
-                yield Problem("unequal_lengths", path, f"expected {usual} rows as in the others, got {rows}")
+                yield Problem(
+                    "unequal_lengths", path, f"expected {counted(usual, 'row')} as in the others, got {rows:,}"
+                )
     elif len(episode) == 1:
         yield Problem("single_step", "", "expected at least 2 steps, got 1")
 
 
 def _check_columns(episode: Episode, columns: Columns) -> Iterator[Problem]:
     for path in dict.fromkeys((*columns, IS_FIRST, IS_LAST)):
-        if path not in episode.steps:
-            yield Problem("missing_column", path, f"expected it in every episode; found {sorted(episode.steps)}")
-    for path in episode.steps if columns else ():
+        if path not in episode.columns:
+            yield Problem("missing_column", path, f"expected it in every episode; found {sorted(episode.columns)}")
+    for path in episode.columns if columns else ():
         if path not in columns:
             yield Problem("extra_column", path, f"the dataset's spec has {sorted(columns)}")
 
 
 def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
     for path, spec in columns.items():
-        column = episode.steps.get(path)
+        column = episode.columns.get(path)
         if column is None or path in FLAGS:
             continue
-        dtype = np.dtype(object) if column.dtype.kind in "SU" else column.dtype
-        if dtype.newbyteorder("=") != spec.dtype.newbyteorder("="):
-            yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(dtype)}")
-        if not _shape_fits(column.shape[1:], spec.shape):
-            yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(column.shape[1:])}")
-
-
-def _shape_fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(found) == len(wanted) and all(w is None or f == w for f, w in zip(found, wanted))
+        found = column_spec(column)
+        if not same_dtype(found.dtype, spec.dtype):
+            yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(found.dtype)}")
+        if not shape_fits(found.shape, spec.shape):
+            yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(found.shape)}")
 
 
 def _check_flag_dtypes(episode: Episode, _: Columns) -> Iterator[Problem]:
     for path in FLAGS:
-        flag = episode.steps.get(path)
+        flag = episode.columns.get(path)
         if flag is not None and (flag.dtype != bool or flag.ndim != 1):
             yield Problem("flag_dtype", path, f"expected bool[T], got {dtype_name(flag.dtype)}{list(flag.shape)}")
 
 
 def _check_first(episode: Episode) -> Iterator[Problem]:
-    first = episode.steps[IS_FIRST]
+    first = episode.columns[IS_FIRST]
     if not first[0]:
         yield Problem("first_missing", IS_FIRST, "expected True at step 0, got False")
     yield from _stray("first_inside", IS_FIRST, first[1:], 1, "only step 0 may be first")
 
 
 def _check_last(episode: Episode) -> Iterator[Problem]:
-    last = episode.steps[IS_LAST]
+    last = episode.columns[IS_LAST]
     if not last[-1]:
         yield Problem("last_missing", IS_LAST, f"expected True at step {len(last) - 1}, got False")
     yield from _stray("last_inside", IS_LAST, last[:-1], 0, f"only step {len(last) - 1} may be last")
 
 
 def _check_terminal(episode: Episode) -> Iterator[Problem]:
-    terminal = episode.steps.get(IS_TERMINAL)
+    terminal = episode.columns.get(IS_TERMINAL)
     if terminal is not None:
         yield from _stray(
             "terminal_inside", IS_TERMINAL, terminal[:-1], 0, f"only step {len(terminal) - 1} may be terminal"
@@ -107,10 +122,11 @@ def _check_terminal(episode: Episode) -> Iterator[Problem]:
 
 def _check_numbers(episode: Episode) -> Iterator[Problem]:
     """NaN and infinite values; not in the reward and discount of the last step, which carry no meaning."""
-    for path, column in episode.steps.items():
-        if column.dtype.kind not in "fc" and column.dtype.name != "bfloat16":
+    for path, column in episode.columns.items():
+        if not _is_inexact(column):
             continue
-        meaningful = column[:-1] if path.split("/")[0] in (REWARD, DISCOUNT) and len(column) > 1 else column
+        is_of_transition = is_under(path, REWARD) or is_under(path, DISCOUNT)
+        meaningful = column[:-1] if is_of_transition and len(column) > 1 else column
         if np.isfinite(meaningful).all():
             continue
         yield from _stray("nan", path, np.isnan(meaningful), 0, "expected numbers")
@@ -118,14 +134,14 @@ def _check_numbers(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_discount(episode: Episode) -> Iterator[Problem]:
-    discount = episode.steps.get(DISCOUNT)
+    discount = episode.columns.get(DISCOUNT)
     if discount is not None and _is_real(discount) and len(discount) > 1:
         outside = (discount[:-1] < 0) | (discount[:-1] > 1)
         yield from _stray("discount_range", DISCOUNT, outside, 0, "expected values in [0, 1]", discount)
 
 
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
-    for path, reward in columns_under(episode.steps, REWARD).items():
+    for path, reward in columns_under(episode.columns, REWARD).items():
         if _is_real(reward) and len(reward) > 1 and np.any(reward[-1] != 0):
             yield Problem(
                 "last_reward",
@@ -136,8 +152,8 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
-    discount = episode.steps.get(DISCOUNT)
-    if discount is None or not _is_real(discount) or len(discount) < 2 or IS_TERMINAL not in episode.steps:
+    discount = episode.columns.get(DISCOUNT)
+    if discount is None or not _is_real(discount) or len(discount) < 2 or IS_TERMINAL not in episode.columns:
         return
     if ends_terminal(episode) and np.any(discount[-2] != 0):
         yield Problem(
@@ -146,6 +162,30 @@ def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
             f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
             'terminal_discount="transition" mends it',
         )
+
+
+def _check_first_reward(episode: Episode) -> Iterator[Problem]:
+    """What a shift of rewards would lose at the start."""
+    for path, reward in columns_under(episode.columns, REWARD).items():
+        if reward.dtype.kind not in "OSU" and np.any(reward[:1]):
+            detail = (
+                f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
+                "so it needs no shift"
+            )
+            yield Problem("first_reward_lost", path, detail)
+
+
+def _check_shifted_numbers(episode: Episode) -> Iterator[Problem]:
+    """What a shift of rewards would bring in from the last step, where `_check_numbers` does not look."""
+    for path, reward in columns_under(episode.columns, REWARD).items():
+        if _is_inexact(reward) and len(reward) > 1 and not np.isfinite(reward[-1]).all():
+            code = "nan" if np.isnan(reward[-1]).any() else "infinite"
+            detail = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, which a shift would use"
+            yield Problem(code, path, detail)
+
+
+def _is_inexact(column: Array) -> bool:
+    return column.dtype.kind in "fc" or column.dtype.name == "bfloat16"
 
 
 def _is_real(column: Array) -> bool:
@@ -161,8 +201,9 @@ def _stray(
     steps = np.nonzero(wrong)[0]
     if len(steps):
         first = int(steps[0]) + offset
-        value = "" if values is None else f" ({values[first]})"
-        yield Problem(code, path, f"{expected}; {len(steps)} steps differ, the first is step {first}{value}")
+        step = f"step {first}" + ("" if values is None else f" ({values[first]})")
+        where = f"{step} differs" if len(steps) == 1 else f"{len(steps):,} steps differ, the first is {step}"
+        yield Problem(code, path, f"{expected}; {where}")
 
 
 _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
@@ -171,7 +212,7 @@ _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
     _check_specs,
     _check_flag_dtypes,
 )
-_CONTENT: tuple[tuple[Callable[[Episode], Iterator[Problem]], tuple[str, ...]], ...] = (
+_CONTENT: _ContentChecks = (
     (_check_first, (IS_FIRST,)),
     (_check_last, (IS_LAST,)),
     (_check_terminal, (IS_TERMINAL,)),
@@ -181,3 +222,5 @@ _CONTENT: tuple[tuple[Callable[[Episode], Iterator[Problem]], tuple[str, ...]], 
     (_check_terminal_discount, (IS_LAST, IS_TERMINAL)),
 )
 """Check -> the flags that it relies on."""
+_SHIFT: _ContentChecks = ((_check_first_reward, ()), (_check_shifted_numbers, ()))
+"""As `_CONTENT`, for episodes whose rewards will be shifted."""

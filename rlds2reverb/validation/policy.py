@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError, InvalidEpisode
-from rlds2reverb.validation.checks import Columns, find_problems
+from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError
+from rlds2reverb.files import can_be_written
+from rlds2reverb.validation.items import view_refused
 from rlds2reverb.validation.problems import CODES, Problem
 from rlds2reverb.validation.repair import repair
+from rlds2reverb.validation.standard import Standard
 
 RAISE, SKIP, QUARANTINE, REPAIR = "raise", "skip", "quarantine", "repair"
 ACTIONS = (RAISE, SKIP, QUARANTINE, REPAIR)
+STOPPING = (RAISE, REPAIR)
+"""Actions by which a bad episode ends the push."""
 
 _REPAIR_ROUNDS = 3
 """A flag's dtype first, then what it says, then the discount that leads into a terminal last step."""
@@ -30,15 +34,11 @@ class Verdict:
     """The judgement of one episode.
 
     Attributes:
-      episode: the episode to go on with (repaired, perhaps), or None when it is rejected.
-      rejected: the problems it was rejected for.
-      advice: problems that did not reject it.
+      episode: the episode to go on with (absent fields filled, repaired, perhaps), or None when it is rejected.
       repaired: problems that were mended.
     """
 
     episode: Episode | None
-    rejected: tuple[Problem, ...] = ()
-    advice: tuple[Problem, ...] = ()
     repaired: tuple[Problem, ...] = ()
 
 
@@ -46,12 +46,17 @@ class Policy:
     """Judges episodes.
 
     Args:
-      action: "raise" (default), "skip", "quarantine" (skip, with a JSON line a problem in `quarantine`), or "repair"
+      action: "raise" (default), "skip", "quarantine" (skip, with one JSON line per problem in `quarantine`), or "repair"
         (mend what has one right answer; raise for the rest).
       quarantine: the report's path; needed for, and only for, "quarantine". Lines are appended:
-        {"episode", "code", "path", "detail"}.
+        {"episode", "episode_id", "code", "path", "detail"}; "episode_id" is the dataset's own, null where it has none.
       allow: codes to tolerate; not those of episodes that cannot be cut at all.
       strict: reject advice as well.
+
+    Attributes:
+      rejected: code -> episodes rejected; each counts once, under its first problem. One that ends the push is among them.
+      advice: code -> episodes let through that have such advice.
+      repaired: code -> episodes mended.
 
     Raises:
       ConfigError: an unknown action or code, or a report path that does not go with the action or cannot be written.
@@ -64,17 +69,9 @@ class Policy:
         allow: Sequence[str] = (),
         strict: bool = False,
     ) -> None:
-        if action not in ACTIONS:
-            raise ConfigError(f'on_invalid "{action}": expected one of {", ".join(ACTIONS)}')
-        if (action == QUARANTINE) != (quarantine is not None):
-            raise ConfigError('on_invalid="quarantine" and a quarantine file go together: give both or neither')
-        unknown = sorted(set(allow) - set(CODES))
-        if unknown:
-            raise ConfigError(f"allow: unknown code {', '.join(unknown)}; known: {', '.join(CODES)}")
-        if refused := sorted(set(allow) & set(_INTOLERABLE)):
-            raise ConfigError(f"allow: {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
+        check_choices(action, quarantine, allow)
         self._action = action
-        self._report = None if quarantine is None else _writable(Path(quarantine))
+        self._report = None if quarantine is None else check_report(Path(quarantine))
         self._allow = frozenset(allow)
         self._strict = strict
         self.rejected: Counter[str] = Counter()
@@ -84,25 +81,21 @@ class Policy:
     @property
     def stops(self) -> bool:
         """Whether a bad episode ends the push."""
-        return self._action in (RAISE, REPAIR)
+        return self._action in STOPPING
 
-    def tolerates(self, code: str) -> bool:
-        """Whether a problem of this code is let through."""
-        return code in self._allow
-
-    def judge(self, episode: Episode, columns: Columns | None = None) -> Verdict:
-        """Finds the episode's problems and decides.
+    def judge(self, episode: Episode, standard: Standard) -> Verdict:
+        """Finds the problems of an episode as recorded, and decides.
 
         Raises:
           InvalidEpisode: it is bad and the action is "raise", or "repair" could not mend it.
         """
-        problems = find_problems(episode, columns)
+        episode, problems = standard.examine(episode)
         if not problems:
             return Verdict(episode)
         mended: tuple[Problem, ...] = ()
         for _ in range(_REPAIR_ROUNDS if self._action == REPAIR else 0):
             episode = repair(episode, [problem for problem in problems if problem.code not in self._allow])
-            left = find_problems(episode, columns)
+            left = standard.problems(episode)
             mended += tuple(problem for problem in problems if problem not in left)
             problems = left
         return self._decide(episode, problems, mended)
@@ -113,35 +106,76 @@ class Policy:
         Raises:
           InvalidEpisode: the action is "raise" or "repair", and some code is not tolerated.
         """
-        codes = list(dict.fromkeys(problem.code for problem in problems))
-        if self.stops and not self._allow.issuperset(codes):
-            raise InvalidEpisode(episode.id, problems)
+        self.rejected[problems[0].code] += 1
+        if self.stops and not self._allow.issuperset(problem.code for problem in problems):
+            raise InvalidEpisode(episode.id, problems, episode.title)
         if self._report is not None:
             self._write_report(episode, problems)
-        self.rejected.update(codes[:1])
-        return Verdict(None, tuple(problems))
+        return Verdict(None)
+
+    def reject_refused(self, episode: Episode, error: ViewError) -> Verdict:
+        """Rejects an episode that a view refuses.
+
+        Raises:
+          ViewError: the action is "raise" or "repair"; names the episode.
+        """
+        if self.stops:
+            self.stop_at_refused(episode, error)
+        return self.reject(episode, [view_refused(error)])
+
+    def stop_at_refused(self, episode: Episode, error: ViewError) -> NoReturn:
+        """Ends the push at an episode that a view refuses, whatever the action.
+
+        Raises:
+          ViewError: always; names the episode.
+        """
+        self.rejected[view_refused(error).code] += 1
+        raise ViewError(f"episode {episode.title}: {error}") from error
 
     def _decide(self, episode: Episode, problems: list[Problem], mended: tuple[Problem, ...]) -> Verdict:
         counted = [problem for problem in problems if problem.code not in self._allow]
         bad = [problem for problem in counted if self._strict or not problem.is_advice]
-        advice = tuple(problem for problem in counted if problem not in bad)
         if bad:
             return self.reject(episode, bad)
-        self.advice.update({problem.code for problem in advice})
+        self.advice.update({problem.code for problem in counted})
         self.repaired.update({problem.code for problem in mended})
-        return Verdict(episode, (), advice, mended)
+        return Verdict(episode, mended)
 
     def _write_report(self, episode: Episode, problems: Sequence[Problem]) -> None:
         assert self._report is not None  # the constructor saw to it
+        named = {"episode": episode.id, "episode_id": episode.recorded_id}
         with self._report.open("a", encoding="utf-8") as report:
             for problem in problems:
-                line = {"episode": episode.id, "code": problem.code, "path": problem.path, "detail": problem.detail}
+                line = {**named, "code": problem.code, "path": problem.path, "detail": problem.detail}
                 report.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def _writable(report: Path) -> Path:
-    """The path, once it is sure that lines can be appended; before anything is pushed."""
-    place = report if report.exists() else report.parent
-    if report.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[str]) -> None:
+    """Refuses what no policy can be made of; looks at no file.
+
+    Raises:
+      ConfigError: as `Policy` does.
+    """
+    if action not in ACTIONS:
+        raise ConfigError(f'on_invalid (--on-invalid) "{action}": expected one of {", ".join(ACTIONS)}')
+    if (action == QUARANTINE) != (quarantine is not None):
+        raise ConfigError(
+            'on_invalid="quarantine" (--on-invalid) and a quarantine file (--quarantine) go together: give both or neither'
+        )
+    if isinstance(allow, str):
+        raise ConfigError(f'allow "{allow}": expected several codes, such as allow=["{allow}"]')
+    if unknown := sorted(set(allow) - set(CODES)):
+        raise ConfigError(f"allow (--allow): unknown code {', '.join(unknown)}; known: {', '.join(CODES)}")
+    if refused := sorted(set(allow) & set(_INTOLERABLE)):
+        raise ConfigError(f"allow (--allow): {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
+
+
+def check_report(report: Path) -> Path:
+    """The path of a quarantine file, once it is sure that lines can be appended; before anything is pushed.
+
+    Raises:
+      ConfigError: they cannot.
+    """
+    if not can_be_written(report):
         raise ConfigError(f"quarantine file {report}: cannot be written; expected a file in a folder that is there")
     return report

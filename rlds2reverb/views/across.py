@@ -1,28 +1,30 @@
 """Windows that cross the borders of episodes: what TF-Agents' `ReverbTrajectorySequenceObserver` stores.
 
-Of the episodes a b c and d e, with length=3:
+With length=3, the episodes a b c and d e give:
 
 | after episode | items |
 | --- | --- |
 | a b c | abc |
 | d e | bcd cde |
 
-The view looks at a stream, so what an episode gives depends on those before it: the last length - 1 rows are carried over, and stored
-again with the next episode. An episode that validation rejects is left out of the stream.
+What an episode gives depends on those before it: the last length - 1 rows of the stream are carried over, and stored again with
+the next episode. An episode that validation rejects is left out of the stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window, check_options
+from rlds2reverb.views.base import check_options
+from rlds2reverb.views.labels import label_of
 from rlds2reverb.views.steps import continued, priorities
-from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
+from rlds2reverb.views.trajectory import READS, trajectory_rows, trajectory_spec, with_window
 
 
 @dataclass(frozen=True)
@@ -48,38 +50,39 @@ class AcrossEpisodes:
     @property
     def label(self) -> str:
         """Name and options."""
-        return f"across_episodes:length={self.length},stride={self.stride}"
+        return label_of("across_episodes", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """A Trajectory of specs with a leading axis of `length`."""
         return with_window(trajectory_spec(step_spec), self.length)
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """All of a trajectory."""
+        return READS
+
     def cut(self, episode: Episode) -> Cut:
         """What the first episode of a stream gives."""
-        return self.stream()(episode)
+        return self.stream().cut(episode)[0]
 
     def stream(self) -> RowStream:
-        """Cuts the episodes of one stream, in their order."""
+        """The stream before its first episode."""
         return RowStream(self)
 
 
+@dataclass(frozen=True, eq=False)
 class RowStream:
-    """A stream that is cut part by part; items do not depend on where the parts end.
+    """A stream as far as it has been cut, part by part; items do not depend on where the parts end.
 
     Attributes:
       view: which items.
       count: rows of the stream so far.
-      last_rows: columns of the last `length` of them, of all if they are fewer; {} before the first.
-
-    Args:
-      view: which items.
-      count, last_rows: of a stream that has begun elsewhere; without its last length - 1 rows it cannot go on.
+      last_rows: columns of the last `length` rows, or of all when there are fewer; {} before the first. A stream that has begun
+        elsewhere needs the last length - 1 only.
     """
 
-    def __init__(self, view: AcrossEpisodes, count: int = 0, last_rows: Mapping[str, Array] | None = None) -> None:
-        self.count = count
-        self.last_rows: dict[str, Array] = dict(last_rows or {})
-        self.view = view
+    view: AcrossEpisodes
+    count: int = 0
+    last_rows: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def left_over(self) -> int:
@@ -87,11 +90,12 @@ class RowStream:
         beyond = self.count - self.view.length
         return self.count if beyond < 0 else beyond % self.view.stride
 
-    def __call__(self, episode: Episode) -> Cut:
-        return self.cut_rows(trajectory_rows(episode.steps))
+    def cut(self, episode: Episode) -> tuple[Cut, RowStream]:
+        """The cut of the next episode, and the stream after it."""
+        return self.cut_rows(trajectory_rows(episode.columns))
 
-    def cut_rows(self, rows: Mapping[str, Array]) -> Cut:
-        """Windows over ready trajectory rows and the length - 1 rows before them."""
+    def cut_rows(self, rows: Mapping[str, Array]) -> tuple[Cut, RowStream]:
+        """Windows over ready trajectory rows and the length - 1 rows before them, and the stream after them."""
         length, stride = self.view.length, self.view.stride
         before = {path: column[max(0, len(column) - (length - 1)) :] for path, column in self.last_rows.items()}
         carried = _row_count(before)
@@ -99,10 +103,10 @@ class RowStream:
         count = _row_count(rows)
         first = -(self.count - carried) % stride  # the stream's items start at multiples of the stride
         anchors = np.arange(first, max(first, count - length + 1), stride, dtype=np.int64)
-        self.last_rows = {path: column[max(0, count - length) :] for path, column in rows.items()}
-        self.count += count - carried
         windows = (Window(0, length),) * len(rows)
-        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self.view.priority), carried)
+        cut = Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self.view.priority), carried)
+        last_rows = {path: column[max(0, count - length) :] for path, column in rows.items()}
+        return cut, RowStream(self.view, self.count + count - carried, last_rows)
 
 
 def _row_count(rows: Mapping[str, Array]) -> int:

@@ -1,4 +1,4 @@
-"""One item an episode, boundary row included: what TF-Agents' `ReverbAddEpisodeObserver` stores.
+"""One item per episode, boundary row included: what TF-Agents' `ReverbAddEpisodeObserver` stores.
 
 | episode | items |
 | --- | --- |
@@ -8,15 +8,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window, check_flags, check_options
-from rlds2reverb.views.trajectory import trajectory_rows, trajectory_spec, with_window
+from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.labels import CHANGES_NO_ITEM, label_of
+from rlds2reverb.views.trajectory import READS, trajectory_rows, trajectory_spec, with_window
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class WholeEpisode:
       ViewError: max_length no whole number of at least 1, or a priority that is no finite number of at least 0.
     """
 
-    max_length: int | None = None
-    skip_longer: bool = False
+    max_length: int | None = field(default=None, metadata=CHANGES_NO_ITEM)
+    skip_longer: bool = field(default=False, metadata=CHANGES_NO_ITEM)
     priority: float = 1.0
 
     def __post_init__(self) -> None:
@@ -43,12 +45,16 @@ class WholeEpisode:
 
     @property
     def label(self) -> str:
-        """Name; the options decide only whether an episode is stored, not what is stored."""
-        return "episode"
+        """Name only: the options decide whether an episode is stored, not what is stored."""
+        return label_of("episode", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """A Trajectory of specs with a leading axis of any size."""
         return with_window(trajectory_spec(step_spec), None)
+
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """All of a trajectory."""
+        return READS
 
     def cut(self, episode: Episode) -> Cut:
         """One window over all rows.
@@ -56,7 +62,7 @@ class WholeEpisode:
         Raises:
           ViewError: the episode is longer than `max_length` and `skip_longer` is off.
         """
-        return self.cut_rows(trajectory_rows(episode.steps))
+        return self.cut_rows(trajectory_rows(episode.columns))
 
     def cut_rows(self, rows: dict[str, Array]) -> Cut:
         """One window over ready trajectory rows."""

@@ -1,6 +1,6 @@
-"""Rollout fragments as RLlib's workers sample them: one item a fragment, over a stream of episodes.
+"""Rollout fragments as RLlib's workers sample them: one item per fragment, over a stream of episodes.
 
-Of two episodes of three transitions each, a0 a1 a2 and b0 b1 b2:
+Two episodes of three transitions each, a0 a1 a2 and b0 b1 b2, give:
 
 | batch_mode | length | items |
 | --- | --- | --- |
@@ -9,8 +9,9 @@ Of two episodes of three transitions each, a0 a1 a2 and b0 b1 b2:
 | complete_episodes | 2 | a0 a1 a2, b0 b1 b2 |
 | complete_episodes | 4 | a0 a1 a2 b0 b1 b2 |
 
-A fragment of `truncate_episodes` has exactly `length` steps, may span episodes and may start and end inside one; one of `complete_episodes`
-has whole episodes, as many as it takes to reach `length`. Counted in agent steps, a step of n agents counts n times.
+A fragment of `truncate_episodes` has exactly `length` steps; it may span episodes, and start and end inside one. A fragment of
+`complete_episodes` has whole episodes, as many as it takes to reach `length`. With `agent_steps`, a step of n agents counts
+n times.
 Source: RLlib, "Sample Collections and Trajectory Views" (rollout_fragment_length, batch_mode, count_steps_by), and
 SimpleListCollector: in agent steps a fragment may be up to n - 1 longer.
 
@@ -18,24 +19,28 @@ SimpleListCollector: in agent steps a fragment may be up to n - 1 longer.
 >>> from rlds2reverb.episodes import Episode
 >>> flags = dict(is_first=np.arange(4) == 0, is_last=np.arange(4) == 3, is_terminal=np.zeros(4, bool))
 >>> steps = dict(observation=np.arange(4), action=np.arange(4), reward=np.ones(4, np.float32), **flags)
->>> cut = Fragments(length=2).stream()
->>> [cut(Episode(steps, {}, name)).anchors.tolist() for name in "ab"], cut.left_over
-([[0], [0, 2]], 0)
+>>> first, stream = Fragments(length=2).stream().cut(Episode(steps, {}, "a"))
+>>> second, stream = stream.cut(Episode(steps, {}, "b"))
+>>> first.anchors.tolist(), second.anchors.tolist(), stream.left_over
+([0], [0, 2], 0)
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import Cut, StreamCutter, Window, check_flags, check_options
+from rlds2reverb.views.base import EpisodeStream, check_flags, check_options
+from rlds2reverb.views.labels import label_of
 from rlds2reverb.views.steps import (
+    END_FLAGS,
     as_float32,
     choice,
     continued,
@@ -61,14 +66,14 @@ _MADE = {
 
 @dataclass(frozen=True)
 class Fragments:
-    """One item a fragment; its columns have RLlib's names, one row a step taken.
+    """One item per fragment; its columns have RLlib's names, one row per step taken.
 
     Attributes:
       length: `rollout_fragment_length`, in the unit of `count_steps_by`.
       batch_mode: "truncate_episodes" or "complete_episodes".
       count_steps_by: "env_steps" or "agent_steps".
-      agents: how many act in a step, for agent_steps; None takes the entries of a nested action, one an agent.
-      new_obs: store the next observations, too. They double the observations: at the end of an episode they are other rows.
+      agents: agents that act in a step, for agent_steps; None counts the entries of a nested action, one per agent.
+      new_obs: store the next observations, too. That doubles the bytes of observations, because at the end of an episode they are other rows.
       priority: of every item.
 
     Raises:
@@ -93,13 +98,12 @@ class Fragments:
     @property
     def label(self) -> str:
         """Name and options."""
-        counted = f"count_steps_by={self.count_steps_by},agents={self.agents}"
-        return f"fragments:length={self.length},batch_mode={self.batch_mode},{counted},new_obs={self.new_obs}"
+        return label_of("fragments", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """{obs, new_obs, actions, rewards, terminateds bool, truncateds bool, t int64, eps_id int64}, all [steps, ...].
 
-        `t` counts the steps of an episode, `eps_id` is a hash of the episode's name. float64 becomes float32, as in RLlib.
+        `t` counts the steps of an episode, `eps_id` is a hash of the episode's id. float64 becomes float32, as in RLlib.
         """
         steps = need("fragments", step_spec, OBSERVATION, ACTION, REWARD)
         action = steps[ACTION]
@@ -113,54 +117,62 @@ class Fragments:
         }
 
     def steps(self, agents: int) -> int:
-        """Env steps that reach `length`, where the action has so many entries."""
+        """Env steps that reach `length` when the action has `agents` entries."""
         if self.count_steps_by == ENV_STEPS:
             return self.length
         return -(-self.length // (agents if self.agents is None else self.agents))
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """Observation, action, reward, and the flags that say how an episode ends."""
+        return OBSERVATION, ACTION, REWARD, *END_FLAGS
+
     def cut(self, episode: Episode) -> Cut:
         """What the first episode of a stream gives."""
-        return self.stream()(episode)
+        return self.stream().cut(episode)[0]
 
-    def stream(self) -> StreamCutter:
-        """Cuts the episodes of one stream, in their order."""
+    def stream(self) -> EpisodeStream:
+        """The stream before its first episode."""
         return _Stream(self)
 
 
+@dataclass(frozen=True, eq=False)
 class _Stream:
-    """The steps that are in no fragment yet."""
+    """The steps that are in no fragment yet.
 
-    def __init__(self, view: Fragments) -> None:
-        self._view = view
-        self._waiting: tuple[dict[str, Array], ...] = ()
-        self.left_over = 0
-        """Steps in no fragment yet."""
+    Attributes:
+      view: which fragments.
+      waiting: those steps, one part per episode.
+      left_over: how many they are.
+    """
 
-    def __call__(self, episode: Episode) -> Cut:
+    view: Fragments
+    waiting: tuple[Mapping[str, Array], ...] = ()
+    left_over: int = 0
+
+    def cut(self, episode: Episode) -> tuple[Cut, _Stream]:
+        """The fragments that end with the next episode, and the steps that wait after it."""
         before, taken = self.left_over, self._taken(episode)
-        count, length = before + transition_count(episode), self._view.steps(_agents(episode.steps))
-        if self._view.batch_mode == COMPLETE:
+        count, length = before + transition_count(episode), self.view.steps(_agents(episode.columns))
+        if self.view.batch_mode == COMPLETE:
             length = count if count >= length else count + 1
         used = count // length * length
         rows = self._joined(taken) if used else taken
         rest = {path: column[used:] for path, column in rows.items()}
-        self._waiting = (rest,) if used else (*self._waiting, rest)
-        self.left_over = count - used
+        stream = _Stream(self.view, (rest,) if used else (*self.waiting, rest), count - used)
         anchors = np.arange(0, used, length, dtype=np.int64)
         rows = {path: column[:used] for path, column in rows.items()}
-        return Cut.of_columns(
-            rows, (Window(0, length),) * len(rows), anchors, priorities(len(anchors), self._view.priority), before
-        )
+        windows = (Window(0, length),) * len(rows)
+        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self.view.priority), before), stream
 
     def _joined(self, taken: dict[str, Array]) -> dict[str, Array]:
         """All steps that wait, and those that come."""
-        parts = [part for part in self._waiting if len(next(iter(part.values())))]
+        parts = [part for part in self.waiting if len(next(iter(part.values())))]
         for part in parts:
             continued("fragments", {path: column[:0] for path, column in part.items()}, taken)  # the same columns
         return {path: np.concatenate([*(part[path] for part in parts), column]) for path, column in taken.items()}
 
     def _taken(self, episode: Episode) -> dict[str, Array]:
-        """One row a step taken."""
+        """The columns of an episode's steps, one row per step taken."""
         count = transition_count(episode)
         terminated, truncated = end_flags(episode)
         made = {
@@ -170,14 +182,14 @@ class _Stream:
             "eps_id": np.full(len(episode), _episode_number(episode), np.int64),
         }
         recorded = {
-            new: episode.steps[path]
+            new: episode.columns[path]
             for name, field in ((OBS, OBSERVATION), (ACTIONS, ACTION), (REWARDS, REWARD))
-            for new, path in under(episode.steps, field, name).items()
+            for new, path in under(episode.columns, field, name).items()
         }
         rows = {path: column[:count] for path, column in {**recorded, **made}.items()}
-        if self._view.new_obs:
-            later = under(episode.steps, OBSERVATION, NEW_OBS)
-            rows |= {new: episode.steps[path][1 : count + 1] for new, path in later.items()}
+        if self.view.new_obs:
+            later = under(episode.columns, OBSERVATION, NEW_OBS)
+            rows |= {new: episode.columns[path][1 : count + 1] for new, path in later.items()}
         return {path: as_float32(column) for path, column in rows.items()}
 
 
@@ -187,5 +199,5 @@ def _agents(columns: Iterable[str]) -> int:
 
 
 def _episode_number(episode: Episode) -> int:
-    """63 bits that depend on the episode's name."""
+    """63 bits that depend on the episode's id."""
     return int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1

@@ -1,6 +1,6 @@
 """Stacked frames: each item sees the last k observations; every frame is stored once.
 
-Of an episode of rows o0 o1 o2 (final) with frames=3:
+With frames=3, an episode of rows o0 o1 o2 (o2 is the final observation) gives:
 
 | item | observation | next_observation |
 | --- | --- | --- |
@@ -27,10 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode
+from rlds2reverb.cuts import Cut, Window
+from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest, flatten, map_leaves
-from rlds2reverb.views.base import Cut, Window, check_options
+from rlds2reverb.views.base import check_options
+from rlds2reverb.views.labels import label_of
 from rlds2reverb.views.steps import (
     Fill,
     check_fit,
@@ -50,12 +52,13 @@ NEXT_OBSERVATION = "next_observation"
 
 @dataclass(frozen=True)
 class FrameStack:
-    """One item a transition, with stacked observations.
+    """One item per transition, with stacked observations.
 
     Attributes:
       frames: k, oldest first.
-      fill: what stands before the first row: "first" (it again), "zero" or a number; or a mapping from paths of observation
-        columns, or of nests of them, to such fills: the longest path counts, and a column without one has "first".
+      fill: what stands before the first row: "first" (that row again), "zero" or a number. A mapping from paths to such fills
+        gives columns fills of their own. A path names an observation column or a nest of them; the longest one counts, and
+        a column that none leads to has "first".
       priority: of every item.
 
     Raises:
@@ -84,7 +87,7 @@ class FrameStack:
         plain = {path: fill_name(fill) for path, fill in fills.items()}
         plain = plain or {OBSERVATION: "first"}
         fill = plain[OBSERVATION] if list(plain) == [OBSERVATION] else json.dumps(plain, sort_keys=True)
-        return f"frame_stack:frames={self.frames},fill={fill}"
+        return label_of("frame_stack", self, fill=fill)
 
     def signature(self, step_spec: Nest) -> Nest:
         """{observation [k, ...], action, reward, discount, next_observation [k, ...]}.
@@ -97,6 +100,10 @@ class FrameStack:
         stacked = map_leaves(lambda leaf: leaf.with_leading(self.frames), steps[OBSERVATION])
         plain = {name: steps[name] for name in (ACTION, REWARD, DISCOUNT)}
         return {OBSERVATION: stacked, **plain, NEXT_OBSERVATION: stacked}
+
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """The four step fields of its items; no flags."""
+        return OBSERVATION, ACTION, REWARD, DISCOUNT
 
     def cut(self, episode: Episode) -> Cut:
         """Puts k - 1 rows before the first; an item's windows look back."""
@@ -118,7 +125,7 @@ class FrameStack:
         named = self.fill if isinstance(self.fill, Mapping) else {OBSERVATION: self.fill}
         fills: dict[str, Fill] = dict.fromkeys(observations, "first")
         for path in sorted(named, key=len):  # what is deeper comes later
-            found = [one for one in observations if one == path or one.startswith(f"{path}/")]
+            found = [one for one in observations if is_under(one, path)]
             if not found:
                 raise ViewError(f'frame_stack: fill of "{path}", expected a path to some of {sorted(observations)}')
             fills |= dict.fromkeys(found, named[path])

@@ -24,9 +24,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.specs import ArraySpec, Nest
-from rlds2reverb.views.base import Cut, check_options
+from rlds2reverb.views.base import check_options
+from rlds2reverb.views.labels import label_of
 from rlds2reverb.views.steps import (
     NEXT_ROW,
     ONE_ROW,
@@ -47,11 +49,11 @@ NEXT_OBSERVATION, GOAL, REACHED = "next_observation", "goal", "reached"
 
 @dataclass(frozen=True)
 class Goal:
-    """One item a transition.
+    """One item per transition.
 
     Attributes:
       strategy: one of `STRATEGIES`.
-      seed: of the draws, which also depend on the episode's name, and on nothing else.
+      seed: the draws depend on it and on the episode's id, and on nothing else.
       priority: of every item.
 
     Raises:
@@ -70,7 +72,7 @@ class Goal:
     @property
     def label(self) -> str:
         """Name and options."""
-        return f"goal:strategy={self.strategy},seed={self.seed}"
+        return label_of("goal", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """{observation, action, next_observation, goal, reward float32 [], reached bool []}."""
@@ -84,6 +86,10 @@ class Goal:
             REWARD: ArraySpec((), np.dtype(np.float32)),
             REACHED: ArraySpec((), np.dtype(bool)),
         }
+
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """Observation and action; the reward of its items is made, not read."""
+        return OBSERVATION, ACTION
 
     def cut(self, episode: Episode) -> Cut:
         """Three fields read the stored observations: at t, at t + 1, and at the goal's row."""

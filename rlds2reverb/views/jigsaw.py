@@ -7,13 +7,14 @@ With four tiles A B / C D, and the orders 0 (A B / C D) and 1 (D A / B C) drawn 
 | 0 | D A / B C | 1 | 0 |
 | 1 | A B / C D | 0 | 1 |
 
-The image is divided into as many rows of tiles as columns; of each tile the last two rows and columns of pixels are left out, so
-that edges give nothing away, and what remains is put together to a smaller image. An episode has a shuffled list of
-all orders, which its steps walk through, again from its start when it ends. The final observation is never used.
+The image is divided into as many rows of tiles as columns. The last two rows and columns of pixels of each tile are left out,
+so that edges give nothing away. What remains is put together to a smaller image. An episode has a shuffled list of all
+orders. Its steps walk through the list, and start again when it ends. The final observation is never used.
 
-Source: JigsawPairConstructor of il-representations (make_jigsaw_puzzle: it calls this a central crop, and keeps the tile's top left). It
-takes the first step of a stream for its shape and then loses it, so the first trajectory lacks a step and its later ones are
-numbered from 0; here no step is lost. It walks through one shuffled list over all trajectories, here every episode has its own.
+Source: JigsawPairConstructor of il-representations (make_jigsaw_puzzle; it calls this a central crop, and keeps the tile's top
+left). Two things differ. It takes the first step of a stream for its shape and then loses it, so the first trajectory lacks a
+step and its later ones are numbered from 0; here no step is lost. It walks through one shuffled list over all trajectories;
+here every episode has its own.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
@@ -34,10 +35,12 @@ from pathlib import Path
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import OBSERVATION, Array, Episode, columns_under, content_digest
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import Cut, check_options
+from rlds2reverb.views.base import check_options
+from rlds2reverb.views.labels import label_of
 from rlds2reverb.views.steps import check_seed, choice, fields_of, generator, need, priorities, transition_count
 from rlds2reverb.views.tile_orders import read_tile_orders, tile_orders
 
@@ -49,13 +52,13 @@ _MOST_TILES = 100
 
 @dataclass(frozen=True)
 class Jigsaw:
-    """One item a transition: its image as a puzzle.
+    """One item per transition: its image as a puzzle.
 
     Attributes:
       permutations: how many orders to make, or the path of a .npy or .csv file that has them ([classes, tiles], from 0).
-      tiles: of an image, a square number.
+      tiles: how many an image has, a square number.
       channels: "last" ([H, W, C] images) or "first" ([C, H, W]).
-      seed: of the orders that are made, and of the classes that are drawn, which also depend on the episode's name.
+      seed: the orders that are made depend on it. The classes that are drawn depend on it and on the episode's id.
       priority: of every item.
 
     Raises:
@@ -92,10 +95,10 @@ class Jigsaw:
 
     @property
     def label(self) -> str:
-        """Name and options; of a file, its content."""
+        """Name and options; orders from a file count by their content."""
         of_file = isinstance(self.permutations, (str, os.PathLike))
         named = content_digest({"permutations": self._orders}) if of_file else self.permutations
-        return f"jigsaw:permutations={named},tiles={self.tiles},channels={self.channels},seed={self.seed}"
+        return label_of("jigsaw", self, permutations=named)
 
     def signature(self, step_spec: Nest) -> Nest:
         """{context: a smaller image, target int64 [1], timestep int64 []}.
@@ -112,13 +115,17 @@ class Jigsaw:
         int64 = np.dtype(np.int64)
         return {CONTEXT: ArraySpec(shape, image.dtype), TARGET: ArraySpec((1,), int64), TIMESTEP: ArraySpec((), int64)}
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """The image only."""
+        return (OBSERVATION,)
+
     def cut(self, episode: Episode) -> Cut:
-        """One row a transition; all three columns are made.
+        """One row per transition; all three columns are made.
 
         Raises:
           ViewError: as `signature`.
         """
-        columns = columns_under(episode.steps, OBSERVATION)
+        columns = columns_under(episode.columns, OBSERVATION)
         image = self._image({path: ArraySpec(column.shape[1:], column.dtype) for path, column in columns.items()})
         count = transition_count(episode)
         classes = np.resize(generator("jigsaw", self.seed, episode).permutation(len(self._orders)), count)  # [T - 1]
@@ -164,7 +171,7 @@ class Jigsaw:
         side, (count, height, width, depth) = math.isqrt(self.tiles), images.shape
         whole = images[
             :, : height // side * side, : width // side * side
-        ]  # what is over at the right and the bottom is left out
+        ]  # pixels beyond the last whole tile are left out
         tiles = whole.reshape(count, side, height // side, side, width // side, depth)[:, :, : tile[0], :, : tile[1]]
         placed = tiles[np.arange(count)[:, None], orders // side, :, orders % side]  # [n, tiles, tile H, tile W, C]
         lines = placed.reshape(count, side, side, *tile, depth).swapaxes(2, 3)  # [n, side, tile H, side, tile W, C]

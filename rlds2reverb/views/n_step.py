@@ -1,16 +1,16 @@
 """N-step transitions: the return of n steps, and the observation after them; shorter near the end of the episode.
 
-Of an episode with T rows (the last holds the final observation), item t has k = min(n, T - 1 - t) steps:
+An episode has T rows, the last with the final observation. Item t has k = min(n, T - 1 - t) steps:
 
 | | reward | discount | next_observation |
 | --- | --- | --- | --- |
 | style acme | r_t + g d_t r_{t+1} + ... + g^(k-1) d_t ... d_{t+k-2} r_{t+k-1} | g^(k-1) d_t ... d_{t+k-1} | o_{t+k} |
 | style torchrl | r_t + g r_{t+1} + ... + g^(k-1) r_{t+k-1} | g^k | o_{t+k} |
 
-Acme leaves one factor g to the learner, which multiplies the discount by its own. While its adder's buffer fills up, it also makes
-the transitions of 1 to n - 1 steps from the first row; so does `early`, and without it there is one item a row. TorchRL's `MultiStep` also has
-`steps_to_next_obs`, here `steps`, and leaves the done flags at step t. Sources: NStepTransitionAdder of Acme 0.4, MultiStep of
-TorchRL 0.5.
+Acme leaves one factor g to the learner, which multiplies the discount by its own. Its adder also makes the transitions of 1 to
+n - 1 steps from the first row, while its buffer fills up; so does `early`, and without it there is one item per row. TorchRL's
+`MultiStep` also has `steps_to_next_obs`, here `steps`, and leaves the done flags at step t. Sources: NStepTransitionAdder of
+Acme 0.4, MultiStep of TorchRL 0.5.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
@@ -26,14 +26,16 @@ TorchRL 0.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import Cut, check_flags, check_options
+from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import ONE_ROW, choice, columns, fields_of, need, pad, priorities, transition_count, under
 
 STYLES = ("acme", "torchrl")
@@ -43,14 +45,14 @@ STEPS = "steps"
 
 @dataclass(frozen=True)
 class NStep:
-    """One item a row but the last.
+    """One item per row, but for the last row.
 
     Attributes:
       n: steps, at most.
-      gamma: discount a step, in (0, 1].
+      gamma: discount per step, in (0, 1].
       style: "acme" (the data's discounts count) or "torchrl" (they do not).
-      early: before all others, the items of 1 to n - 1 steps from the first row, as Acme's adder makes them. They are anchored
-        before the first step, at copies of its row.
+      early: make the items of 1 to n - 1 steps from the first row, too, as Acme's adder does. They come before all others and
+        are anchored before the first step, at copies of its row.
       priority: of every item.
 
     Raises:
@@ -60,7 +62,7 @@ class NStep:
     n: int = 3
     gamma: float = 0.99
     style: str = "acme"
-    early: bool = False
+    early: bool = field(default=False, metadata=UNSAID_AT_DEFAULT)
     priority: float = 1.0
 
     def __post_init__(self) -> None:
@@ -73,16 +75,15 @@ class NStep:
     @property
     def label(self) -> str:
         """Name and options."""
-        early = ",early=True" if self.early else ""
-        return f"n_step:n={self.n},gamma={float(self.gamma)!r},style={self.style}{early}"
+        return label_of("n_step", self, gamma=float(self.gamma))
 
     def signature(self, step_spec: Nest) -> Nest:
-        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount as recorded, one float."""
+        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount keep their dtype, one float each."""
         steps = need("n_step", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
         for name in (REWARD, DISCOUNT):
             leaves = flatten(steps[name])
             if list(leaves) != [""] or leaves[""].dtype.kind != "f" or leaves[""].shape:
-                raise ViewError(f"n_step: {name} is {steps[name]}, expected one float a step")
+                raise ViewError(f"n_step: {name} is {steps[name]}, expected one float per step")
         return {
             OBSERVATION: steps[OBSERVATION],
             ACTION: steps[ACTION],
@@ -92,18 +93,17 @@ class NStep:
             STEPS: ArraySpec((), np.dtype(np.int32)),
         }
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """The data's discounts count in style acme only."""
+        if self.style == "acme":
+            return OBSERVATION, ACTION, REWARD, DISCOUNT
+        return OBSERVATION, ACTION, REWARD
+
     def cut(self, episode: Episode) -> Cut:
         """Returns are columns of their own; both observations are one."""
         count = transition_count(episode)
-        earned = columns(episode, REWARD, DISCOUNT)
-        reward, discount = self._returns(earned[REWARD][:count], earned[DISCOUNT][:count], self.n)
-        steps = np.minimum(self.n, count - np.arange(count))
         early = min(self.n, count) - 1 if self.early and count else 0
-        if early:
-            first = [self._returns(earned[REWARD][:k], earned[DISCOUNT][:k], k) for k in range(1, early + 1)]
-            reward = np.concatenate((*(one[:1] for one, _ in first), reward))
-            discount = np.concatenate((*(one[:1] for _, one in first), discount))
-            steps = np.concatenate((np.arange(1, early + 1), steps))
+        reward, discount, steps = self._earned(episode, early)
         anchors = np.arange(early + count, dtype=np.int64)
         observed = {path: pad(column, early, 0) for path, column in columns(episode, OBSERVATION, ACTION).items()}
         derived = {REWARD: reward, DISCOUNT: discount, STEPS: steps.astype(np.int32)}
@@ -114,6 +114,20 @@ class NStep:
             **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), ONE_ROW, arrived),
         }
         return Cut(rows, fields, anchors, priorities(len(anchors), self.priority), early)
+
+    def _earned(self, episode: Episode, early: int) -> tuple[Array, Array, Array]:
+        """[early + T - 1] return, discount and number of steps of each item; those from the first row come first."""
+        count = transition_count(episode)
+        earned = columns(episode, REWARD, DISCOUNT)
+        reward, discount = self._returns(earned[REWARD][:count], earned[DISCOUNT][:count], self.n)
+        steps = np.minimum(self.n, count - np.arange(count))
+        if not early:
+            return reward, discount, steps
+        shorter = np.arange(1, early + 1)
+        first = [self._returns(earned[REWARD][:k], earned[DISCOUNT][:k], k) for k in shorter.tolist()]
+        reward = np.concatenate((*(one[:1] for one, _ in first), reward))
+        discount = np.concatenate((*(one[:1] for _, one in first), discount))
+        return reward, discount, np.concatenate((shorter, steps))
 
     def _returns(self, rewards: Array, discounts: Array, n: int) -> tuple[Array, Array]:
         """[T - 1] returns and discounts of up to n steps, in float64, cast back; the loop is over n, not over steps."""

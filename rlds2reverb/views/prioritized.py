@@ -1,6 +1,6 @@
 """Priorities that differ from item to item: another view's items, each with the priority of its step.
 
-Of an episode whose column td_error is 0.5 2 0 1, `Prioritized(two_step(), "td_error")`:
+`Prioritized(two_step(), "td_error")` makes these items of an episode whose column td_error is 0.5 2 0 1:
 
 | item | rows | priority |
 | --- | --- | --- |
@@ -8,8 +8,9 @@ Of an episode whose column td_error is 0.5 2 0 1, `Prioritized(two_step(), "td_e
 | 1 | r1 r2 | 2 |
 | 2 | r2 r3 | 0 |
 
-An item's step is the one that its anchor stands at: of sequences, slices and whole episodes the first, of a transition its
-own, of a pair that of the target. Instead of a column's path a function may stand, which gets all steps of an episode at once.
+An item's step is the one that its anchor stands at: a sequence, a slice or a whole episode has that of its first row, a
+transition its own, a pair that of its target. A function may stand instead of a column's path; it gets all items of an episode
+at once.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
@@ -29,10 +30,12 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import Cut, StreamView, View
+from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.sequence import name_of
 
 PriorityFunction = Callable[[Episode, Array], Any]
 """(episode, [n] int64 steps of its items, never falling) -> [n] priorities: finite numbers of at least 0."""
@@ -42,12 +45,12 @@ PriorityFunction = Callable[[Episode, Array], Any]
 class Prioritized:
     """The items of another view, with priorities of their own.
 
-    The label is the other view's, for the items are: pushed again with other priorities, they keep their keys, and
-    the server changes their priorities.
+    The items are the other view's, and so is the label. Pushed again with other priorities, they keep their keys, and the
+    server changes their priorities.
 
     Attributes:
-      view: makes the items; none whose items come from several episodes.
-      by: the path of a step column of one number a step, or a function as `PriorityFunction` says; it must depend on its
+      view: makes the items; a view whose items come from several episodes is refused.
+      by: the path of a step column of one number per step, or a function as `PriorityFunction` says; it must depend on its
         arguments only, so that a push can be run again.
 
     Raises:
@@ -62,21 +65,21 @@ class Prioritized:
             raise ViewError(f"priority: expected a view to give priorities to, got {self.view!r}")
         if isinstance(self.view, StreamView):
             raise ViewError(
-                f"{self.view.label}: priority: expected a number, got {self.by!r}: items hold steps of earlier episodes"
+                f"{name_of(self.view)}: priority: expected a number, got {self.by!r}: items hold steps of earlier episodes"
             )
         if not (isinstance(self.by, str) and self.by) and not callable(self.by):
-            raise ViewError(f"{self.view.label}: priority: expected a column's path or a function, got {self.by!r}")
+            raise ViewError(f"{name_of(self.view)}: priority: expected a column's path or a function, got {self.by!r}")
 
     @property
     def label(self) -> str:
-        """That of the view whose items these are."""
+        """The label of the view whose items these are."""
         return self.view.label
 
     def signature(self, step_spec: Nest) -> Nest:
-        """That of the view whose items these are.
+        """The signature of the view whose items these are.
 
         Raises:
-          ViewError: the steps have no such column, or it holds more or other than a number a step; what the view refuses.
+          ViewError: the steps have no such column, or it does not hold one number per step; or as the view's own.
         """
         if isinstance(self.by, str):
             columns = flatten(step_spec)
@@ -85,18 +88,23 @@ class Prioritized:
             self._check_column(columns[self.by])
         return self.view.signature(step_spec)
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """What the items are made of, and the column of their priorities."""
+        read = self.view.reads(step_spec)
+        return (*read, self.by) if isinstance(self.by, str) else read
+
     def cut(self, episode: Episode) -> Cut:
         """The view's cut with other priorities.
 
         Raises:
           ViewError: a column as in `signature`; a function's result that is not [n]; a priority that is negative or not
-            finite; what the view refuses.
+            finite; or as the view's own.
         """
         cut = self.view.cut(episode)
-        steps = np.maximum(cut.steps, 0)  # [n]; what is anchored at a row before the first counts as at the first
+        steps = np.maximum(cut.steps, 0)  # [n]; a row before the first counts as the first
         if len(steps) and steps.max() >= len(episode):
             raise ViewError(
-                f"{self.label}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
+                f"{name_of(self)}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
                 "; a view that puts rows before an episode's must say so (Cut.origin)"
             )
         found = self._column(episode, steps) if isinstance(self.by, str) else self._computed(self.by, episode, steps)
@@ -112,14 +120,14 @@ class Prioritized:
     @property
     def _where(self) -> str:
         name = f'column "{self.by}"' if isinstance(self.by, str) else getattr(self.by, "__name__", repr(self.by))
-        return f"{self.label}: priority by {name}"
+        return f"{name_of(self)}: priority by {name}"
 
     def _column(self, episode: Episode, steps: Array) -> Array:
         """[n] float64 from the column."""
         assert isinstance(self.by, str)
-        if self.by not in episode.steps:
-            raise self._lacks(list(episode.steps))
-        column = episode.steps[self.by]
+        if self.by not in episode.columns:
+            raise self._lacks(list(episode.columns))
+        column = episode.columns[self.by]
         self._check_column(ArraySpec(column.shape[1:], column.dtype))
         return column[steps].astype(np.float64)
 
@@ -130,12 +138,12 @@ class Prioritized:
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ViewError(f"{self._where}: {type(error).__name__}: {error}") from error
         if found.shape != steps.shape or not _is_number(found.dtype):
-            raise ViewError(f"{self._where}: expected [{len(steps)}] numbers, one an item, got {_described(found)}")
+            raise ViewError(f"{self._where}: expected [{len(steps)}] numbers, one per item, got {_described(found)}")
         return found.astype(np.float64)
 
     def _check_column(self, leaf: ArraySpec) -> None:
         if leaf.shape != () or not _is_number(leaf.dtype):
-            raise ViewError(f"{self._where}: expected one number a step, got {leaf}")
+            raise ViewError(f"{self._where}: expected one number per step, got {leaf}")
 
     def _lacks(self, columns: list[str]) -> ViewError:
         return ViewError(f"{self._where}: expected a column of the steps, which have {sorted(columns)}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from inspect import signature
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
@@ -21,39 +20,14 @@ from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.sequence import Sequence, two_step
+from rlds2reverb.views.sequence import SequenceView, two_step
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.transition import Transition
 
-_PLAIN_INT = re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|0o?[0-7_]+)$")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without its numbers to base 60, which would make -180 of the shift -3:0, and without keys that stand twice."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012, as PyYAML declares it
-        first: [
-            (tag, _PLAIN_INT if tag == "tag:yaml.org,2002:int" else pattern)
-            for tag, pattern in resolvers
-            if first != ":"
-        ]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping; a key that stands twice is an error."""
-        keys = [key.value for key, _ in node.value]
-        if again := [key for number, key in enumerate(keys) if key in keys[:number]]:
-            raise yaml.constructor.ConstructorError(
-                None, None, f'"{again[0]}" stands twice, expected once', node.start_mark
-            )
-        return super().construct_mapping(node, deep)
-
-
 VIEWS: dict[str, Callable[..., View]] = {
     "two_step": two_step,
-    "sequence": Sequence,
+    "sequence": SequenceView,
     "episode": WholeEpisode,
     "across_episodes": AcrossEpisodes,
     "transition": Transition,
@@ -75,10 +49,10 @@ FROM_CONFIG_ONLY = ("requirements",)
 def view_of(text: str) -> View:
     """A view from "NAME" or "NAME:option=value,option=value".
 
-    `priority` is a number, or the path of a column that has one a step (see `Prioritized`).
+    `priority` is a number, or the path of a column that has one per step (see `Prioritized`).
 
     >>> view_of("sequence:length=8,stride=4")
-    Sequence(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0)
+    SequenceView(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0)
 
     Raises:
       ViewError: an unknown name or option, one that stands twice, or a value that makes no sense.
@@ -106,7 +80,8 @@ def view_from(config: Any, where: str = "view") -> View:
     if isinstance(config, str):
         return view_of(config)
     if not isinstance(config, Mapping) or not isinstance(config.get("view"), str):
-        raise ViewError(f'{where}: expected a view\'s name, or a mapping with "view" and its options, got {config!r}')
+        came = f"the keys {', '.join(map(str, config))}" if isinstance(config, Mapping) else repr(config)
+        raise ViewError(f'{where}: expected a view\'s name, or a mapping with "view" and its options, got {came}')
     return _make(config["view"], {key: value for key, value in config.items() if key != "view"}, where)
 
 
@@ -114,28 +89,36 @@ def read_view(path: Path) -> View:
     """A view from a YAML file; see `view_from`.
 
     Raises:
-      ViewError: the file cannot be read, is not YAML, or names no view.
+      ConfigError: the file cannot be read, or is not YAML.
+      ViewError: it names no view, or its options make no sense.
     """
-    try:
-        config = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506, a safe one
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ViewError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
-    return view_from(config, str(path))
+    return view_from(strict_yaml.read(path), str(path))
 
 
 def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
     if name not in VIEWS:
-        raise ViewError(f'{where}: "{name}", expected one of {", ".join(VIEWS)}')
-    known = list(signature(VIEWS[name]).parameters)
-    if unknown := sorted(set(map(str, arguments)) - set(known)):
-        raise ViewError(f"{where}: {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+        raise ViewError(f'{where}: "{name}", expected one of {", ".join(VIEWS)}{_meant(name)}')
+    _check_names(name, arguments, where)
     by = arguments.get("priority")
-    given = {key: value for key, value in arguments.items() if key != "priority" or not isinstance(by, str)}
-    try:
-        view = VIEWS[name](**given)
-        return Prioritized(view, by) if isinstance(by, str) else view
-    except TypeError as error:
-        raise ViewError(f"{where}: {error}") from error
+    if not isinstance(by, str):
+        return VIEWS[name](**arguments)
+    others = {option: value for option, value in arguments.items() if option != "priority"}
+    return Prioritized(VIEWS[name](**others), by)
+
+
+def _meant(name: str) -> str:
+    """The view whose name comes closest, as the end of a sentence; nothing when none is near."""
+    return "".join(f'; did you mean "{near}"?' for near in get_close_matches(name, VIEWS, n=1))
+
+
+def _check_names(name: str, arguments: Mapping[str, Any], where: str) -> None:
+    """Refuses options that the view does not have, and the lack of those that it needs."""
+    options = signature(VIEWS[name]).parameters
+    if unknown := sorted(set(map(str, arguments)) - set(options)):
+        raise ViewError(f"{where}: {name} has no option {', '.join(unknown)}; it has {', '.join(options)}")
+    needed = [option for option, parameter in options.items() if parameter.default is Parameter.empty]
+    if missing := [option for option in needed if option not in arguments]:
+        raise ViewError(f"{where}: {name} needs {', '.join(missing)}; it has {', '.join(options)}")
 
 
 def _value(text: str) -> Any:

@@ -1,6 +1,6 @@
 """RLlib's view requirements: columns shifted by an int, a list or a range, as its trajectory views build them.
 
-Of an episode with transitions 0 to 2 and the final observation o3:
+An episode with transitions 0 to 2 and the final observation o3 gives:
 
 | requirement | item 0 | item 1 | item 2 |
 | --- | --- | --- | --- |
@@ -13,44 +13,49 @@ Of an episode with transitions 0 to 2 and the final observation o3:
 | blank: {data_col: obs, shift: "-1:0", fill: zero} | 0 o0 | o0 o1 | o1 o2 |
 
 Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
-order, one element is squeezed. Before the start stands the first value again, but zeros for actions and rewards when
-prev_actions or prev_rewards are asked for, and -1 for t; past the end stand zeros. `batch_repeat_value` r takes the row of every
-r-th step for the r steps from there on. float64 becomes float32. A range that starts at 0, which RLlib loses, works. `fill`, which RLlib does
-not have, overrides what stands before the start and past the end.
+order, one element is squeezed. Rows before the start repeat the first value; those of actions and rewards are zeros when
+prev_actions or prev_rewards are asked for, and those of t are -1. Rows past the end are zeros. `batch_repeat_value` r takes
+the row of every r-th step for the r steps from there on. float64 becomes float32.
+
+Two things are ours: a range that starts at 0 works, which RLlib loses; and `fill` overrides what stands before the start and
+past the end.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
->>> ViewRequirement(shift="-3:-1").offsets, ViewRequirement(shift="0:4:2").offsets, ViewRequirement(shift=[0, -2]).offsets
-((-3, -2, -1), (0, 2, 4), (0, -2))
+>>> flags = dict(is_first=np.arange(3) == 0, is_last=np.arange(3) == 2, is_terminal=np.zeros(3, bool))
+>>> episode = Episode({"observation": np.arange(3), "action": np.arange(3), **flags}, {}, "e")
+>>> cut = Requirements({"obs": {}, "new_obs": {"data_col": "obs", "shift": 1}}).cut(episode)
+>>> list(cut.rows), cut.anchors, cut.fields["new_obs"].windows
+(['obs'], array([0, 1]), (Window(start=1, stop=2, squeeze=True),))
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode, columns_under
+from rlds2reverb.cuts import Cut, Field, Window
+from rlds2reverb.episodes import ACTION, IS_LAST, OBSERVATION, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import Cut, Field, Window, check_made_up, check_options
+from rlds2reverb.views.base import check_options
 from rlds2reverb.views.steps import (
+    END_FLAGS,
     Fill,
     as_float32,
     check_fit,
-    checked_fill,
     end_flags,
-    fill_name,
     float32_spec,
     need,
     pad,
     priorities,
     transition_count,
 )
+from rlds2reverb.views.view_requirement import ViewRequirement
 
 OBS, NEW_OBS, ACTIONS, REWARDS, TIME = "obs", "new_obs", "actions", "rewards", "t"
 _STEP_FIELDS = {OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
@@ -60,87 +65,12 @@ _DERIVED = {
     "dones": np.dtype(bool),
     TIME: np.dtype(np.int64),
 }
+_MADE_OF = {"terminateds": END_FLAGS, "truncateds": END_FLAGS, "dones": (IS_LAST,)}
 _PREVIOUS = {"prev_actions": ACTIONS, "prev_rewards": REWARDS}
-_RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(\d+))?")
-
-
-@dataclass(frozen=True)
-class ViewRequirement:
-    """One column of an item; the fields are RLlib's.
-
-    Attributes:
-      data_col: the column it reads, by RLlib's name (obs, new_obs, actions, rewards, terminateds, truncateds, dones, t) or
-        by that of any other step field; None for the requirement's own name.
-      shift: an int, a list of ints, "a:b" or "a:b:s".
-      space: ignored, the data has its shapes; RLlib fills with its zeros.
-      index: ignored, it is for RLlib's inference.
-      batch_repeat_value: r.
-      used_for_compute_actions: ignored, there is no inference here.
-      used_for_training: without it the column is left out.
-      fill: ours, not RLlib's: instead of its rule, "first" (before the start the first value, past the end zeros), "zero", or a
-        number that stands in both places; None for the rule.
-
-    Raises:
-      ViewError: a shift, a repeat or a fill that makes no sense.
-    """
-
-    data_col: str | None = None
-    shift: int | str | Sequence[int] = 0
-    space: Any = None
-    index: Any = None
-    batch_repeat_value: int = 1
-    used_for_compute_actions: bool = True
-    used_for_training: bool = True
-    fill: Fill | None = None
-
-    def __post_init__(self) -> None:
-        if self.fill is not None:
-            object.__setattr__(self, "fill", checked_fill("requirements", self.fill))
-        if not isinstance(self.data_col, (str, type(None))):
-            raise ViewError(f"requirements: data_col {self.data_col!r}: expected the name of a column")
-        if not self.offsets:
-            raise ViewError(f"requirements: shift {self.shift!r} names no row")
-        check_options("requirements", 1.0, batch_repeat_value=self.batch_repeat_value)
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Rows relative to the item's, in order."""
-        shift = self.shift
-        if isinstance(shift, (int, np.integer)) and not isinstance(shift, bool):
-            return (int(shift),)
-        if isinstance(shift, str):
-            match = _RANGE.fullmatch(shift.strip())
-            if match is None or match[3] == "0":
-                raise ViewError(f'requirements: shift "{shift}", expected an int, a list of ints, "a:b" or "a:b:step"')
-            rows = range(int(match[1]), int(match[2]) + 1, int(match[3] or 1))
-            check_made_up(len(rows))
-            return tuple(rows)
-        if isinstance(shift, (Sequence, np.ndarray)) and all(isinstance(one, (int, np.integer)) for one in shift):
-            return tuple(int(one) for one in shift)
-        raise ViewError(f'requirements: shift {shift!r}, expected an int, a list of ints, "a:b" or "a:b:step"')
-
-    @staticmethod
-    def of(name: str, value: Any) -> ViewRequirement:
-        """From one of these, a mapping of its fields, or an object that has them (RLlib's own).
-
-        Raises:
-          ViewError: a field that there is not.
-        """
-        if isinstance(value, ViewRequirement):
-            return value
-        known = [field.name for field in fields(ViewRequirement)]
-        if isinstance(value, Mapping):
-            unknown = sorted(map(str, set(value) - set(known)))
-            if unknown:
-                raise ViewError(f'requirements: "{name}": unknown {", ".join(unknown)}; there are {", ".join(known)}')
-            return ViewRequirement(**value)
-        if not hasattr(value, "shift"):
-            raise ViewError(f'requirements: "{name}": expected the fields of a ViewRequirement, got {value!r}')
-        return ViewRequirement(**{key: getattr(value, key) for key in known if hasattr(value, key)})
 
 
 class Requirements:
-    """One item a transition, with the columns that are required.
+    """One item per transition, with the columns that are required.
 
     Args:
       requirements: name -> `ViewRequirement`, a mapping of its fields, or RLlib's own.
@@ -166,10 +96,7 @@ class Requirements:
     @property
     def label(self) -> str:
         """Name and requirements."""
-        plain = {
-            name: [_data_col(name, one), list(one.offsets), int(one.batch_repeat_value), *_given(one.fill)]
-            for name, one in sorted(self._requirements.items())
-        }
+        plain = {name: one.identity_for(name) for name, one in sorted(self._requirements.items())}
         return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}"
 
     def __repr__(self) -> str:
@@ -199,32 +126,47 @@ class Requirements:
         count = len(one.offsets)
         return spec if count == 1 else map_leaves(lambda leaf: leaf.with_leading(count), spec)
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """What the requirements name, and the flags that terminateds, truncateds and dones are made of."""
+        columns = {_source(name, one)[0] for name, one in self._requirements.items()}
+        made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
+        return tuple(sorted(made | {_STEP_FIELDS.get(column, column) for column in columns - _DERIVED.keys()}))
+
     def cut(self, episode: Episode) -> Cut:
-        """Rows before and after stand in every column that is stored; shifted columns are windows into it."""
+        """Every stored column has rows before and after the episode's; shifted columns are windows into it."""
         count = transition_count(episode)
-        sources = {name: _source(name, one) for name, one in self._requirements.items()}
-        lowest = min(min(offsets) for _, offsets in sources.values())
-        highest = max(max(offsets) for _, offsets in sources.values())
-        before, after = max(0, -lowest), max(0, highest)
+        before, after = self._rows_around()
         anchors = before + np.arange(count, dtype=np.int64)
         rows: dict[str, Array] = {}
         made: dict[str, Field] = {}
         marks: set[str] = set()
         for (column, fill), names in self._sharing().items():
-            mark = f" (fill {fill})" if column in marks else ""  # of a column that stands there with another fill
+            mark = f" (fill {fill})" if column in marks else ""  # the column is stored with another fill already
             marks.add(column)
             values = self._columns(episode, column)
             for name in names:
-                one, windows = self._requirements[name], _windows(sources[name][1])
-                repeat = one.batch_repeat_value
-                own = None if repeat == 1 else before + (anchors - before) // repeat * repeat
-                for path, leaf in values.items():
-                    _check_fill(name, one, path, leaf.dtype)
-                    made[name + path[len(column) :]] = Field(path + mark, windows, own)
+                made |= self._fields(name, values, mark, anchors, before)
             for path, leaf in values.items():
                 real = leaf if column == OBS else leaf[:count]  # the final row holds an observation only
                 rows[path + mark] = _padded(real, before, len(leaf) - len(real) + after, fill)
         return Cut(rows, made, anchors, priorities(count, self._priority), before)
+
+    def _rows_around(self) -> tuple[int, int]:
+        """How many rows the offsets reach before the first row and beyond the last."""
+        offsets = [offset for name, one in self._requirements.items() for offset in _source(name, one)[1]]
+        return max(0, -min(offsets)), max(0, *offsets)
+
+    def _fields(
+        self, name: str, values: Mapping[str, Array], mark: str, anchors: Array, before: int
+    ) -> dict[str, Field]:
+        """The fields of one requirement: they read the columns of `values`, which are stored with the mark."""
+        one = self._requirements[name]
+        column, offsets = _source(name, one)
+        for path, leaf in values.items():
+            _check_fill(name, one, path, leaf.dtype)
+        windows, repeat = _windows(offsets), one.batch_repeat_value
+        own = None if repeat == 1 else before + (anchors - before) // repeat * repeat
+        return {name + path[len(column) :]: Field(path + mark, windows, own) for path in values}
 
     def _sharing(self) -> dict[tuple[str, Fill | None], list[str]]:
         """Column and fill -> the requirements that read them; those that read no made-up row share what there is."""
@@ -261,26 +203,18 @@ class Requirements:
         if column == TIME:
             return {column: np.arange(len(episode), dtype=np.int64)}
         field = _STEP_FIELDS.get(column, column)
-        found = columns_under(episode.steps, field)
+        found = columns_under(episode.columns, field)
         if not found:
-            raise ViewError(f'requirements: the steps lack "{field}"; found {sorted(episode.steps)}')
+            raise ViewError(f'requirements: the steps lack "{field}"; found {sorted(episode.columns)}')
         return {column + path[len(field) :]: as_float32(values) for path, values in found.items()}
-
-
-def _data_col(name: str, one: ViewRequirement) -> str:
-    return name if one.data_col is None else one.data_col
 
 
 def _source(name: str, one: ViewRequirement) -> tuple[str, tuple[int, ...]]:
     """The stored column and the offsets; new_obs is obs one step later."""
-    column = _data_col(name, one)
+    column = one.column_for(name)
     if column == NEW_OBS:
         return OBS, tuple(offset + 1 for offset in one.offsets)
     return column, one.offsets
-
-
-def _given(fill: Fill | None) -> list[Fill]:
-    return [] if fill is None else [fill_name(fill)]
 
 
 def _padded(real: Array, before: int, after: int, fill: Fill | None) -> Array:

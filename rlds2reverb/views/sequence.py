@@ -26,15 +26,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.base import Cut, Window, check_flags, check_made_up, check_options
-from rlds2reverb.views.trajectory import padding_rows, trajectory_rows, trajectory_spec, with_window
+from rlds2reverb.views.base import View, check_flags, check_made_up, check_options
+from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.trajectory import READS, padding_rows, trajectory_rows, trajectory_spec, with_window
 
 
 @dataclass(frozen=True)
-class Sequence:
+class SequenceView:
     """Items of `length` consecutive rows, one every `stride` rows.
 
     Attributes:
@@ -64,16 +66,19 @@ class Sequence:
     @property
     def label(self) -> str:
         """Name and options."""
-        options = f"length={self.length},stride={self.stride},pad_end={self.pad_end},tile_end={self.tile_end}"
-        return f"sequence:{options}"
+        return label_of("sequence", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """A Trajectory of specs with a leading axis of `length`."""
         return with_window(trajectory_spec(step_spec), self.length)
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """All of a trajectory."""
+        return READS
+
     def cut(self, episode: Episode) -> Cut:
         """Windows over the episode's rows, its last step followed by a padding first step."""
-        return self.cut_rows(trajectory_rows(episode.steps))
+        return self.cut_rows(trajectory_rows(episode.columns))
 
     def cut_rows(self, rows: dict[str, Array]) -> Cut:
         """Windows over ready trajectory rows that end in a boundary row."""
@@ -93,9 +98,18 @@ class Sequence:
         return max(0, self.length - rows) if self.pad_end else 0
 
 
-def two_step(priority: float = 1.0) -> Sequence:
+def two_step(priority: float = 1.0) -> SequenceView:
     """TF-Agents' default: overlapping pairs of rows (a b, b c, c d)."""
-    return Sequence(length=2, priority=priority)
+    check_options("two_step", priority)
+    return SequenceView(length=2, priority=priority)
+
+
+def name_of(view: View) -> str:
+    """What messages call a view: its label, but the default view is "two_step", as people write it.
+
+    The label itself is part of the item keys, so the default view keeps the one it has had.
+    """
+    return "two_step" if view.label == two_step().label else view.label
 
 
 def window_anchors(rows: int, length: int, stride: int) -> Array:

@@ -1,8 +1,8 @@
 """Several cuts of one episode -> the same cuts on shared rows, so that what they have in common is stored once.
 
 Cuts are laid side by side by their `origin`, the row of the episode's first step. Two columns are one when they have the same
-dtype and shape and, to the byte, the same values in all rows that both have; their names do not matter. Of an episode
-with observations o0 o1 o2, pairs of a `two_step` view and stacks of a `frame_stack:frames=2` view::
+dtype and shape and, to the byte, the same values in all rows that both have; their names do not matter. Pairs of a `two_step`
+view and stacks of a `frame_stack:frames=2` view, of an episode with observations o0 o1 o2::
 
     two_step       o0 o1 o2        origin 0
     frame_stack    o0 o0 o1 o2     origin 1
@@ -16,15 +16,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, byte_view
-from rlds2reverb.views.base import Cut, Field
+from rlds2reverb.cuts import Cut, Field
+from rlds2reverb.episodes import Array, byte_view, place_of
 from rlds2reverb.views.steps import zeros_like
 
 
 def groups(cuts: Sequence[Cut]) -> list[list[int]]:
-    """Which cuts to share rows, by number: a stream with more rows of the episodes before than the episode has goes alone.
+    """Which cuts share rows, by their numbers.
 
-    Beside it, every other column would need as many rows before the first that nothing reads.
+    A stream's cut goes alone when it carries more rows of earlier episodes than this one has: beside it, every other column
+    would need as many rows before its first that nothing reads.
     """
     own_rows = max((cut.row_count - cut.origin for cut in cuts), default=0)
     together = [number for number, cut in enumerate(cuts) if cut.origin <= own_rows]
@@ -136,13 +137,12 @@ def _same_bytes(one: Array, other: Array) -> bool:
 
 
 def _moved(cut: Cut, rows: Mapping[str, Array], names: Mapping[str, str], by: int) -> Cut:
-    anchors: dict[int, Array] = {}  # arrays that fields share stay shared: the encoder writes their slices once
-
-    def moved(own: Array) -> Array:
-        return anchors.setdefault(id(own), own + by if by else own)
-
+    """The cut on shared rows, `by` rows later. Anchors that fields share stay shared: the encoder writes their slices once."""
+    anchors: list[Array] = []
+    places = {path: place_of(field.anchors, anchors) for path, field in cut.fields.items() if field.anchors is not None}
+    moved = [own + by for own in anchors]
     fields = {
-        path: Field(names[field.column], field.windows, None if field.anchors is None else moved(field.anchors))
+        path: Field(names[field.column], field.windows, moved[places[path]] if path in places else None)
         for path, field in cut.fields.items()
     }
     return replace(cut, rows=rows, fields=fields, anchors=cut.anchors + by, origin=cut.origin + by)

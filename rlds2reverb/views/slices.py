@@ -1,9 +1,8 @@
 """Slices of fixed length chosen when the data is pushed, as TorchRL's `SliceSampler` chooses them when it samples.
 
-Of an episode of rows r0 to r9 with length=4, `per_episode=2` keeps two of the seven slices r0-r3 to r6-r9, drawn without
-replacement from a generator that depends on the seed and the episode's name only. An episode shorter than the length gives no
-item when strict, else one item of all its rows.
-With truncated, an item also says where it ends:
+An episode of rows r0 to r9 has seven slices of length 4, r0-r3 to r6-r9. `per_episode=2` keeps two of them, drawn without
+replacement from a generator that depends on the seed and the episode's id only. An episode shorter than the length gives no
+item when strict, else one item of all its rows. With truncated, an item also says where it ends:
 
 | rows | truncated |
 | --- | --- |
@@ -24,14 +23,16 @@ array([0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.cuts import Cut, Field, Window
+from rlds2reverb.episodes import Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import Cut, Field, Window, check_flags, check_options
+from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import check_seed, fields_of, generator, need, priorities
 
 TRUNCATED = "truncated"
@@ -43,9 +44,9 @@ class Slices:
 
     Attributes:
       length: rows of an item.
-      per_episode: slices kept of each episode, at most as many as there are.
+      per_episode: slices kept per episode; fewer where an episode has fewer.
       strict: a shorter episode gives no item; otherwise one item of all its rows.
-      seed: of the choice.
+      seed: the choice depends on it and on the episode's id.
       truncated: add a field of that name, [length] bool, true on an item's last row only.
       priority: of every item.
 
@@ -57,7 +58,7 @@ class Slices:
     per_episode: int = 1
     strict: bool = True
     seed: int = 0
-    truncated: bool = False
+    truncated: bool = field(default=False, metadata=UNSAID_AT_DEFAULT)
     priority: float = 1.0
 
     def __post_init__(self) -> None:
@@ -68,8 +69,7 @@ class Slices:
     @property
     def label(self) -> str:
         """Name and options."""
-        options = f"length={self.length},per_episode={self.per_episode},strict={self.strict},seed={self.seed}"
-        return f"slices:{options},truncated=True" if self.truncated else f"slices:{options}"
+        return label_of("slices", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """The step spec with a leading axis of `length`, of any size when not strict; and truncated where asked for.
@@ -83,12 +83,16 @@ class Slices:
             steps[TRUNCATED] = ArraySpec((), np.dtype(bool))
         return map_leaves(lambda leaf: leaf.with_leading(self.length if self.strict else None), steps)
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """All step fields."""
+        return tuple(need("slices", step_spec))
+
     def cut(self, episode: Episode) -> Cut:
         """Starts in rising order."""
         anchors = self._starts(episode)
         length = min(self.length, max(1, len(episode)))
         windows = (Window(0, length),)
-        rows, fields = dict(episode.steps), fields_of({path: path for path in episode.steps}, windows)
+        rows, fields = dict(episode.columns), fields_of({path: path for path in episode.columns}, windows)
         if self.truncated:
             self._check_free(rows)
             rows[TRUNCATED], own = _ends(len(episode), length, anchors)
@@ -96,7 +100,7 @@ class Slices:
         return Cut(rows, fields, anchors, priorities(len(anchors), self.priority))
 
     def _check_free(self, steps: Mapping[str, object]) -> None:
-        if any(path.split("/")[0] == TRUNCATED for path in steps):
+        if any(is_under(path, TRUNCATED) for path in steps):
             raise ViewError(f'slices: truncated: expected steps without a field "{TRUNCATED}", found {sorted(steps)}')
 
     def _starts(self, episode: Episode) -> Array:

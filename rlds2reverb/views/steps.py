@@ -11,14 +11,20 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, Array, Episode
+from rlds2reverb.cuts import Field, Window
+from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, Nest, dtype_name
-from rlds2reverb.views.base import Field, Window, check_made_up
+from rlds2reverb.specs import ArraySpec, Nest, dtype_name, same_dtype
+from rlds2reverb.views.base import check_made_up
 
 Fill = Literal["first", "zero"] | int | float
-"""What stands in rows that the episode does not have: "first", before it its first value again and after it zeros; "zero", zeros
-or empty text; or a number, before and after."""
+"""What stands in rows that the episode does not have. "first": its first value before it, and zeros after it. "zero": zeros, or
+empty text. A number: itself, before and after."""
+
+_FLOAT64 = np.dtype(np.float64)
+
+END_FLAGS = (IS_LAST, IS_TERMINAL)
+"""What `end_flags` reads."""
 
 ONE_ROW = (Window(0, 1, squeeze=True),)
 NEXT_ROW = (Window(1, 2, squeeze=True),)
@@ -41,7 +47,7 @@ def need(view: str, spec: Nest, *names: str) -> Mapping[str, Nest]:
 def under(columns: Mapping[str, Array], name: str, renamed: str | None = None) -> dict[str, str]:
     """New path -> path of every column of a step field, nested or not; `renamed` stands in the field's place."""
     new = name if renamed is None else renamed
-    found = {new + path[len(name) :]: path for path in columns if path == name or path.startswith(f"{name}/")}
+    found = {new + path[len(name) :]: path for path in columns if is_under(path, name)}
     if not found:
         raise ViewError(f"steps without {name}; found {sorted(columns)}")
     return found
@@ -56,7 +62,7 @@ def fields_of(
 
 def columns(episode: Episode, *names: str) -> dict[str, Array]:
     """The columns of some step fields."""
-    return {path: episode.steps[path] for name in names for path in under(episode.steps, name)}
+    return {path: episode.columns[path] for name in names for path in under(episode.columns, name)}
 
 
 def transition_count(episode: Episode) -> int:
@@ -87,18 +93,16 @@ def zeros_like(column: Array, rows: int) -> Array:
 
 def as_float32(column: Array) -> Array:
     """float64 becomes float32, as RLlib's collectors make it; everything else stays as it is."""
-    return column.astype(np.float32) if column.dtype.newbyteorder("=") == np.float64 else column
+    return column.astype(np.float32) if same_dtype(column.dtype, _FLOAT64) else column
 
 
 def float32_spec(leaf: ArraySpec) -> ArraySpec:
     """The spec of what `as_float32` makes."""
-    return (
-        ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if leaf.dtype.newbyteorder("=") == np.float64 else leaf
-    )
+    return ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if same_dtype(leaf.dtype, _FLOAT64) else leaf
 
 
 def continued(view: str, before: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
-    """Columns of a stream: the rows before, if there are any, and those that come.
+    """Columns of a stream: the rows that come, behind those before if there are any.
 
     Raises:
       ViewError: they do not have the same columns.
@@ -112,15 +116,15 @@ def continued(view: str, before: Mapping[str, Array], rows: Mapping[str, Array])
 
 
 def end_flags(episode: Episode) -> tuple[Array, Array]:
-    """[T] terminated and truncated: whether the step after row t is a terminal last step, or a last step that is not."""
-    last, terminal = episode.steps[IS_LAST], episode.steps[IS_TERMINAL]
+    """[T] terminated and [T] truncated: the step after row t is the last one, and terminal or not."""
+    last, terminal = episode.columns[IS_LAST], episode.columns[IS_TERMINAL]
     terminated = np.append(last & terminal, False)[1:]
     truncated = np.append(last & ~terminal, False)[1:]
     return terminated, truncated
 
 
 def generator(view: str, seed: int, episode: Episode) -> np.random.Generator:
-    """Random numbers that depend on the view, the seed and the episode's name only, so that a push can be run again."""
+    """Random numbers that depend on the view, the seed and the episode's id only, so that a push can be run again."""
     digest = np.frombuffer(f"{view}|{seed}|{episode.id}".encode(), np.uint8)
     return np.random.default_rng(digest.tolist())
 

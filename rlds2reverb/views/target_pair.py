@@ -1,6 +1,6 @@
 """Pairs of context and target for representation learning, as il-representations builds them.
 
-Of an episode with steps 0 to 3 (o4, the final observation, is never used), offset=2:
+With offset=2, an episode with steps 0 to 3 gives these items (the final observation, o4, is never used):
 
 | mode | first item | second item |
 | --- | --- | --- |
@@ -26,9 +26,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import Cut, Window, check_options
+from rlds2reverb.views.base import check_options
+from rlds2reverb.views.labels import label_of
 from rlds2reverb.views.steps import choice, columns, fields_of, need, priorities, transition_count, under
 
 IDENTITY, NONE, DYNAMICS = "identity", "none", "dynamics"
@@ -49,11 +51,11 @@ _LAYOUT: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class TargetPair:
-    """One item a step t, from step `offset` on (identity: from the first).
+    """One item per step t, from step `offset` on (identity: from the first step on).
 
     Attributes:
       mode: one of `MODES`.
-      offset: steps between context and target; of no meaning for identity.
+      offset: steps between context and target; ignored by identity.
       priority: of every item.
 
     Raises:
@@ -71,7 +73,7 @@ class TargetPair:
     @property
     def label(self) -> str:
         """Name and options."""
-        return f"target_pair:mode={self.mode},offset={self._offset}"
+        return label_of("target_pair", self, offset=self._offset)
 
     @property
     def _offset(self) -> int:
@@ -84,6 +86,10 @@ class TargetPair:
         made = {"now": steps[OBSERVATION], "before": steps[OBSERVATION], "actions": actions}
         fields = {name: made[kind] for name, kind in _LAYOUT[self.mode].items()}
         return {**fields, TIMESTEP: ArraySpec((), np.dtype(np.int64))}
+
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """Observation or action or both, as the mode needs them."""
+        return tuple(sorted({ACTION if kind == "actions" else OBSERVATION for kind in _LAYOUT[self.mode].values()}))
 
     def cut(self, episode: Episode) -> Cut:
         """Contexts, targets and extra contexts are windows into the same stored observations and actions."""

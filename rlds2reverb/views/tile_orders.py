@@ -38,7 +38,7 @@ def tile_orders(number: int, tiles: int, seed: int) -> Array:
     """[number, tiles] int64, distinct: at each place, from the top left row by row, the tile that stands there.
 
     Raises:
-      ViewError: fewer than 1, or more than there are (tiles! and `MOST_ORDERS`).
+      ViewError: fewer than 1, or more than there are (tiles!) or may be (`MOST_ORDERS`).
     """
     most = min(MOST_ORDERS, math.factorial(tiles))
     if not 1 <= number <= most:
@@ -72,7 +72,7 @@ def _rounds(tiles: int, rng: np.random.Generator) -> Array:
 
 
 def read_tile_orders(path: Path, tiles: int) -> Array:
-    """[classes, tiles] int64 from a .npy file, or from a .csv file with one order a line.
+    """[classes, tiles] int64 from a .npy file, or from a .csv file with one order per line.
 
     Raises:
       ViewError: the file cannot be read, or holds something else than orders of that many tiles, counted from 0.

@@ -15,6 +15,7 @@ A single-step episode is (LAST, LAST). The zero discount stands on the boundary 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from rlds2reverb.episodes import (
     ACTION,
     DISCOUNT,
+    FLAGS,
     IS_FIRST,
     IS_LAST,
     IS_TERMINAL,
@@ -37,11 +39,15 @@ from rlds2reverb.views.steps import zeros_like
 FIRST, MID, LAST = 0, 1, 2
 """Values of step_type, int32; as in `dm_env` and TF-Agents."""
 
+TRAJECTORY = "Trajectory"
 POLICY_INFO = "policy_info"
 STEP_TYPE = "step_type"
 NEXT_STEP_TYPE = "next_step_type"
 FIELDS = (STEP_TYPE, OBSERVATION, ACTION, POLICY_INFO, NEXT_STEP_TYPE, REWARD, DISCOUNT)
 """Fields of `tf_agents.trajectories.Trajectory`, in order."""
+
+READS = (OBSERVATION, ACTION, POLICY_INFO, REWARD, DISCOUNT, *FLAGS)
+"""Step fields that a trajectory is made of."""
 
 _INT32 = np.dtype(np.int32)
 
@@ -58,7 +64,7 @@ def trajectory_spec(step_spec: Nest) -> Nest:
     if missing:
         raise ViewError(f"step spec without {', '.join(missing)}: a trajectory needs them; found {sorted(step_spec)}")
     step_type = ArraySpec((), _INT32, STEP_TYPE)
-    trajectory = named_tuple_type("Trajectory", FIELDS)
+    trajectory = named_tuple_type(TRAJECTORY, FIELDS)
     return trajectory(
         step_type,
         step_spec[OBSERVATION],
@@ -76,27 +82,28 @@ def step_types(is_first: Array, is_last: Array) -> Array:
 
 
 def trajectory_rows(
-    steps: Mapping[str, Array], next_is_first: bool = True, next_is_last: bool = False
+    columns: Mapping[str, Array], next_is_first: bool = True, next_is_last: bool = False
 ) -> dict[str, Array]:
     """Columns of [T] steps -> columns of [T] trajectory rows, in the order of `FIELDS`.
 
     Args:
-      steps: columns by path; the three flags, discount, and observation, action and reward (nested or not); optionally
+      columns: [T, ...] by path; the three flags, discount, and observation, action and reward (nested or not); optionally
         policy_info.
       next_is_first, next_is_last: flags of the step that follows the last row; by default the padding step.
 
     Raises:
       ViewError: a column is missing.
     """
-    missing = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL, DISCOUNT) if name not in steps]
-    missing += [] if columns_under(steps, REWARD) else [REWARD]
+    missing = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL, DISCOUNT) if name not in columns]
+    if not columns_under(columns, REWARD):
+        missing.append(REWARD)
     if missing:
-        raise ViewError(f"steps without {', '.join(missing)}; found {sorted(steps)}")
-    kinds = step_types(steps[IS_FIRST], steps[IS_LAST])
+        raise ViewError(f"steps without {', '.join(missing)}; found {sorted(columns)}")
+    kinds = step_types(columns[IS_FIRST], columns[IS_LAST])
     following = np.append(kinds[1:], step_types(np.array(next_is_first), np.array(next_is_last)))
     alone = (kinds == FIRST) & (following == FIRST)
-    discount = steps[DISCOUNT]  # [T, ...]
-    ended = (steps[IS_LAST] & steps[IS_TERMINAL]).reshape(-1, *(1,) * (discount.ndim - 1))
+    discount = columns[DISCOUNT]  # [T, ...]
+    ended = (columns[IS_LAST] & columns[IS_TERMINAL]).reshape(-1, *(1,) * (discount.ndim - 1))
     computed: dict[str, dict[str, Any]] = {
         STEP_TYPE: {STEP_TYPE: np.where(alone, LAST, kinds).astype(_INT32)},
         NEXT_STEP_TYPE: {NEXT_STEP_TYPE: np.where(alone, LAST, following).astype(_INT32)},
@@ -104,7 +111,7 @@ def trajectory_rows(
     }
     rows: dict[str, Array] = {}
     for name in FIELDS:
-        rows.update(computed.get(name) or columns_under(steps, name))
+        rows.update(computed.get(name) or columns_under(columns, name))
     return rows
 
 
@@ -114,6 +121,27 @@ def padding_rows(rows: Mapping[str, Array], count: int) -> dict[str, Array]:
     padding[STEP_TYPE] = np.full(count, LAST, _INT32)
     padding[NEXT_STEP_TYPE] = np.full(count, FIRST, _INT32)
     return padding
+
+
+def table_signature(items: Nest) -> Nest:
+    """The signature for a table of such items.
+
+    A table of trajectories has the one signature that TF-Agents' own `push_rlds_to_reverb` takes: the number of rows is free, and
+    a float32 discount is named and bounded. A table of any other items has their spec.
+
+    Args:
+      items: `view.signature(step_spec)`.
+    """
+    if type(items).__name__ != TRAJECTORY or getattr(items, "_fields", ()) != FIELDS:
+        return items
+    free: Any = map_leaves(lambda leaf: replace(leaf, shape=(None, *leaf.shape[1:])), items)
+    return free._replace(discount=_bounded_discount(free.discount))
+
+
+def _bounded_discount(leaf: Nest) -> Nest:
+    if leaf != ArraySpec((None,), np.dtype(np.float32)):
+        return leaf  # TF-Agents' functions refuse it anyway
+    return replace(leaf, name=DISCOUNT, minimum=np.float32(0), maximum=np.float32(1))
 
 
 def with_window(spec: Nest, size: int | None) -> Nest:

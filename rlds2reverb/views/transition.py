@@ -1,6 +1,6 @@
 """TorchRL's transitions (TED): root and next, terminated and truncated apart; both observations are one stored column.
 
-For an episode of rows o0 a0 r0, o1 a1 r1, o2 (final):
+An episode of rows o0 a0 r0, o1 a1 r1, o2 (final) gives:
 
 | item | observation | action | next/observation | next/reward | next/done |
 | --- | --- | --- | --- | --- | --- |
@@ -24,10 +24,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import Cut, check_options
-from rlds2reverb.views.steps import NEXT_ROW, columns, end_flags, fields_of, need, priorities, transition_count, under
+from rlds2reverb.views.base import check_options
+from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.steps import (
+    END_FLAGS,
+    NEXT_ROW,
+    columns,
+    end_flags,
+    fields_of,
+    need,
+    priorities,
+    transition_count,
+    under,
+)
 
 _FLAG = ArraySpec((1,), np.dtype(bool))
 _NEXT = "next"
@@ -35,7 +47,7 @@ _NEXT = "next"
 
 @dataclass(frozen=True)
 class Transition:
-    """One item a transition, T - 1 for T rows.
+    """One item per transition: T rows give T - 1.
 
     Attributes:
       priority: of every item.
@@ -52,7 +64,7 @@ class Transition:
     @property
     def label(self) -> str:
         """Name."""
-        return "transition"
+        return label_of("transition", self)
 
     def signature(self, step_spec: Nest) -> Nest:
         """{observation, action, next: {observation, reward [..., 1], done [1], terminated [1], truncated [1]}}."""
@@ -67,21 +79,25 @@ class Transition:
         }
         return {OBSERVATION: steps[OBSERVATION], ACTION: steps[ACTION], _NEXT: following}
 
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """Observation, action, reward, and the flags that say how the episode ends."""
+        return OBSERVATION, ACTION, REWARD, *END_FLAGS
+
     def cut(self, episode: Episode) -> Cut:
         """A row's observation is stored once, as root of one transition and next of the one before."""
-        steps = columns(episode, OBSERVATION, ACTION)
-        rewards = under(episode.steps, REWARD, f"{_NEXT}/{REWARD}")
+        taken = columns(episode, OBSERVATION, ACTION)
+        rewards = under(episode.columns, REWARD, f"{_NEXT}/{REWARD}")
         terminated, truncated = end_flags(episode)
         derived = {
-            **{new: episode.steps[path][..., None] for new, path in rewards.items()},
+            **{new: episode.columns[path][..., None] for new, path in rewards.items()},
             f"{_NEXT}/done": (terminated | truncated)[:, None],
             f"{_NEXT}/terminated": terminated[:, None],
             f"{_NEXT}/truncated": truncated[:, None],
         }
-        rows = {**steps, **derived}
+        rows = {**taken, **derived}
         fields = {
             **fields_of({path: path for path in rows}),
-            **fields_of(under(steps, OBSERVATION, f"{_NEXT}/{OBSERVATION}"), NEXT_ROW),
+            **fields_of(under(taken, OBSERVATION, f"{_NEXT}/{OBSERVATION}"), NEXT_ROW),
         }
         count = transition_count(episode)
         return Cut(rows, fields, np.arange(count, dtype=np.int64), priorities(count, self.priority))

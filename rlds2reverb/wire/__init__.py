@@ -1,0 +1,1 @@
+"""What both directions share: how Reverb writes keys, tensors, signatures and messages."""

@@ -1,11 +1,12 @@
-"""Messages <-> bytes: one `encode_x` or `decode_x` a message of Reverb's service.
+"""Messages <-> bytes: one `encode_x` or `decode_x` per message of Reverb's service.
 
-The hot way in has encoders of its own (`wire.chunks`, `wire.items`), which write whole episodes; this module
+The hot way in has encoders of its own (`wire.insert.chunks`, `wire.insert.items`), which write whole episodes; this module
 reads what they write, and everything the server answers. Any bytes give a value or a `WireError`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,20 @@ def decode_checkpoint_path(data: bytes) -> str:
     return str(_parse("CheckpointResponse", data).checkpoint_path)
 
 
+def encode_delete_items_request(table: str, item_keys: Array) -> bytes:
+    """MutatePrioritiesRequest: table(1), delete_keys(3, packed) of [n] uint64 keys; the answer has no fields."""
+    request: bytes = message_class("MutatePrioritiesRequest")(
+        table=table, delete_keys=item_keys.tolist()
+    ).SerializeToString()
+    return request
+
+
+def encode_confirmed_keys(item_keys: Sequence[int]) -> bytes:
+    """[n] 64-bit keys -> InsertStreamResponse: keys(1, packed)."""
+    response: bytes = message_class("InsertStreamResponse")(keys=item_keys).SerializeToString()
+    return response
+
+
 def decode_confirmed_keys(data: bytes) -> Array:
     """InsertStreamResponse: keys(1, packed) -> [n] uint64.
 
@@ -171,7 +186,7 @@ def _item(proto: Any) -> Item:
 
 
 def item_values(item: Item, chunks: dict[int, Chunk]) -> tuple[Array, ...]:
-    """What a sampler would return for the item: one array a column.
+    """What a sampler would return for the item: one array per column.
 
     Raises:
       WireError: a slice points to a chunk, a column or rows that are not there, or slices do not fit together.

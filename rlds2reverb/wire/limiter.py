@@ -1,4 +1,4 @@
-"""A rate limiter's state in words: who waits, and for what.
+"""What a table's rate limiter waits for: as numbers, and as sentences made of them.
 
 Source: reverb/cc/rate_limiter.cc. An insert may go on while the table holds fewer than min_size_to_sample items,
 or while (inserts + 1) * samples_per_insert - samples <= max_diff. A sample may be taken when the table holds
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import dataclass
+from typing import Literal
 
 from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wording import counted
 
 NEVER = sys.maxsize
 """What the two counts are when no number is enough."""
@@ -38,32 +41,96 @@ def inserts_needed(table: TableInfo) -> int:
     return max(missing, _whole(shortfall))
 
 
+def inserts_allowed(table: TableInfo) -> int:
+    """Inserts that may go on one after the other without a sample in between; `NEVER` for no bound."""
+    limiter = table.rate_limiter
+    before_sampling = max(0, limiter.min_size_to_sample - table.current_size)
+    if not limiter.samples_per_insert > 0:
+        difference = (limiter.inserts + 1) * limiter.samples_per_insert - limiter.samples
+        return NEVER if difference <= limiter.max_diff else before_sampling
+    count = (limiter.max_diff + limiter.samples) / limiter.samples_per_insert - limiter.inserts
+    if count >= NEVER:
+        return NEVER
+    return max(before_sampling, math.floor(count)) if count > 0 else before_sampling
+
+
+def waits_when_full(table: TableInfo) -> bool:
+    """Whether inserts wait for samples before the table is larger than its max_size, so that it never evicts.
+
+    So do queues and stacks: an item leaves with its first sample, and inserts are at most max_diff ahead of samples.
+    """
+    limiter = table.rate_limiter
+    return (
+        table.max_times_sampled == 1
+        and limiter.samples_per_insert >= 1
+        and max(limiter.max_diff, limiter.min_size_to_sample) <= table.max_size
+    )
+
+
 def _whole(count: float) -> int:
     """The positive count rounded up; `NEVER` for one that is not finite or that no counter reaches."""
     return math.ceil(count) if count < NEVER else NEVER
 
 
-def explain_inserts(table: TableInfo) -> str:
-    """One sentence: may inserts go on, and if not, what the limiter needs."""
-    limiter = table.rate_limiter
-    counts = f"{limiter.inserts} inserts and {limiter.samples} samples so far"
-    needed = samples_needed(table)
-    if not needed:
-        return f'table "{table.name}": inserts may go on ({counts})'
-    wanted = "what no number of samples gives" if needed == NEVER else f"{needed} more samples"
+@dataclass(frozen=True)
+class Wait:
+    """What the next insert, or the next sample, of a table waits for.
+
+    Attributes:
+      table: as the server last described it.
+      of: who waits.
+      needed: samples before the next insert, or inserts before the next sample; 0 when nobody waits, `NEVER` when no
+        number is enough.
+    """
+
+    table: TableInfo
+    of: Literal["insert", "sample"]
+    needed: int
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the limiter lets none through now."""
+        return self.needed > 0
+
+
+def insert_wait(table: TableInfo) -> Wait:
+    """What the next insert waits for."""
+    return Wait(table, "insert", samples_needed(table))
+
+
+def sample_wait(table: TableInfo) -> Wait:
+    """What the next sample waits for."""
+    return Wait(table, "sample", inserts_needed(table))
+
+
+def sentence(wait: Wait) -> str:
+    """One sentence that names the table: does it go on, and if not, what the limiter needs."""
+    return f'table "{wait.table.name}": {clause(wait)}'
+
+
+def clause(wait: Wait) -> str:
+    """The same without the table's name, for a place that has it already."""
+    return _insert_clause(wait) if wait.of == "insert" else _sample_clause(wait)
+
+
+def _insert_clause(wait: Wait) -> str:
+    limiter = wait.table.rate_limiter
+    counts = f"{counted(limiter.inserts, 'insert')} and {counted(limiter.samples, 'sample')} so far"
+    if not wait.blocks:
+        return f"inserts may go on ({counts})"
+    wanted = "what no number of samples gives" if wait.needed == NEVER else counted(wait.needed, "more sample")
     return (
-        f'table "{table.name}": its rate limiter waits for {wanted} before the next insert '
+        f"its rate limiter waits for {wanted} before the next insert "
         f"({counts}, samples_per_insert {limiter.samples_per_insert:g}, max_diff {limiter.max_diff:g})"
     )
 
 
-def explain_samples(table: TableInfo) -> str:
-    """One sentence: may samples be taken, and if not, what the limiter needs."""
-    needed = inserts_needed(table)
-    if not needed:
-        return f'table "{table.name}": samples may be taken ({table.current_size} items)'
-    wanted = "no number of inserts is enough" if needed == NEVER else f"{needed} more inserts"
+def _sample_clause(wait: Wait) -> str:
+    table = wait.table
+    if not wait.blocks:
+        return f"samples may be taken ({counted(table.current_size, 'item')})"
+    wanted = "no number of inserts is enough" if wait.needed == NEVER else counted(wait.needed, "more insert")
     return (
-        f'table "{table.name}": blocked: {wanted} before sampling may go on '
-        f"({table.current_size} of at least {table.rate_limiter.min_size_to_sample} items)"
+        f"blocked: {wanted} before sampling may go on "
+        f"({table.current_size:,} of at least {counted(table.rate_limiter.min_size_to_sample, 'item')})"
     )

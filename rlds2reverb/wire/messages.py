@@ -47,7 +47,7 @@ class Chunk:
       key: 64-bit key.
       episode_id: 64-bit number of the episode on the wire (not `Episode.id`).
       start, stop: rows [start, stop) of the episode.
-      tensors: one array [stop - start, ...] a column.
+      tensors: one array [stop - start, ...] per column.
     """
 
     key: int
@@ -132,6 +132,11 @@ class TableInfo:
     deleted_episodes: int
     unique_samples: int
     worker: WorkerTime = WorkerTime()
+
+    @property
+    def free(self) -> int:
+        """Items that fit beside those it holds."""
+        return self.max_size - self.current_size
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records of one width as numpy arrays: constant bytes and columns side by side, then one `bytes` a record."""
+"""Records of one width as numpy arrays: constant bytes and columns side by side, then one `bytes` per record."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def width_of(part: bytes | Array) -> int:
 
 
 def as_bytes(block: Array) -> list[bytes]:
-    """[n, width] uint8, C-ordered -> one `bytes` a row; copies once."""
+    """[n, width] uint8, C-ordered -> one `bytes` per row; copies once."""
     rows: list[bytes] = block.view(f"V{block.shape[1]}").ravel().tolist()
     return rows

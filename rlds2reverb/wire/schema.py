@@ -133,6 +133,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "repeated uint64 keep_chunk_keys = 3",
     ),
     "InsertStreamResponse": ("repeated uint64 keys = 1",),
+    "MutatePrioritiesRequest": ("string table = 1", "repeated uint64 delete_keys = 3"),
 }
 
 _Field = descriptor_pb2.FieldDescriptorProto

@@ -1,6 +1,6 @@
 """A table's signature: TensorFlow's StructuredValue -> nest of `ArraySpec`, and back.
 
-Source: struct.proto of TensorFlow 2.15. Namedtuples come back as one cached class a name and field list.
+Source: struct.proto of TensorFlow 2.15. Namedtuples come back as one cached class per name and field list.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def encode_signature(nest: Nest) -> Any:
     """
     value = message_class("StructuredValue")()
     if isinstance(nest, ArraySpec):
-        _encode_spec(value.tensor_spec_value, nest)
+        _encode_leaf(value, nest)
     elif isinstance(nest, Mapping):
         value.dict_value.SetInParent()
         for key in sorted(nest):
@@ -56,6 +56,24 @@ def encode_signature(nest: Nest) -> Any:
         target.SetInParent()
         target.values.extend(encode_signature(child) for child in nest)
     return value
+
+
+def _encode_leaf(value: Any, spec: ArraySpec) -> None:
+    if spec.minimum is None or spec.maximum is None or spec.dtype.kind == "O":
+        _encode_spec(value.tensor_spec_value, spec)
+        return
+    _encode_spec(value.bounded_tensor_spec_value, spec)
+    _encode_bound(value.bounded_tensor_spec_value.minimum, spec.minimum)
+    _encode_bound(value.bounded_tensor_spec_value.maximum, spec.maximum)
+
+
+def _encode_bound(target: Any, bound: Any) -> None:
+    values = dtypes.as_wire_array(np.asarray(bound))
+    target.dtype = dtypes.wire_number(values.dtype)
+    target.tensor_shape.SetInParent()
+    for size in values.shape:
+        target.tensor_shape.dim.add(size=size)
+    target.tensor_content = values.tobytes()
 
 
 def _encode_spec(target: Any, spec: ArraySpec) -> None:

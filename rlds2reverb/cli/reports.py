@@ -1,0 +1,114 @@
+"""How a push looks: the plan of one, the account of a finished one and of one that was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.errors import report_of
+from rlds2reverb.push.plan import PushPlan, TablePlan
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.specs import spec_texts
+from rlds2reverb.wording import counted
+
+_AFTER = "what the server confirmed stays; the same push, run again, adds the rest"
+_AFTER_AGAIN = "what the server confirmed stays; another push with --again stores it once more"
+"""What an interruption leaves behind."""
+
+
+@contextmanager
+def told_when_stopped(as_json: bool, again: bool) -> Iterator[None]:
+    """Prints what is stored and what is not when an error or an interruption stops a push; it is raised all the same.
+
+    Args:
+      as_json: how.
+      again: the push makes new item keys, so another run of it stores everything once more.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if (report := report_of(error)) is not None:
+            with suppress(OSError):  # a full disk: what stopped the push is what is told
+                print_report(as_json, report)
+            if isinstance(error, KeyboardInterrupt):
+                output.talk(_AFTER_AGAIN if again else _AFTER)
+        raise
+
+
+def print_report(as_json: bool, report: PushReport) -> None:
+    """The account on stdout."""
+    if as_json:
+        output.print_json(report.as_dict())
+    else:
+        output.print_fields(_fields(report))
+
+
+def print_plan(as_json: bool, plan: PushPlan) -> None:
+    """Every table, its room, and what its items are, on stdout."""
+    if as_json:
+        output.print_json(plan.as_dict())
+        return
+    episodes = "" if plan.episodes is None else f"  ({counted(plan.episodes, 'episode')})"
+    output.print_fields({"source": f"{plan.source.name}{episodes}"})
+    if plan.filled:
+        output.print_fields({"filled": ", ".join(plan.filled)})
+    for table in plan.tables:
+        click.echo(f"table {table.name}  (view {table.view}; {_room(table)})")
+        output.print_fields(spec_texts(table.signature), "  ")
+
+
+def _room(table: TablePlan) -> str:
+    """The room of a table. Items of the push that it holds already need none, so nobody can say whether it is enough."""
+    if table.waits_when_full:
+        return f"{table.size:,} of at most {counted(table.max_size, 'item')}; when full, inserts wait for samples"
+    held = "" if table.free else ", besides those of this push that are there"
+    return f"{table.size:,} of at most {counted(table.max_size, 'item')}, so {table.free:,} more fit{held}"
+
+
+def _fields(report: PushReport) -> dict[str, str]:
+    fields = {
+        "source": report.source,
+        "tables": f"{', '.join(report.tables)}  (view {report.view})",
+        "read": f"{counted(report.episodes_read, 'episode')}, {counted(report.steps_read, 'step')}",
+        "pushed": f"{counted(report.episodes_pushed, 'episode')}, {counted(report.steps_pushed, 'step')}",
+        "confirmed": _confirmed(report),
+        "speed": f"{report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
+    }
+    optional = {
+        "not stored": _not_stored(report),
+        "taken out": report.items_taken_out
+        and f"{counted(report.items_taken_out, 'item')} of a full table, which could not be put back; run the same push again",
+        "rejected": _codes(report.rejected)
+        and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
+        "repaired": _codes(report.repaired),
+        "advice": _codes(report.advice),
+        "filled": ", ".join(report.filled),
+        "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        "items made": len(report.tables) > 1
+        and f"{_codes(report.items_made)}{', those of resumed episodes included' if report.episodes_resumed else ''}",
+        "no items": _codes(report.without_items, "episode"),
+        "left over": _codes(report.left_over, "step")
+        and f"{_codes(report.left_over, 'step')} at the end of the stream",
+        "reconnects": report.reconnects or "",
+    }
+    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def _confirmed(report: PushReport) -> str:
+    new = "" if report.items_new is None else f", {report.items_new:,} new"
+    return f"{counted(report.items_confirmed, 'item')}{new}"
+
+
+def _not_stored(report: PushReport) -> str:
+    """What a stopped push may have stored in part or not at all, and what it never read."""
+    if not report.stopped:
+        return ""
+    unread = "the rest of the source" if report.episodes_unread is None else counted(report.episodes_unread, "episode")
+    return f"{counted(report.episodes_unconfirmed, 'episode')} read and not confirmed, {unread} not read"
+
+
+def _codes(counts: Mapping[str, int], noun: str = "") -> str:
+    return ", ".join(f"{code} {counted(count, noun) if noun else f'{count:,}'}" for code, count in counts.items())

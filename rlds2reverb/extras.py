@@ -1,0 +1,40 @@
+"""How to get what an optional part of the package needs, told for the Python that runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PYTHONS = ((3, 10), (3, 11))
+"""Those that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra that users are told of needs one of the two."""
+
+
+def how_to_install(*extras: str) -> str:
+    """What to do about a library that is missing: the end of a sentence, without a full stop.
+
+    Args:
+      extras: of this package; they bring the library.
+    """
+    running = sys.version_info[:2]
+    if running in PYTHONS:
+        return f'install with: pip install "rlds2reverb[{",".join(extras)}]"'
+    known = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
+    return f"this part runs on Python {known} only, and this is Python {running[0]}.{running[1]}"
+
+
+@contextmanager
+def needing(purpose: str, extra: str, error: type[Exception]) -> Iterator[None]:
+    """Turns a library that is missing inside into an error that says which extra brings it. A missing module of ours stays a bug.
+
+    Args:
+      purpose: what the library is for: "reading RLDS".
+      extra: of this package.
+      error: the kind of error to raise.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] == "rlds2reverb":
+            raise
+        raise error(f"{purpose} needs {missing.name}; {how_to_install(extra)}") from missing

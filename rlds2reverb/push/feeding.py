@@ -1,0 +1,123 @@
+"""One episode after the other on its way: judged, cut, admitted, written, and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import InvalidEpisode, ViewError
+from rlds2reverb.push.account import Account, LedgerRows
+from rlds2reverb.push.admission import Admission
+from rlds2reverb.push.cutting import OutputCut
+from rlds2reverb.push.judging import Accepted, Judge
+from rlds2reverb.push.open_output import OpenOutput
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.tables import check_size
+from rlds2reverb.push.writer import Writer
+from rlds2reverb.views.shared import groups, share
+from rlds2reverb.wire.messages import ServerInfo
+
+_Made = Sequence[tuple[OpenOutput, OutputCut]]
+"""What outputs made of an episode."""
+
+
+class Feeder:
+    """Takes the episodes of a source, one after the other.
+
+    Args:
+      options: of the push.
+      outputs: what it fills.
+      info: the tables before it.
+      judge, account, admission: of the push.
+
+    Attributes:
+      writer: takes the items; to be drained at the end.
+    """
+
+    def __init__(
+        self,
+        options: PushOptions,
+        outputs: Sequence[OpenOutput],
+        info: ServerInfo,
+        judge: Judge,
+        account: Account,
+        admission: Admission,
+    ) -> None:
+        self._outputs, self._info = outputs, info
+        self._judge, self._account, self._admission = judge, account, admission
+        self.writer = Writer(admission, options.chunk_length, admission.expect)
+        self._resumes = options.ledger is not None and options.resume
+        self._is_guarded, self._all_are_new = not options.allow_eviction, options.again
+
+    def take(self, episode: Episode) -> None:
+        """Sends what the outputs make of an episode as recorded, unless their ledgers have it.
+
+        Raises:
+          InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop; it is in the account as rejected.
+          SourceError: another one of the same id came before.
+          CapacityError: its items would evict others.
+          TransportError: sending failed.
+        """
+        wanted = self._without(episode) if self._resumes else self._outputs
+        if not wanted:
+            self._account.count_resumed(episode)
+            return
+        self._account.count_read(episode)
+        accepted = self._judged(episode, wanted)
+        if accepted is None:
+            self._account.count_rejected(episode)
+        else:
+            self._send(episode, accepted.key_name, list(zip(wanted, accepted.cuts)))
+
+    def _without(self, episode: Episode) -> list[OpenOutput]:
+        """The outputs whose ledgers do not have the episode. For the others its items are counted: they take up the tables, too."""
+        missing = []
+        for one in self._outputs:
+            items = one.items_recorded(episode.id)
+            if items is None:
+                missing.append(one)
+            else:
+                one.tally.items_per_table += items
+                self._check_size(one, 0)
+        return missing
+
+    def _judged(self, episode: Episode, wanted: Sequence[OpenOutput]) -> Accepted | None:
+        """What the judge makes of an episode. One that ends the push is counted as rejected."""
+        try:
+            return self._judge.cut(episode, [one.cutter for one in wanted], len(wanted) < len(self._outputs))
+        except (InvalidEpisode, ViewError):
+            self._account.count_rejected(episode)
+            raise
+
+    def _send(self, episode: Episode, key_name: str, made: _Made) -> None:
+        """Sends what the outputs made of one episode, and counts it."""
+        for one, cut in made:
+            one.names.take_in(key_name)
+            self._check_size(one, cut.items_per_table)
+        self._send_items(episode, [(one, cut) for one, cut in made if cut.items_per_table])
+        for one, cut in made:
+            one.tally.add(cut)
+
+    def _send_items(self, episode: Episode, made: _Made) -> None:
+        """Admits and writes the items, at least one per output; rows are shared."""
+        items_by_table = {table: cut.items_per_table for one, cut in made for table in one.output.tables}
+        if self._admission.wants_a_look(items_by_table):
+            self.writer.drain()
+            self._admission.look()
+        self._admission.admit(items_by_table, self._all_are_new)
+        together = groups([cut.cut for _, cut in made])
+        self._account.count_sending(episode, len(together), _ledger_rows(made))
+        for numbers in together:
+            shared = share([made[number][1].cut for number in numbers])
+            parts = [made[number][0].names.part(cut) for number, cut in zip(numbers, shared)]
+            self.writer.write(episode.id, parts)
+
+    def _check_size(self, one: OpenOutput, next_items: int) -> None:
+        """Refuses what comes next where it makes the push larger than a table."""
+        if self._is_guarded:
+            items = one.tally.items_per_table + next_items
+            check_size(one.output, self._info, items, f"more than {items - 1}")
+
+
+def _ledger_rows(made: _Made) -> LedgerRows:
+    return [(one.ledger, cut.items_in_all_tables) for one, cut in made if one.ledger is not None]

@@ -1,0 +1,161 @@
+"""What a push is told, each option once: its name, its default and its help, for `Client.push` and the command line alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
+from functools import cached_property
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.conventions import AS_RECORDED, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.push.ledger import check_ledger_file
+from rlds2reverb.push.outputs import Output, outputs_of
+from rlds2reverb.push.report import Progress
+from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
+from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.wire.insert.requests import RequestLimits
+from rlds2reverb.wire.insert.session import SessionWindow
+
+HELP, CHOICES = "help", "choices"
+"""Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
+
+
+def _told(text: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {HELP: text, CHOICES: choices}
+
+
+def unheard(_: Progress) -> None:
+    """Takes progress, and tells nobody."""
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """Everything about a push but the source and the server.
+
+    Each field with a help text in its metadata is a keyword of `Client.push` and an option of `rlds2reverb push`, by the same
+    name, with the same default; `option_fields` lists them, docs/cli.md prints them.
+
+    Attributes:
+      table: one table or several; or table -> view, to fill every table by a view of its own. Rows are stored once.
+      view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
+      on_progress: called a few times per second, from the caller's thread.
+
+    Raises:
+      ConfigError: no table or one named twice, a chunk length below 1, no time to stall, an unknown action, code or convention,
+        a quarantine file that does not go with the action, or a ledger together with `again` or with a view of streams.
+      ViewError: a view that makes no sense.
+    """
+
+    table: str | Sequence[str] | Mapping[str, str | View]
+    view: str | View | None = None
+    _: KW_ONLY
+    on_invalid: str = field(default=RAISE, metadata=_told("What to do with a bad episode.", ACTIONS))
+    quarantine: str | Path | None = field(
+        default=None,
+        metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
+    )
+    allow: Sequence[str] = field(default=(), metadata=_told("Problem codes to tolerate."))
+    strict: bool = field(default=False, metadata=_told("Treat advice (terminal_discount, last_reward) as a problem."))
+    terminal_discount: str = field(
+        default=AS_RECORDED,
+        metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
+    )
+    last_reward: str = field(
+        default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
+    )
+    ledger: str | Path | None = field(
+        default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
+    )
+    resume: bool = field(default=True, metadata=_told("Skip episodes that the ledger has."))
+    again: bool = field(default=False, metadata=_told("New item keys: store everything once more."))
+    allow_eviction: bool = field(default=False, metadata=_told("Let items of the push evict others."))
+    chunk_length: int | None = field(
+        default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes.")
+    )
+    stall_seconds: float = field(
+        default=Deadlines.stall, metadata=_told("Give up when nothing was confirmed for so many seconds.")
+    )
+    on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
+
+    def __post_init__(self) -> None:
+        streams = [output.view for output in self.outputs if isinstance(output.view, StreamView)]
+        _check_chunk_length(self.chunk_length)
+        _check_stall_seconds(self.stall_seconds)
+        if self.ledger is not None:
+            _check_goes_with_ledger(streams, self.again)
+        check_choices(self.on_invalid, self.quarantine, self.allow)
+        Conventions(self.terminal_discount, self.last_reward)  # refuses unknown ones
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """Views, and the tables that they fill."""
+        return outputs_of(self.table, self.view)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables of all outputs."""
+        return tuple(table for output in self.outputs for table in output.tables)
+
+    @property
+    def conventions(self) -> Conventions:
+        """terminal_discount and last_reward."""
+        return Conventions(self.terminal_discount, self.last_reward)
+
+    def check_files(self) -> None:
+        """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.
+
+        Raises:
+          ConfigError: lines cannot be appended to the quarantine file.
+          LedgerError: the ledger cannot be used.
+        """
+        if self.quarantine is not None:
+            check_report(Path(self.quarantine))
+        if self.ledger is not None:
+            check_ledger_file(Path(self.ledger))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a push sends; users tell of it only how long it may stall.
+
+    Attributes:
+      limits, window, deadlines: see `wire.insert.requests`, `wire.insert.session`, `transport.waiting`.
+    """
+
+    limits: RequestLimits = RequestLimits()
+    window: SessionWindow = SessionWindow()
+    deadlines: Deadlines = Deadlines()
+
+    @classmethod
+    def of(cls, options: PushOptions) -> Tuning:
+        """As the options say."""
+        return cls(deadlines=replace(Deadlines(), stall=options.stall_seconds))
+
+
+def option_fields() -> tuple[Field[Any], ...]:
+    """The fields of `PushOptions` that users know by name, with default, help and choices."""
+    return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
+
+
+def _check_chunk_length(rows: object) -> None:
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+        raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
+
+
+def _check_stall_seconds(seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
+        raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+
+
+def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:
+    if streams:
+        raise ConfigError(
+            f"{streams[0].label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
+            "leave it out and run the whole push again: what is there is not stored twice"
+        )
+    if again:
+        raise ConfigError("again=True (--again) stores everything once more; it does not go with a ledger, which skips")

@@ -1,0 +1,213 @@
+"""What a push is going to do: everything that can be found out, and refused, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlds2reverb.conventions import absent_fields, filled_spec
+from rlds2reverb.episodes import IS_FIRST, IS_LAST
+from rlds2reverb.errors import CapacityError, SourceError, keep_report, reason_of
+from rlds2reverb.push.options import PushOptions, Tuning
+from rlds2reverb.push.outputs import Output
+from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.room import TableRoom
+from rlds2reverb.push.tables import check_size, check_tables
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.specs import Nest, spec_texts
+from rlds2reverb.validation.policy import STOPPING
+from rlds2reverb.views.base import not_in_items
+from rlds2reverb.wire.limiter import waits_when_full
+from rlds2reverb.wire.messages import ServerInfo, TableInfo
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What a push finds in one of its tables, and puts there.
+
+    Attributes:
+      name: the table's.
+      view: what people call the view that fills it.
+      signature: of the items.
+      size, max_size: items in it now, and at most.
+      waits_when_full: it evicts nothing: inserts wait for samples.
+      not_in_items: paths of the dataset's step columns that no item holds in any form.
+    """
+
+    name: str
+    view: str
+    signature: Nest
+    size: int
+    max_size: int
+    waits_when_full: bool
+    not_in_items: tuple[str, ...] = ()
+
+    @property
+    def free(self) -> int:
+        """Items that it has room for; those of this push that it holds already need none."""
+        return max(0, self.max_size - self.size)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "view": self.view,
+            "signature": spec_texts(self.signature),
+            "size": self.size,
+            "max_size": self.max_size,
+            "free": self.free,
+            "waits_when_full": self.waits_when_full,
+            "not_in_items": list(self.not_in_items),
+        }
+
+
+@dataclass(frozen=True)
+class PushPlan:
+    """A push of one source to the tables of one server, before anything is sent, with the tables as they are at this moment.
+
+    Attributes:
+      source: the episodes.
+      options: how.
+      tuning: how it sends.
+      info: the server's tables.
+      step_spec: of the steps, absent fields filled in.
+      filled: step fields that the dataset lacks and that are filled (`conventions`).
+      tables: what is found in each table and put there, in the order of the options.
+    """
+
+    source: Source
+    options: PushOptions
+    tuning: Tuning
+    info: ServerInfo
+    step_spec: Nest
+    filled: tuple[str, ...]
+    tables: tuple[TablePlan, ...]
+
+    @property
+    def episodes(self) -> int | None:
+        """Episodes in the source; None when it does not know."""
+        return self.source.episode_count
+
+    @property
+    def view(self) -> str:
+        """What people call the views."""
+        return ", ".join(dict.fromkeys(table.view for table in self.tables))
+
+    @property
+    def not_in_items(self) -> dict[str, tuple[str, ...]]:
+        """Table -> paths of the step columns that its items do not hold, where there are any."""
+        return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
+
+    def telling(self, on_progress: Callable[[Progress], object]) -> PushPlan:
+        """The same plan with another `on_progress`."""
+        return replace(self, options=replace(self.options, on_progress=on_progress))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "source": self.source.name,
+            "episodes": self.episodes,
+            "filled": list(self.filled),
+            "tables": {table.name: table.as_dict() for table in self.tables},
+        }
+
+
+def plan_push(
+    source: Any, options: PushOptions, ask: Callable[[], ServerInfo], tuning: Tuning | None = None
+) -> PushPlan:
+    """Looks at the source and the tables, and refuses what cannot go well.
+
+    Args:
+      source: anything that `open_source` takes; no episode is read.
+      options: how.
+      ask: the server's tables; asked once, when the source is known.
+      tuning: how it sends; None for what the options say.
+
+    Raises:
+      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
+      ViewError: a view cannot cut such steps.
+      ConfigError: the server has no such table, or a file cannot be written.
+      SpecMismatch: a table's signature is not that of the items.
+      CapacityError: the source has more episodes than a table has places, as far as that is known; nothing is stored, which
+        the error's `report` says.
+      LedgerError: the ledger cannot be used.
+      ServerUnreachable: no server answers.
+    """
+    options.check_files()
+    source = open_source(source)
+    spec = checked_spec(source)
+    filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
+    signatures = [output.view.signature(step_spec) for output in options.outputs]
+    info = ask()
+    for output, signature in zip(options.outputs, signatures):
+        check_tables(output, signature, info)
+    tables = tuple(
+        _table_plan(info.tables[name], output, signature, not_in_items(output.view, spec))
+        for output, signature in zip(options.outputs, signatures)
+        for name in output.tables
+    )
+    tuning = Tuning.of(options) if tuning is None else tuning
+    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables)
+    _check_room(plan)
+    return plan
+
+
+def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
+    missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
+    if missing:
+        raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
+    return absent_fields(spec)
+
+
+def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:
+    return TablePlan(
+        name=table.name,
+        view=output.view_name,
+        signature=signature,
+        size=table.current_size,
+        max_size=table.max_size,
+        waits_when_full=waits_when_full(table),
+        not_in_items=not_in_items,
+    )
+
+
+def _check_room(plan: PushPlan) -> None:
+    """Refuses a table with fewer places than episodes, when their number is known and each must give an item."""
+    episodes, options = plan.episodes, plan.options
+    if episodes is None or options.allow_eviction or not _every_episode_gives_items(options):
+        return
+    try:
+        for output in options.outputs:
+            check_size(output, plan.info, episodes, f"at least {episodes}")
+        if options.again:
+            _check_free_places(plan, episodes)
+    except CapacityError as error:
+        keep_report(error, replace(report_of_nothing(plan), stopped=reason_of(error)))
+        raise
+
+
+def _every_episode_gives_items(options: PushOptions) -> bool:
+    """Whether every episode must give an item. With several views another one may give it, and with a stream a later episode."""
+    stops = options.on_invalid in STOPPING
+    return stops and not options.allow and len(options.outputs) == 1 and not options.outputs[0].is_of_stream
+
+
+def _check_free_places(plan: PushPlan, items: int) -> None:
+    """New keys need new places, unless samples make some meanwhile."""
+    for table in plan.tables:
+        info = plan.info.tables[table.name]
+        if info.max_times_sampled <= 0:
+            TableRoom(info, guarded=True).refuse_what_cannot_fit(items, all_are_new=True)
+
+
+def report_of_nothing(plan: PushPlan) -> PushReport:
+    """The account of a push of which nothing has been read."""
+    return PushReport(
+        source=plan.source.name,
+        tables=plan.options.tables,
+        view=plan.view,
+        filled=plan.filled,
+        not_in_items=plan.not_in_items,
+        episodes_unread=plan.episodes,
+    )

@@ -1,0 +1,113 @@
+"""What a push did, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PushReport:
+    """The account of one push, finished or stopped.
+
+    `episodes_read == episodes_pushed + sum(rejected.values()) + episodes_unconfirmed` always holds. In a finished push nothing
+    is unconfirmed.
+
+    Attributes:
+      source, tables, view: what went where, cut how.
+      episodes_read, steps_read: taken from the source, without those resumed.
+      episodes_pushed, steps_pushed: of these, stored: every item is confirmed.
+      items_confirmed: items that the server confirmed, over all tables; includes those that were there before.
+      rejected: code -> episodes rejected; each counts once, under its first problem.
+      steps_rejected: steps of the rejected episodes.
+      advice: code -> episodes stored although a learner may misread them.
+      repaired: code -> episodes mended before they were stored.
+      filled: step fields that the dataset lacks and that were filled (`conventions`).
+      episodes_resumed: skipped because the ledger has them as confirmed.
+      bytes: sent to the server.
+      seconds: wall time.
+      reconnects: times the stream broke and was taken up again.
+      items_made: table -> items that its view made of the episodes sent, the resumed ones included.
+      without_items: table -> episodes sent of which its view made no item while another view of the push did.
+      left_over: table -> steps at the end of the stream that no item holds; only for views of streams.
+      not_in_items: table -> paths of the dataset's step columns that none of its items holds in any form.
+      items_new: how many of items_confirmed the tables did not have before. None when that is not known: the push was cut off, a
+        table was reset, or it took more items than the push sent. When another push fills the table meanwhile, its items may count.
+      items_taken_out: items of an earlier run that were taken out of a full table, to see whether the push fits, and could not be
+        put back. The same push run again puts them back.
+      episodes_unread: left in the source; None when it does not know how many it has.
+      stopped: what ended the push, on one line; "" when it is finished.
+    """
+
+    source: str
+    tables: tuple[str, ...]
+    view: str
+    episodes_read: int = 0
+    steps_read: int = 0
+    episodes_pushed: int = 0
+    steps_pushed: int = 0
+    items_confirmed: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    steps_rejected: int = 0
+    advice: Mapping[str, int] = field(default_factory=dict)
+    repaired: Mapping[str, int] = field(default_factory=dict)
+    filled: tuple[str, ...] = ()
+    episodes_resumed: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    reconnects: int = 0
+    items_made: Mapping[str, int] = field(default_factory=dict)
+    without_items: Mapping[str, int] = field(default_factory=dict)
+    left_over: Mapping[str, int] = field(default_factory=dict)
+    not_in_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    items_new: int | None = None
+    items_taken_out: int = 0
+    episodes_unread: int | None = None
+    stopped: str = ""
+
+    @property
+    def episodes_rejected(self) -> int:
+        """All rejected episodes."""
+        return sum(self.rejected.values())
+
+    @property
+    def episodes_unconfirmed(self) -> int:
+        """Episodes read and not rejected that are not known to be stored whole; 0 for a finished push."""
+        return self.episodes_read - self.episodes_pushed - self.episodes_rejected
+
+    @property
+    def items_per_second(self) -> float:
+        """Confirmed items over wall time."""
+        return self.items_confirmed / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        totals = {
+            "episodes_unconfirmed": self.episodes_unconfirmed,
+            "items_per_second": round(self.items_per_second, 1),
+        }
+        return {**asdict(self), **totals}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a push is.
+
+    Attributes:
+      episodes, steps: read so far, and resumed ones.
+      episode_count: in the source, or None when unknown.
+      items_confirmed, bytes: so far.
+      seconds: since the push began.
+      waiting: why nothing moves, "" when something does.
+      held_by: names of the tables whose rate limiters are the reason.
+    """
+
+    episodes: int
+    steps: int
+    episode_count: int | None
+    items_confirmed: int
+    bytes: int
+    seconds: float
+    waiting: str = ""
+    held_by: tuple[str, ...] = ()

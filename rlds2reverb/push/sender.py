@@ -1,0 +1,158 @@
+"""Sends requests to a server on a stream that is kept open, until every item is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.transport.base import Stream, Transport
+from rlds2reverb.transport.stream import KeptStream
+from rlds2reverb.transport.stream_user import Reason, StreamWords
+from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.wire import codec
+from rlds2reverb.wire.insert.requests import Request
+from rlds2reverb.wire.insert.session import Session, SessionWindow
+from rlds2reverb.wire.limiter import Wait, insert_wait
+from rlds2reverb.wire.messages import ServerInfo
+
+QUEUE_BYTES = 16 << 20
+"""Most bytes that wait to be sent; more blocks the caller."""
+
+_WORDS = StreamWords(
+    nothing_came="nothing was confirmed",
+    gave_nothing="confirmed nothing",
+    without="without a confirmation",
+    way_out="Start the sampling side, change the table's rate limiter, or wait longer (stall_seconds, --stall-seconds)",
+)
+
+
+class Inserting:
+    """What the stream of a push is for: a session's requests go, confirmations come. See `stream_user.StreamUser`.
+
+    Attributes:
+      session: what is sent and confirmed; under the stream's lock.
+    """
+
+    words = _WORDS
+
+    def __init__(self, transport: Transport, tables: tuple[str, ...], window: SessionWindow) -> None:
+        self.session = Session(window)
+        self._transport, self._tables = transport, tables
+
+    def open(self, messages: Iterator[bytes]) -> Stream:
+        """An insert stream."""
+        return self._transport.insert_stream(messages)
+
+    def next_messages(self) -> tuple[bytes, ...]:
+        """The messages of the next request, as far as the window has room."""
+        return self.session.next_messages()
+
+    def decode(self, message: bytes) -> Array:
+        """The keys that an answer confirms, [n] uint64."""
+        return codec.decode_confirmed_keys(message)
+
+    def take(self, answer: Array) -> bool:
+        """Takes note of confirmed keys; an answer without one is no progress."""
+        self.session.confirm(answer)
+        return len(answer) > 0
+
+    def lost(self) -> None:
+        """All that is in flight will be sent again."""
+        self.session.lost()
+
+    @property
+    def awaits_nothing(self) -> bool:
+        """Whether everything is confirmed."""
+        return self.session.idle
+
+    def held_back(self, info: ServerInfo) -> list[Wait]:
+        """The rate limiters that hold the inserts back."""
+        waits = [insert_wait(info.tables[name]) for name in self._tables if name in info.tables]
+        return [wait for wait in waits if wait.blocks]
+
+    def after_restart(self) -> str:
+        """What is lost, and that the same push again is right."""
+        return (
+            f"items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
+            "same push again: item keys are deterministic, nothing is stored twice"
+        )
+
+
+class Sender:
+    """Sends requests, confirms them, and survives a broken stream. Use as a context manager.
+
+    Args:
+      transport: the way to the server.
+      tables: the tables the items go to, for explanations.
+      info: what the server said before the push; another `state_id` later means it was restarted.
+      window: bound of what is in flight.
+      deadlines: bounds of all waits.
+      on_wait: told the reason when nothing was confirmed for `deadlines.notice` seconds, and an empty one when something is again.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        tables: tuple[str, ...],
+        info: ServerInfo,
+        window: SessionWindow = SessionWindow(),
+        deadlines: Deadlines = Deadlines(),
+        on_wait: Callable[[Reason], None] = lambda _: None,
+    ) -> None:
+        inserting = Inserting(transport, tables, window)
+        self._session = inserting.session
+        self._stream = KeptStream(transport, inserting, info.state_id, deadlines, on_wait)
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def confirmed_items(self) -> int:
+        """Items confirmed by the server."""
+        with self._stream.changed:
+            return self._session.confirmed_items
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes handed to the transport, resent ones included."""
+        with self._stream.changed:
+            return self._session.sent_bytes
+
+    @property
+    def reconnects(self) -> int:
+        """Streams opened after the first."""
+        return self._stream.reconnects
+
+    def send(self, request: Request) -> None:
+        """Queues a request; waits while too much is queued.
+
+        Raises:
+          TransportError: the stream broke and could not be mended.
+          Stalled: nothing was confirmed for `deadlines.stall` seconds.
+        """
+        self._stream.wait(lambda: self._session.queued_bytes <= QUEUE_BYTES)
+        self._stream.check_silence()
+        with self._stream.changed:
+            was_idle = self._session.idle
+            self._session.add(request)
+            self._stream.wake(was_idle)
+
+    def drain(self) -> None:
+        """Waits until everything sent is confirmed; raises as `send` does."""
+        self._stream.wait(lambda: self._session.idle)
+
+    def linger(self, seconds: float) -> None:
+        """Waits until everything sent is confirmed, sending has failed, or the time is over."""
+        self._stream.linger(lambda: self._session.idle, seconds)
+
+    def take_finished(self) -> list[tuple[str, int]]:
+        """Id and number of items of every episode stored since the last call."""
+        with self._stream.changed:
+            return self._session.take_finished()
+
+    def close(self) -> None:
+        """Ends the stream. What is not confirmed by now may or may not be stored."""
+        self._stream.close()

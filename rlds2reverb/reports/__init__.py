@@ -1,0 +1,1 @@
+"""What is in a dataset, as data; the command line prints it."""

@@ -1,0 +1,268 @@
+"""A dataset at a glance: its spec, what its tables need, counts, ranges, and what is wrong with it. One pass, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.conventions import Conventions, absent_fields, filled_spec
+from rlds2reverb.episodes import REWARD, Array, Episode
+from rlds2reverb.errors import ViewError
+from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
+from rlds2reverb.push.outputs import Output
+from rlds2reverb.push.tally import Tally
+from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
+from rlds2reverb.validation import Problem, Standard
+from rlds2reverb.validation.findings import Findings
+from rlds2reverb.validation.items import lack_of_items, view_refused
+from rlds2reverb.views.base import View, not_in_items
+from rlds2reverb.views.prioritized import Prioritized
+from rlds2reverb.views.trajectory import table_signature
+
+Statistics = dict[str, float | None]
+"""What is told of some numbers: min, median, mean, max."""
+
+
+@dataclass
+class Range:
+    """What the values of one column span, over all steps.
+
+    Attributes:
+      minimum, maximum, mean: over finite values; None for text and for a column without any.
+      not_finite: values that are NaN or infinite.
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+    total: float = 0.0
+    finite: int = 0
+    not_finite: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the finite values."""
+        return self.total / self.finite if self.finite else None
+
+    def add(self, column: Array) -> None:
+        """Takes in [T, ...] values; text, complex and empty columns are passed over."""
+        if column.dtype.kind in "OSUc" or not column.size:
+            return
+        values = column.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        self.not_finite += values.size - finite.size
+        if finite.size:
+            low, high = float(finite.min()), float(finite.max())
+            self.minimum = low if self.minimum is None else min(self.minimum, low)
+            self.maximum = high if self.maximum is None else max(self.maximum, high)
+            self.total += float(finite.sum())
+            self.finite += finite.size
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"min": self.minimum, "max": self.maximum, "mean": self.mean, "not_finite": self.not_finite}
+
+
+@dataclass
+class InspectedOutput:
+    """What an output of one table makes of the dataset, and what the table needs for it.
+
+    Attributes:
+      view: what people call it: its name and options.
+      signature: what the table must have, a nest; the number of rows of trajectories is free in it.
+      items_per_table: what the view makes of the valid episodes.
+      without_items: valid episodes of which it makes none.
+      left_over: steps at the end of a stream that no item holds; 0 for other views.
+      by_priority: whether items have priorities of their own.
+      not_in_items: paths of the step columns that no item holds in any form.
+    """
+
+    view: str
+    signature: Nest
+    items_per_table: int = 0
+    without_items: int = 0
+    left_over: int = 0
+    by_priority: bool = False
+    not_in_items: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        spec = spec_texts(self.signature)
+        return {
+            "view": self.view,
+            "items": self.items_per_table,
+            "without_items": self.without_items,
+            "left_over": self.left_over,
+            "by_priority": self.by_priority,
+            "not_in_items": list(self.not_in_items),
+            "trajectory_data_spec": spec,
+        }
+
+
+@dataclass
+class Inspection:
+    """What `inspect` tells.
+
+    Attributes:
+      source: its name.
+      step_spec: path -> spec of a step as recorded.
+      filled: step fields that the dataset lacks and that a push would fill.
+      outputs: table -> what its view makes.
+      lengths: [episodes] steps of each episode.
+      returns: [episodes] sum of the rewards of each episode, its last (boundary) step included; NaN or infinite where a
+        reward is.
+      step_bytes: bytes of one step, text not counted.
+      ranges: path -> range of the values.
+      findings: what is wrong.
+    """
+
+    source: str
+    step_spec: dict[str, ArraySpec]
+    filled: tuple[str, ...]
+    outputs: dict[str, InspectedOutput]
+    lengths: list[int] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+    step_bytes: int = 0
+    ranges: dict[str, Range] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
+
+    def return_summary(self) -> Statistics | None:
+        """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""
+        if not self.returns:
+            return None
+        finite = [one for one in self.returns if math.isfinite(one)]
+        numbers = summary(finite) or dict.fromkeys(("min", "median", "mean", "max"))
+        return {**numbers, "not_finite": len(self.returns) - len(finite)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON. When there is one table, what it needs stands beside the rest."""
+        outputs = {table: one.as_dict() for table, one in self.outputs.items()}
+        return {
+            "source": self.source,
+            "episodes": len(self.lengths),
+            "steps": sum(self.lengths),
+            "step_bytes": self.step_bytes,
+            "step_spec": {path: str(spec) for path, spec in self.step_spec.items()},
+            "filled": list(self.filled),
+            **(next(iter(outputs.values())) if len(outputs) == 1 else {"tables": outputs}),
+            "episode_length": summary(self.lengths),
+            "return": self.return_summary(),
+            "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
+            "problems": self.findings.as_dict(),
+        }
+
+
+def summary(values: Sequence[float]) -> Statistics | None:
+    """min, median, mean and max of finite numbers; None when there are none."""
+    if not len(values):
+        return None
+    array = np.asarray(values, np.float64)
+    return {
+        "min": float(array.min()),
+        "median": float(np.median(array)),
+        "mean": float(array.mean()),
+        "max": float(array.max()),
+    }
+
+
+def inspect_source(
+    source: Source, views: Mapping[str, View], limit: int | None = None, conventions: Conventions = Conventions()
+) -> Inspection:
+    """Reads a dataset once and tells what is in it.
+
+    Args:
+      source: what to read.
+      views: table -> view whose items and signature to tell.
+      limit: episodes to read at most, or None for all.
+      conventions: what a push would mend in the episodes.
+
+    Raises:
+      SourceError: it cannot be read.
+      ViewError: the view cannot cut such steps.
+    """
+    spec = checked_spec(source)
+    step_spec = filled_spec(spec)
+    cutters = [Cutter(Output((table,), view), view.signature(step_spec)) for table, view in views.items()]
+    tallies = [Tally() for _ in cutters]
+    columns = flatten(spec)
+    inspection = Inspection(source=source.name, step_spec=columns, filled=absent_fields(spec), outputs={})
+    inspection.step_bytes = sum(map(_row_bytes, columns.values()))
+    inspection.ranges = {path: Range() for path in columns}
+    standard = Standard.of(spec, conventions)
+    for episode in islice(source, limit):
+        filled, problems = standard.examine(episode)
+        _take_in(inspection, episode, problems)
+        if all(problem.is_advice for problem in problems):
+            inspection.findings.add(episode, _cut(cutters, tallies, standard.put(filled)))
+    inspection.outputs = {table: _inspected(*one, spec) for table, one in zip(views, zip(cutters, tallies))}
+    return inspection
+
+
+def validate_source(
+    source: Source, limit: int | None = None, conventions: Conventions = Conventions()
+) -> tuple[int, Findings]:
+    """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
+
+    Args:
+      source: what to read.
+      limit: episodes to read at most, or None for all.
+      conventions: what a push would mend in the episodes.
+
+    Raises:
+      SourceError: it cannot be read.
+    """
+    findings, count = Findings(), 0
+    standard = Standard.of(checked_spec(source), conventions)
+    for episode in islice(source, limit):
+        count += 1
+        findings.add(episode, standard.examine(episode)[1])
+    return count, findings
+
+
+def _take_in(inspection: Inspection, episode: Episode, problems: list[Problem]) -> None:
+    inspection.findings.add(episode, problems)
+    inspection.lengths.append(len(episode))
+    reward = episode.columns.get(REWARD)
+    if reward is not None and reward.dtype.kind in "fiu":
+        with np.errstate(invalid="ignore", over="ignore"):  # of rewards that are not finite
+            inspection.returns.append(float(reward.sum(dtype=np.float64)))
+    for path, column in episode.columns.items():
+        inspection.ranges.setdefault(path, Range()).add(column)
+
+
+def _cut(cutters: Sequence[Cutter], tallies: Sequence[Tally], episode: Episode) -> list[Problem]:
+    """Counts the items of a good episode; returns why a push would reject it all the same."""
+    try:
+        cuts = cut_for_all(cutters, episode)
+    except ViewError as error:
+        return [view_refused(error)]
+    if (problem := lack_of_items(episode, cuts)) is not None:
+        return [problem]
+    take_in(cutters, cuts)
+    for tally, made in zip(tallies, cuts):
+        tally.add(made)
+    return []
+
+
+def _inspected(cutter: Cutter, tally: Tally, spec: Nest) -> InspectedOutput:
+    view = cutter.output.view
+    return InspectedOutput(
+        view=cutter.output.view_name,
+        signature=table_signature(cutter.signature),
+        items_per_table=tally.items_per_table,
+        without_items=tally.without_items,
+        left_over=cutter.left_over,
+        by_priority=isinstance(view, Prioritized),
+        not_in_items=not_in_items(view, spec),
+    )
+
+
+def _row_bytes(spec: ArraySpec) -> int:
+    if spec.dtype == object:
+        return 0
+    return int(np.prod([size or 0 for size in spec.shape])) * spec.dtype.itemsize

@@ -1,0 +1,28 @@
+"""The datasets that ship inside this package: TFDS directories that are found by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlds2reverb.datasets import bundled_path
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import Lazily
+
+if TYPE_CHECKING:
+    from rlds2reverb.sources.base import Source
+
+_open_tfds = Lazily("rlds2reverb.sources.tfds:open_tfds")  # so that a wrong name is told without TensorFlow
+
+
+def open_bundled(text: str) -> Source:
+    """Opens the part of a source name after "bundled:", "NAME[@SPLIT]".
+
+    Raises:
+      SourceError: no such dataset or split.
+    """
+    dataset, _, split = text.partition("@")
+    try:
+        path = bundled_path(dataset)
+    except ValueError as error:
+        raise SourceError(str(error)) from error
+    return _open_tfds(f"{path}@{split}", f"bundled:{text}")  # type: ignore[no-any-return]

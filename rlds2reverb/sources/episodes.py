@@ -1,0 +1,62 @@
+"""The simplest source: a list of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.sources.base import check_shard, spec_of
+from rlds2reverb.specs import Nest
+
+
+class EpisodeList:
+    """A list of episodes as a source.
+
+    Episodes without an id of their own get one from their content and their number, so the same list pushed
+    again makes the same item keys.
+
+    Raises:
+      SourceError: two episodes have the same id, or something in the list is no episode.
+    """
+
+    def __init__(self, episodes: Sequence[Episode], name: str = "episodes") -> None:
+        self.name = name
+        for number, episode in enumerate(episodes):
+            if not isinstance(episode, Episode):
+                raise SourceError(f"{name}: number {number} is a {type(episode).__name__}, expected an Episode")
+        self._episodes = [_with_unique_id(number, episode) for number, episode in enumerate(episodes)]
+        self._whole = self._episodes
+        seen: set[str] = set()
+        for episode in self._episodes:
+            if episode.id in seen:
+                raise SourceError(f'{name}: two episodes have the id "{episode.id}"; ids must differ, or be left out')
+            seen.add(episode.id)
+
+    @property
+    def episode_count(self) -> int | None:
+        """The length of the list."""
+        return len(self._episodes)
+
+    def spec(self) -> Nest:
+        """The spec of the first episode with rows, in the whole list."""
+        for episode in self._whole:
+            if len(episode):
+                return spec_of(episode)
+        raise SourceError(f"{self.name}: no episode with steps, so there is no step spec")
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._episodes)
+
+    def shard(self, index: int, count: int) -> EpisodeList:
+        """Every `count`-th episode, named as in the whole list."""
+        check_shard(index, count)
+        part = EpisodeList((), f"{self.name}[{index}/{count}]")
+        part._episodes, part._whole = self._episodes[index::count], self._whole
+        return part
+
+
+def _with_unique_id(number: int, episode: Episode) -> Episode:
+    if not episode.id.startswith("content:"):
+        return episode
+    return Episode(episode.columns, episode.metadata, f"{episode.id}#{number}")

@@ -1,0 +1,132 @@
+"""A table of a server in memory: what it holds, what it lets in, what it evicts, and what it tells of itself.
+
+Source of the rules: reverb/cc/table.cc, and what was observed with 0.14; `tests/transport/contract.py` holds them to a real server.
+
+| event | a known key | a new key |
+| --- | --- | --- |
+| insert | waits for the limiter; the priority is assigned, nothing is counted | waits for the limiter, is counted; one more than max_size evicts |
+| delete | gone | passed over |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.specs import Nest
+from rlds2reverb.wire.limiter import inserts_allowed, inserts_needed
+from rlds2reverb.wire.messages import RateLimiter, TableInfo
+
+FREE_LIMITER = RateLimiter(1.0, -1e300, 1e300, 1, 0, 0)
+"""A rate limiter that lets everything through once there is an item."""
+
+
+def table_info(
+    name: str = "replay",
+    signature: Nest | None = None,
+    max_size: int = 1000,
+    sampler: str = "uniform",
+    remover: str = "fifo",
+    rate_limiter: RateLimiter = FREE_LIMITER,
+) -> TableInfo:
+    """An empty table, as a server tells of it."""
+    return TableInfo(name, sampler, remover, max_size, 0, 0, rate_limiter, signature, 0, 0, 0)
+
+
+@dataclass
+class StoredItem:
+    """An item that a table holds.
+
+    Attributes:
+      key: its key.
+      priority: as last assigned.
+      values: one array per column, in the order of the signature.
+      times_sampled: since it was inserted.
+    """
+
+    key: int
+    priority: float
+    values: tuple[Array, ...]
+    times_sampled: int = 0
+
+
+class MemoryTable:
+    """One table. Not thread-safe; the server holds a lock.
+
+    Args:
+      info: what it is; the counts of its limiter are those to go on from, as after a checkpoint.
+
+    Attributes:
+      items: by key, in the order of insertion.
+      inserts, samples: counted by the limiter.
+      assigned: how often an item came whose key was there.
+      evicted, deleted: items that were removed for another one, or by key.
+    """
+
+    def __init__(self, info: TableInfo) -> None:
+        self._info = info
+        self._random = random.Random(0)  # noqa: S311 - the same draws in every run, no secrets
+        self.items: dict[int, StoredItem] = {}
+        self.inserts, self.samples = info.rate_limiter.inserts, info.rate_limiter.samples
+        self.assigned = self.evicted = self.deleted = 0
+
+    @property
+    def info(self) -> TableInfo:
+        """The table as the server tells of it. Episodes and unique samples are not counted."""
+        limiter = replace(self._info.rate_limiter, inserts=self.inserts, samples=self.samples)
+        return replace(self._info, current_size=len(self.items), rate_limiter=limiter)
+
+    @property
+    def inserts_allowed(self) -> int:
+        """New items that may be inserted now, one after the other."""
+        return inserts_allowed(self.info)
+
+    @property
+    def may_be_sampled(self) -> bool:
+        """Whether a sample may be taken now."""
+        return bool(self.items) and not inserts_needed(self.info)
+
+    def put(self, key: int, values: Iterable[Array], priority: float = 1.0) -> None:
+        """Assigns the priority of a known key, inserts a new one, and evicts when that is one too many."""
+        if key in self.items:
+            self.assigned += 1
+            self.items[key].priority = priority
+            return
+        self.items[key] = StoredItem(key, priority, tuple(values))
+        self.inserts += 1
+        if len(self.items) > self._info.max_size:  # the new one is among those that may go
+            del self.items[self._chosen(self._info.remover)]
+            self.evicted += 1
+
+    def emptied(self) -> MemoryTable:
+        """The table as it was at first."""
+        return MemoryTable(self._info)
+
+    def delete(self, keys: Iterable[int]) -> None:
+        """Takes items out; keys that are not there are passed over."""
+        for key in keys:
+            self.deleted += self.items.pop(key, None) is not None
+
+    def sample(self) -> StoredItem:
+        """Takes one sample; an item leaves with its last one. Only when one may be taken."""
+        item = self.items[self._chosen(self._info.sampler)]
+        item.times_sampled += 1
+        self.samples += 1
+        if 0 < self._info.max_times_sampled <= item.times_sampled:
+            del self.items[item.key]
+        return item
+
+    def _chosen(self, selector: str) -> int:
+        """The key that a sampler or remover selects."""
+        if selector == "fifo":
+            return next(iter(self.items))
+        if selector == "lifo":
+            return next(reversed(self.items))
+        if selector in ("min_heap", "max_heap"):
+            sign = 1 if selector == "min_heap" else -1
+            return min(self.items.values(), key=lambda item: sign * item.priority).key
+        exponent = float(selector.removeprefix("prioritized(").rstrip(")")) if "(" in selector else 0.0
+        weights = [item.priority**exponent for item in self.items.values()]
+        return self._random.choices(list(self.items), weights if any(weights) else None)[0]

@@ -1,0 +1,12 @@
+"""Numbers and words as people read them."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    """A count and what it counts.
+
+    >>> counted(1, "episode"), counted(0, "step"), counted(1234, "item")
+    ('1 episode', '0 steps', '1,234 items')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
