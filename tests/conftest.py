@@ -1,46 +1,128 @@
-"""Fixtures for all suites: quiet TensorFlow, and one real Reverb server a test process."""
+"""For all suites: quiet TensorFlow, what is drawn and how often, which environment a test needs, one real Reverb server."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.profiles import DEEP, SEED
+
+if TYPE_CHECKING:  # the core has no TensorFlow
+    from rlds2reverb import Client
+    from tests.server.forks import Embedded, Forks
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-settings.register_profile(
-    "fixed", derandomize=True, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
-)
-settings.load_profile("fixed")
+_HERE = Path(__file__).parent
+
+# No deadline and no "too slow": a busy machine is no failure.
+settings.register_profile("any", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# A change passes or fails by itself, not by its draws: the gate draws the same each time.
+settings.register_profile("gate", settings.get_profile("any"), derandomize=True, max_examples=100)
+settings.register_profile("deep", settings.get_profile("any"), max_examples=300)
+settings.load_profile("deep" if DEEP else "gate")
+
+FULL = ("chaos", "conformance", "examples", "faults", "security", "server", "tf")
+"""Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
 collect_ignore_glob: list[str] = []
 if importlib.util.find_spec("tensorflow") is None:
     # The core's environment has no TensorFlow: what needs it is not even imported.
-    collect_ignore_glob += ["conformance/*", "faults/*", "server/*", "examples/*", "tf/*"]
+    collect_ignore_glob += [f"{folder}/*" for folder in FULL]
+
+
+def pytest_report_header() -> list[str]:
+    return [f"deep: RLDS2REVERB_SEED={SEED}"] if DEEP else []
+
+
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads it
+def pytest_configure(config: pytest.Config) -> None:
+    if DEEP and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = SEED
+
+
+def _folder(path: Path) -> str:
+    return path.relative_to(_HERE).parts[0] if path.is_relative_to(_HERE) and path != _HERE else ""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m full` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _folder(item.path) in FULL:
+            item.add_marker("full")
+
+
+def _runs_nowhere(report: pytest.TestReport | pytest.CollectReport, path: Path) -> bool:
+    return report.skipped and _folder(path) not in FULL and "could not import" in str(report.longrepr)
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    report.longrepr = f"{report.nodeid} needs what the core has not: mark it `full`\n{report.longreprtext}"
+    report.outcome = "failed"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test of the core that is skipped for want of a library would run nowhere: it fails."""
+    report = yield
+    if item.get_closest_marker("full") is None and _runs_nowhere(report, item.path):
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """So does a whole module."""
+    report = yield
+    if _runs_nowhere(report, collector.path):
+        _fail(report)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    failed = [report.nodeid for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, [])]
+    if DEEP and failed:
+        terminalreporter.section("again, with the same draws")
+        for nodeid in dict.fromkeys(failed):
+            terminalreporter.line(f"RLDS2REVERB_DEEP=1 RLDS2REVERB_SEED={SEED} pytest '{nodeid}'")
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Any]:
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Starts services, servers and programs in a tenth of a second each."""
+    from tests.server.forks import Forks
+
+    made = Forks(tmp_path_factory.mktemp("forks") / "log")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def server(forks: Forks) -> Iterator[Embedded]:
     """A real server with tables that take anything.
 
     Tables "one" and "two" hand out every item once, in the order of insertion, so that sampling n items reads back what
     was stored, in order, and empties the table. "keep" samples uniformly and keeps its items.
     """
-    from replay_server import EmbeddedServer, TableConfig
+    from replay_server import TableConfig
 
-    once = {"sampler": "fifo", "remover": "fifo", "max_times_sampled": 1, "max_size": 10_000_000}
+    once: dict[str, Any] = {"sampler": "fifo", "remover": "fifo", "max_times_sampled": 1, "max_size": 10_000_000}
     tables = [TableConfig("one", **once), TableConfig("two", **once), TableConfig("keep")]
-    with EmbeddedServer(tables) as running:
+    with forks.embedded(tables) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: Any) -> Iterator[Any]:
+def client(server: Embedded) -> Iterator[Client]:
     """Our client, connected to `server`; the tables are empty."""
     import reverb
 

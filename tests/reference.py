@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,14 @@ def nested(columns: Mapping[str, Any]) -> dict[str, Any]:
     return nest
 
 
+def _at(t: int, column: Any) -> Any:
+    return column[t : t + 1].reshape(column.shape[1:])
+
+
 def steps_of(columns: Any) -> list[Step]:
     """Columns [T, ...] of one episode -> T steps; a value of a text column is an array, too."""
     count = len(leaves(columns)[0])
-    return [mapped(lambda column, t=t: column[t : t + 1].reshape(column.shape[1:]), columns) for t in range(count)]
+    return [mapped(partial(_at, t), columns) for t in range(count)]
 
 
 def padding_step(like: Step) -> Step:
@@ -107,7 +112,7 @@ def trajectory(current: Step, following: Step, policy_info_fn: PolicyInfoFn = No
 
 
 def trajectories(steps: list[Step], policy_info_fn: PolicyInfoFn = None) -> list[Row]:
-    """A stream of steps -> one trajectory a step.
+    """A stream of steps -> one trajectory per step.
 
     Raises:
       ValueError: TF-Agents' text for the first pair that breaks a rule.
@@ -132,7 +137,7 @@ def boundary_row(like: Row, next_index: int) -> Row:
 
 
 def stack(rows: list[Row]) -> list[Any]:
-    """Rows -> one column a leaf, each with a leading axis."""
+    """Rows -> one column per leaf, each with a leading axis."""
     return [np.stack(column) for column in zip(*rows)]
 
 

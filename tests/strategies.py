@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +19,10 @@ DTYPES: tuple[np.dtype[Any], ...] = tuple(
     )
 )  # fmt: skip
 """Every dtype that Reverb stores; object is text."""
+
+
+Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Path -> dtype and shape of a step's value."""
 
 
 def array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -86,7 +91,7 @@ def episodes(
 def episode(
     rng: np.random.Generator,
     steps: int,
-    columns: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+    columns: Columns | None = None,
     terminal: bool = True,
     episode_id: str = "",
 ) -> Episode:

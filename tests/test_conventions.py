@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ FLOAT = ArraySpec((), np.dtype(np.float32))
 FLAG = ArraySpec((), np.dtype(bool))
 
 
-def steps(rows, terminal=None, **columns):
+def steps(rows: int, terminal: bool | None = None, **columns: Any) -> Episode:
     at = np.arange(rows)
     flags = {"is_first": at == 0, "is_last": at == rows - 1}
     if terminal is not None:
@@ -38,7 +39,7 @@ def steps(rows, terminal=None, **columns):
 
 
 class TestFilling:
-    def test_the_docstring_has_a_rule_for_every_optional_field(self):
+    def test_the_docstring_has_a_rule_for_every_optional_field(self) -> None:
         rules = re.findall(r"^\| (\w+) \| (.+) \|$", conventions.__doc__, re.MULTILINE)
         assert rules == [
             ("absent", "filled with"),
@@ -48,47 +49,47 @@ class TestFilling:
         ]
 
     @pytest.mark.parametrize("terminal", [None, False])
-    def test_without_a_terminal_flag_or_end_the_episode_is_truncated(self, terminal):
+    def test_without_a_terminal_flag_or_end_the_episode_is_truncated(self, terminal: bool | None) -> None:
         filled = fill_absent(steps(4, terminal))
-        assert filled.steps["is_terminal"].tolist() == [False] * 4
-        assert filled.steps["reward"].tolist() == [0.0] * 4
-        assert filled.steps["discount"].tolist() == [1.0] * 4
+        assert filled.columns["is_terminal"].tolist() == [False] * 4
+        assert filled.columns["reward"].tolist() == [0.0] * 4
+        assert filled.columns["discount"].tolist() == [1.0] * 4
 
     @pytest.mark.parametrize(("rows", "discount"), [(4, [1, 1, 0, 0]), (3, [1, 0, 0]), (2, [0, 0]), (1, [0]), (0, [])])
-    def test_a_terminal_end_has_discount_zero_on_both_its_rows(self, rows, discount):
-        assert fill_absent(steps(rows, terminal=True)).steps["discount"].tolist() == discount
+    def test_a_terminal_end_has_discount_zero_on_both_its_rows(self, rows: int, discount: list[int]) -> None:
+        assert fill_absent(steps(rows, terminal=True)).columns["discount"].tolist() == discount
 
     @settings(max_examples=30)
     @given(strategies.episodes(min_steps=1), st.sets(st.sampled_from(OPTIONAL)))
-    def test_absent_fields_are_filled_and_the_others_left_alone(self, episode, absent):
-        kept = {path: column for path, column in episode.steps.items() if path not in absent}
+    def test_absent_fields_are_filled_and_the_others_left_alone(self, episode: Episode, absent: set[str]) -> None:
+        kept = {path: column for path, column in episode.columns.items() if path not in absent}
         recorded = Episode(kept, {"agent": 1}, "x")
         assert absent_fields(kept) == tuple(name for name in OPTIONAL if name in absent)
         filled = fill_absent(recorded)
-        assert set(filled.steps) == set(episode.steps)
-        assert all(np.array_equal(filled.steps[path], column) for path, column in kept.items())
+        assert set(filled.columns) == set(episode.columns)
+        assert all(np.array_equal(filled.columns[path], column) for path, column in kept.items())
         assert (filled.id, dict(filled.metadata)) == ("x", {"agent": 1})
         for name in absent:
-            assert filled.steps[name].dtype == (bool if name == "is_terminal" else np.float32)
-            assert filled.steps[name].shape == (len(episode),)
+            assert filled.columns[name].dtype == (bool if name == "is_terminal" else np.float32)
+            assert filled.columns[name].shape == (len(episode),)
 
-    def test_nothing_absent_is_the_same_episode(self):
+    def test_nothing_absent_is_the_same_episode(self) -> None:
         episode = strategies.episode(np.random.default_rng(0), 3)
         assert fill_absent(episode) is episode
 
     @pytest.mark.parametrize("flag", ["is_first", "is_last"])
-    def test_what_is_no_rlds_episode_stays_as_it_was_recorded(self, flag):
-        episode = Episode({path: column for path, column in steps(3).steps.items() if path != flag})
+    def test_what_is_no_rlds_episode_stays_as_it_was_recorded(self, flag: str) -> None:
+        episode = Episode({path: column for path, column in steps(3).columns.items() if path != flag})
         assert fill_absent(episode) is episode
 
-    def test_nested_fields_count_as_present(self):
+    def test_nested_fields_count_as_present(self) -> None:
         assert absent_fields({"reward/left": 0, "reward/right": 0, "is_terminal": 0}) == ("discount",)
 
-    def test_a_terminal_flag_of_another_length_is_left_to_validation(self):
+    def test_a_terminal_flag_of_another_length_is_left_to_validation(self) -> None:
         filled = fill_absent(steps(3, is_terminal=np.array([True])))
-        assert filled.steps["discount"].tolist() == [1, 1, 1]
+        assert filled.columns["discount"].tolist() == [1, 1, 1]
 
-    def test_the_spec_is_filled_with_the_same_dtypes(self):
+    def test_the_spec_is_filled_with_the_same_dtypes(self) -> None:
         spec = filled_spec({"observation": {"a": FLOAT}, "is_first": FLAG, "is_last": FLAG})
         assert spec == {
             "observation": {"a": FLOAT},
@@ -100,7 +101,7 @@ class TestFilling:
         }
         assert filled_spec(spec) == spec
         filled = fill_absent(steps(3))
-        assert all(filled.steps[name].dtype == spec[name].dtype for name in OPTIONAL)
+        assert all(filled.columns[name].dtype == spec[name].dtype for name in OPTIONAL)
 
 
 class TestTransitions:
@@ -108,7 +109,9 @@ class TestTransitions:
         ("before", "after"),
         [([1, 1, 1], [1, 0, 1]), ([0.5, 0.5], [0, 0.5]), ([1], [1]), ([], []), ([[1, 1], [1, 1]], [[0, 0], [1, 1]])],
     )
-    def test_the_discount_of_the_row_before_the_last_becomes_zero(self, before, after):
+    def test_the_discount_of_the_row_before_the_last_becomes_zero(
+        self, before: list[float | list[int]], after: list[float | list[int]]
+    ) -> None:
         discount = np.array(before, np.float32)
         kept = discount.copy()
         assert zero_transition_discount(discount).tolist() == after
@@ -118,7 +121,9 @@ class TestTransitions:
         ("before", "after"),
         [([1, 2, 3], [2, 3, 0]), ([5], [0]), ([], []), ([[1, 2], [3, 4]], [[3, 4], [0, 0]])],
     )
-    def test_a_shift_moves_every_reward_one_step_back(self, before, after):
+    def test_a_shift_moves_every_reward_one_step_back(
+        self, before: list[int | list[int]], after: list[int | list[int]]
+    ) -> None:
         reward = np.array(before, np.float64)
         kept = reward.copy()
         shifted = shifted_reward(reward)
@@ -130,7 +135,9 @@ class TestTransitions:
         ("terminal", "last", "ends"),
         [([0, 1], [0, 1], True), ([0, 1], [0, 0], False), ([1, 0], [0, 1], False), ([], [], False)],
     )
-    def test_an_episode_ends_terminal_when_its_last_row_is_last_and_terminal(self, terminal, last, ends):
+    def test_an_episode_ends_terminal_when_its_last_row_is_last_and_terminal(
+        self, terminal: list[int], last: list[int], ends: bool
+    ) -> None:
         episode = Episode({"is_terminal": np.array(terminal, bool), "is_last": np.array(last, bool)})
         assert ends_terminal(episode) is ends
 
@@ -139,32 +146,34 @@ class TestConventions:
     @given(
         strategies.episodes(), st.sampled_from(("as_recorded", "transition")), st.sampled_from(("as_recorded", "shift"))
     )
-    def test_each_option_changes_its_own_column_only(self, episode, terminal_discount, last_reward):
+    def test_each_option_changes_its_own_column_only(
+        self, episode: Episode, terminal_discount: str, last_reward: str
+    ) -> None:
         applied = Conventions(terminal_discount, last_reward).apply(episode)
-        discount, reward = episode.steps["discount"].tolist(), episode.steps["reward"].tolist()
-        if terminal_discount == "transition" and episode.steps["is_terminal"][-1]:
+        discount, reward = episode.columns["discount"].tolist(), episode.columns["reward"].tolist()
+        if terminal_discount == "transition" and episode.columns["is_terminal"][-1]:
             discount[-2] = 0.0
         if last_reward == "shift":
             reward = [*reward[1:], 0.0]
-        assert applied.steps["discount"].tolist() == discount
-        assert applied.steps["reward"].tolist() == reward
-        for path in set(episode.steps) - {"discount", "reward"}:
-            assert np.array_equal(applied.steps[path], episode.steps[path])
+        assert applied.columns["discount"].tolist() == discount
+        assert applied.columns["reward"].tolist() == reward
+        for path in set(episode.columns) - {"discount", "reward"}:
+            assert np.array_equal(applied.columns[path], episode.columns[path])
         assert applied.id == episode.id
 
-    def test_as_recorded_is_the_same_episode(self):
+    def test_as_recorded_is_the_same_episode(self) -> None:
         episode = strategies.episode(np.random.default_rng(0), 3)
         assert Conventions().apply(episode) is episode
 
-    def test_a_truncated_end_keeps_its_discount(self):
+    def test_a_truncated_end_keeps_its_discount(self) -> None:
         episode = strategies.episode(np.random.default_rng(0), 4, terminal=False)
-        assert Conventions(terminal_discount="transition").apply(episode).steps["discount"].tolist() == [1] * 4
+        assert Conventions(terminal_discount="transition").apply(episode).columns["discount"].tolist() == [1] * 4
 
-    def test_every_leaf_of_a_nested_reward_is_shifted(self):
+    def test_every_leaf_of_a_nested_reward_is_shifted(self) -> None:
         episode = steps(3, reward=np.zeros(0))
         columns = {"reward/a": np.array([0, 1, 2]), "reward/b": np.array([[0.0], [3], [4]]), "rewards": np.arange(3)}
-        episode = episode.with_steps(columns)
-        shifted = Conventions(last_reward="shift").apply(episode).steps
+        episode = episode.with_only_columns(columns)
+        shifted = Conventions(last_reward="shift").apply(episode).columns
         assert {path: column.tolist() for path, column in shifted.items()} == {
             "reward/a": [1, 2, 0],
             "reward/b": [[3], [4], [0]],
@@ -178,7 +187,7 @@ class TestConventions:
             ({"last_reward": ""}, 'last_reward "": expected one of as_recorded, shift'),
         ],
     )
-    def test_other_words_are_refused(self, options, message):
+    def test_other_words_are_refused(self, options: dict[str, str], message: str) -> None:
         with pytest.raises(ConfigError) as error:
             Conventions(**options)
         assert str(error.value) == message

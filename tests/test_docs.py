@@ -10,11 +10,11 @@ from types import ModuleType
 import pytest
 
 from rlds2reverb import cli
-from rlds2reverb.sources import SCHEMES
+from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.views.registry import VIEWS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _generator() -> ModuleType:
@@ -26,7 +26,7 @@ def _generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("section", ["codes", "cli"])
+@pytest.mark.parametrize("section", _generator().SECTIONS)
 def test_generated_sections_are_fresh(section: str) -> None:
     path, now, wanted = _generator().render(section)
     assert now == wanted, f"{path.name} is stale: run `make docs`"
@@ -39,6 +39,35 @@ def test_architecture_names_modules_that_exist() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_architecture_names_what_its_modules_have() -> None:
+    """Names such as `push.writer.Writer`, of modules of ours."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`(?:rlds2reverb\.)?([a-z_]+(?:\.[a-z_]+)*)\.([A-Z]\w+)[\w.]*`", text)
+    assert len(named) > 20
+    sources = {name: _source(name.replace(".", "/")) for name, _ in named}
+    assert [f"{module}.{name}" for module, name in named if f"class {name}" not in sources[module]] == []
+
+
+def _source(module: str) -> str:
+    """The text of a module of either package, or of all in a package."""
+    places = [ROOT / "rlds2reverb" / module, ROOT / "server" / module]
+    files = [file for place in places for file in (place.with_suffix(".py"), *place.glob("*.py")) if file.exists()]
+    return "\n".join(file.read_text() for file in files)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_a_page_lead_to_a_heading(page: Path) -> None:
+    linked = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text())
+    broken = [(name, at) for name, at in linked if at not in _anchors(page.parent / name if name else page)]
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """What its headings are called in links: lower case, words joined by hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
@@ -47,7 +76,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_command_view_and_source_is_documented() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    for name in (*cli.COMMANDS, *VIEWS, *SCHEMES):
+    for name in (*cli.COMMANDS, *VIEWS, *(one.scheme for one in SOURCES if one.forms)):
         assert f"`{name}" in text or f"rlds2reverb {name}" in text or f"{name}:" in text, name
 
 

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from rlds2reverb import errors
+from rlds2reverb.errors import TransportError
 from rlds2reverb.validation import Problem
 
 CLASSES = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
@@ -20,8 +21,11 @@ EXAMPLES = [
     errors.ConfigError("text"),
     errors.SourceError("text"),
     errors.InvalidEpisode("train#3", PROBLEMS),
+    errors.InvalidEpisode("train#3", PROBLEMS, "train#3 (episode_id 7)"),
     errors.ViewError("text"),
+    errors.SpecError("text"),
     errors.SpecMismatch('table "replay"', ["a: items have x, table has y", "b: z"]),
+    errors.SpecMismatch("table", ["a: items have x, table has y"], "do so and so"),
     errors.CapacityError("text"),
     errors.LedgerError("text"),
     errors.WireError("text"),
@@ -45,18 +49,24 @@ def drawn_tree() -> dict[str, str]:
     return tree
 
 
-def test_the_docstring_draws_the_tree_as_it_is():
+def test_the_docstring_draws_the_tree_as_it_is() -> None:
     assert drawn_tree() == {
         name: "" if kind.__bases__[0] is Exception else kind.__bases__[0].__name__ for name, kind in CLASSES.items()
     }
 
 
-def test_there_is_an_example_of_every_class():
+def test_the_docstring_says_what_else_an_error_is() -> None:
+    said = set(re.findall(r"── (\w+) .*; also an? (\w+)$", errors.__doc__ or "", re.MULTILINE))
+    others = {(name, base.__name__) for name, kind in CLASSES.items() for base in kind.__bases__[1:]}
+    assert said == others == {("SpecMismatch", "ValueError")}
+
+
+def test_there_is_an_example_of_every_class() -> None:
     assert {type(error).__name__ for error in EXAMPLES} == set(CLASSES)
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_every_error_is_ours_and_survives_pickling(error):
+def test_every_error_is_ours_and_survives_pickling(error: BaseException) -> None:
     assert isinstance(error, errors.Rlds2ReverbError)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
@@ -64,7 +74,7 @@ def test_every_error_is_ours_and_survives_pickling(error):
     assert vars(copy) == vars(error)
 
 
-def test_an_invalid_episode_names_itself_and_every_problem():
+def test_an_invalid_episode_names_itself_and_every_problem() -> None:
     error = errors.InvalidEpisode("train#3", list(PROBLEMS))
     assert error.problems == PROBLEMS
     assert error.episode_id == "train#3"
@@ -74,12 +84,14 @@ def test_an_invalid_episode_names_itself_and_every_problem():
     assert 'on_invalid="skip"' in str(error)
 
 
-def test_a_spec_mismatch_is_a_value_error_and_lists_every_leaf():
+def test_a_spec_mismatch_is_a_value_error_and_lists_every_leaf() -> None:
     error = errors.SpecMismatch('table "replay"', ["one", "two"])
     assert isinstance(error, ValueError)
     assert error.where == 'table "replay"'
     assert error.differences == ("one", "two")
     assert str(error).splitlines()[:3] == ['table "replay": signature and items differ:', "  one", "  two"]
+    assert "choose another view" in str(error).splitlines()[3]
+    assert str(errors.SpecMismatch("table", ["one"], "do so and so")).splitlines()[-1] == "do so and so"
 
 
 @pytest.mark.parametrize(
@@ -92,5 +104,5 @@ def test_a_spec_mismatch_is_a_value_error_and_lists_every_leaf():
         (errors.Stalled("text"), True),
     ],
 )
-def test_a_transport_error_says_whether_again_may_help(error, retryable):
+def test_a_transport_error_says_whether_again_may_help(error: TransportError, retryable: bool) -> None:
     assert error.retryable is retryable

@@ -19,21 +19,24 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 SURFACE = """
 class Client()
-    __init__(self, channel: ReverbChannel) -> None
+    __init__(self, transport: Transport) -> None
     __enter__(self) -> Client
     __exit__(self, *_: object) -> None
     close(self) -> None
     server_info(self) -> ServerInfo
     target(self, table: str | Sequence[str], view: str | View='two_step') -> Target
-    push(self, source: Any, table: str | Sequence[str] | TableViews, view: str | View | None=None, on_invalid: str='raise', quarantine: str | Path | None=None, allow: Sequence[str]=(), strict: bool=False, terminal_discount: str=AS_RECORDED, last_reward: str=AS_RECORDED, ledger: str | Path | None=None, resume: bool=True, again: bool=False, allow_eviction: bool=False, chunk_length: int | None=None, stall_seconds: float=Deadlines.stall, dry_run: bool=False, on_progress: Callable[[Progress], None]=lambda _: None) -> PushReport
+    @_takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
+    @_takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
 class Episode()
-    steps: Mapping[str, Array]
+    columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ''
     __len__(self) -> int
+    @property recorded_id(self) -> str | None
+    @property title(self) -> str
     @property nbytes(self) -> int
     with_columns(self, **columns: Array) -> Episode
-    with_steps(self, steps: Mapping[str, Array]) -> Episode
+    with_only_columns(self, columns: Mapping[str, Array]) -> Episode
 class Problem()
     code: str
     path: str
@@ -48,6 +51,40 @@ class Progress()
     bytes: int
     seconds: float
     waiting: str = ''
+    held_by: tuple[str, ...] = ()
+class PushOptions()
+    table: str | Sequence[str] | Mapping[str, str | View]
+    view: str | View | None = None
+    on_invalid: str = field(default=RAISE, metadata=_told('What to do with a bad episode.', ACTIONS))
+    quarantine: str | Path | None = field(default=None, metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'))
+    allow: Sequence[str] = field(default=(), metadata=_told('Problem codes to tolerate.'))
+    strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward) as a problem.'))
+    terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
+    last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
+    ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
+    resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
+    again: bool = field(default=False, metadata=_told('New item keys: store everything once more.'))
+    allow_eviction: bool = field(default=False, metadata=_told('Let items of the push evict others.'))
+    chunk_length: int | None = field(default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes."))
+    stall_seconds: float = field(default=Deadlines.stall, metadata=_told('Give up when nothing was confirmed for so many seconds.'))
+    on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
+    @cached_property outputs(self) -> tuple[Output, ...]
+    @property tables(self) -> tuple[str, ...]
+    @property conventions(self) -> Conventions
+    check_files(self) -> None
+class PushPlan()
+    source: Source
+    options: PushOptions
+    tuning: Tuning
+    info: ServerInfo
+    step_spec: Nest
+    filled: tuple[str, ...]
+    tables: tuple[TablePlan, ...]
+    @property episodes(self) -> int | None
+    @property view(self) -> str
+    @property not_in_items(self) -> dict[str, tuple[str, ...]]
+    telling(self, on_progress: Callable[[Progress], object]) -> PushPlan
+    as_dict(self) -> dict[str, Any]
 class PushReport()
     source: str
     tables: tuple[str, ...]
@@ -69,21 +106,28 @@ class PushReport()
     items_made: Mapping[str, int] = field(default_factory=dict)
     without_items: Mapping[str, int] = field(default_factory=dict)
     left_over: Mapping[str, int] = field(default_factory=dict)
+    not_in_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    items_new: int | None = None
+    items_taken_out: int = 0
+    episodes_unread: int | None = None
+    stopped: str = ''
     @property episodes_rejected(self) -> int
+    @property episodes_unconfirmed(self) -> int
     @property items_per_second(self) -> float
     as_dict(self) -> dict[str, Any]
 class Rlds2ReverbError(Exception)
+    report: PushReport | None = None
 class Target()
     client: Client
-    tables: tuple[str, ...]
-    view: View
+    output: Output
     get_table_signature(self) -> Nest | None
-def connect(address: str, credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call) -> Client
-def convert_rlds_to_trajectories(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
-def create_trajectory_data_spec(rlds_data: tf.data.Dataset, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
-def find_problems(episode: Episode, columns: Columns | None=None) -> list[Problem]
+def connect(address: str, credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call, wait_seconds: float=0.0) -> Client
+def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
+def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
+def find_problems(episode: Episode, columns: Columns | None=None, conventions: Conventions=Conventions()) -> list[Problem]
+def load(source: str | Source | Sequence[Episode] | Any) -> Any
 def open_source(source: str | Source | Sequence[Episode] | Any) -> Source
-def push_rlds_to_reverb(rlds_data: tf.data.Dataset, reverb_observer: Observer, policy_info_fn: PolicyInfoFn=None) -> int
+def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_info_fn: PolicyInfoFn=None) -> int
 """
 
 
@@ -127,35 +171,35 @@ def surface(node: Definition) -> Iterator[str]:
 
 
 def whole_surface() -> list[str]:
-    lines = []
+    lines: list[str] = []
     for name in rlds2reverb.__all__:
         (node,) = [node for node in definitions(parsed(home(name))) if node.name == name]
         lines += surface(node)
     return lines
 
 
-def test_names_signatures_and_fields_are_the_pinned_ones():
+def test_names_signatures_and_fields_are_the_pinned_ones() -> None:
     assert whole_surface() == SURFACE.strip().splitlines()
 
 
-def test_the_exports_are_sorted_and_each_has_its_home():
+def test_the_exports_are_sorted_and_each_has_its_home() -> None:
     assert rlds2reverb.__all__ == sorted(rlds2reverb.__all__)
     assert sorted(rlds2reverb._HOMES) == rlds2reverb.__all__
     assert set(rlds2reverb.__all__) <= set(dir(rlds2reverb))
 
 
 @pytest.mark.parametrize("name", [name for name, module in rlds2reverb._HOMES.items() if module != "tf_agents"])
-def test_every_export_is_what_its_home_defines(name):
+def test_every_export_is_what_its_home_defines(name: str) -> None:
     module = importlib.import_module(f"rlds2reverb.{rlds2reverb._HOMES[name]}")
     assert getattr(rlds2reverb, name) is getattr(module, name)
 
 
-def test_what_is_not_exported_is_not_there():
+def test_what_is_not_exported_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'rlds2reverb' has no attribute 'nonsense'"):
         rlds2reverb.nonsense  # noqa: B018
 
 
-def test_the_version_is_that_of_the_project():
+def test_the_version_is_that_of_the_project() -> None:
     project = ROOT.parent / "pyproject.toml"
     if not project.exists():
         pytest.skip("not a checkout")
@@ -182,7 +226,7 @@ def undocumented(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", [ROOT, SERVER], ids=lambda folder: folder.name)
-def test_everything_public_has_a_docstring(folder):
+def test_everything_public_has_a_docstring(folder: Path) -> None:
     files = sorted(folder.rglob("*.py"))
     if folder == SERVER and not files:
         pytest.skip("not a checkout")

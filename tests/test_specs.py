@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import OrderedDict, namedtuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,15 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.errors import SourceError
+from rlds2reverb.errors import SpecError
 from rlds2reverb.specs import (
     ArraySpec,
+    Nest,
+    column_spec,
     differences,
     dtype_name,
     flatten,
     map_leaves,
     map_with_path,
     named_tuple_type,
+    same_dtype,
+    shape_fits,
+    spec_texts,
 )
 
 Pair = namedtuple("Pair", ["right", "left"])
@@ -39,11 +45,11 @@ NESTS = st.recursive(
 )
 
 
-def spec(shape=(), dtype="float32", **bounds):
+def spec(shape: tuple[int | None, ...] = (), dtype: str | type = "float32", **bounds: Any) -> ArraySpec:
     return ArraySpec(tuple(shape), np.dtype(dtype), **bounds)
 
 
-def slow_leaves(nest, path=()):
+def slow_leaves(nest: Nest, path: tuple[str, ...] = ()) -> list[tuple[str, int]]:
     """(path, leaf) pairs in TensorFlow's order, by the book."""
     if isinstance(nest, dict):
         children = [(key, nest[key]) for key in sorted(nest)]
@@ -57,33 +63,43 @@ def slow_leaves(nest, path=()):
 
 
 @given(NESTS)
-def test_leaves_come_out_in_order_by_path(nest):
+def test_leaves_come_out_in_order_by_path(nest: Nest) -> None:
     assert list(flatten(nest).items()) == slow_leaves(nest)
 
 
+@pytest.mark.full
 @given(NESTS)
-def test_leaves_come_out_in_dm_trees_order(nest):
-    tree = pytest.importorskip("tree")
+def test_leaves_come_out_in_dm_trees_order(nest: Nest) -> None:
+    import tree
+
     assert list(flatten(nest).values()) == tree.flatten(nest)
     paths = ["/".join(str(part) for part in path) for path, _ in tree.flatten_with_path(nest)]
     assert list(flatten(nest)) == paths
 
 
-def test_a_path_can_stand_before_all_leaves():
+def test_a_path_can_stand_before_all_leaves() -> None:
     assert flatten({"b": 1, "a": (2, 3)}, "steps") == {"steps/a/0": 2, "steps/a/1": 3, "steps/b": 1}
 
 
 @pytest.mark.parametrize("nest", [{"a": {"b": 1}, "a/b": 2}, {"a": (1,), "a/0": 2}])
-def test_two_leaves_of_one_path_are_refused(nest):
-    with pytest.raises(SourceError, match='both named "a/'):
+def test_two_leaves_of_one_path_are_refused(nest: dict[str, dict[str, int] | int | tuple[int]]) -> None:
+    with pytest.raises(SpecError, match='both named "a/'):
         flatten(nest)
 
 
+def test_two_leaves_of_one_path_in_a_table_are_a_difference_and_in_items_an_error() -> None:
+    twice = {"a": {"b": spec()}, "a/b": spec()}
+    (line,) = differences({"a": spec()}, twice)
+    assert line == 'table: two columns are both named "a/b": a key holds a "/"'
+    with pytest.raises(SpecError, match='both named "a/b"'):
+        differences(twice, {"a": spec()})
+
+
 @given(NESTS)
-def test_mapping_keeps_the_nest_and_sees_every_path(nest):
+def test_mapping_keeps_the_nest_and_sees_every_path(nest: Nest) -> None:
     seen = {}
 
-    def note(path, leaf):
+    def note(path: str, leaf: int) -> int:
         seen[path] = leaf
         return leaf
 
@@ -93,8 +109,8 @@ def test_mapping_keeps_the_nest_and_sees_every_path(nest):
 
 
 @given(NESTS)
-def test_mapping_keeps_the_kinds_of_containers(nest):
-    def kinds(nest):
+def test_mapping_keeps_the_kinds_of_containers(nest: Nest) -> None:
+    def kinds(nest: Nest) -> Any:
         if isinstance(nest, dict):
             return "dict", {key: kinds(child) for key, child in nest.items()}
         if isinstance(nest, (list, tuple)):
@@ -113,32 +129,32 @@ def test_mapping_keeps_the_kinds_of_containers(nest):
         (spec((), ml_dtypes.bfloat16), "bfloat16[]"),
     ],
 )
-def test_a_spec_reads_as_dtype_and_sizes(value, text):
+def test_a_spec_reads_as_dtype_and_sizes(value: ArraySpec, text: str) -> None:
     assert str(value) == text
 
 
-def test_the_dtype_of_text_is_called_string():
+def test_the_dtype_of_text_is_called_string() -> None:
     assert dtype_name(np.dtype(object)) == "string"
     assert dtype_name(np.dtype(">f8")) == "float64"
 
 
-def test_names_and_bounds_are_not_compared():
+def test_names_and_bounds_are_not_compared() -> None:
     assert spec(name="step_type", minimum=0, maximum=1) == spec()
     assert spec((3,)) != spec()
     assert spec(dtype="float64") != spec()
 
 
-def test_a_window_keeps_name_and_bounds():
+def test_a_window_keeps_name_and_bounds() -> None:
     window = spec((3,), name="x", minimum=0, maximum=1).with_leading(None)
     assert (window.shape, window.name, window.minimum, window.maximum) == ((None, 3), "x", 0, 1)
 
 
 class TestNamedTuples:
-    def test_one_class_serves_a_name_and_its_fields(self):
+    def test_one_class_serves_a_name_and_its_fields(self) -> None:
         assert named_tuple_type("T", ("a", "b")) is named_tuple_type("T", ("a", "b"))
         assert named_tuple_type("T", ("a", "b")) is not named_tuple_type("T", ("b", "a"))
 
-    def test_it_behaves_as_a_namedtuple(self):
+    def test_it_behaves_as_a_namedtuple(self) -> None:
         value = named_tuple_type("T", ("b", "a"))(1, a=2)
         assert (value.a, value.b, tuple(value), value._fields) == (2, 1, (1, 2), ("b", "a"))
         assert repr(value) == "T(b=1, a=2)"
@@ -146,14 +162,14 @@ class TestNamedTuples:
         assert not hasattr(value, "__dict__")
 
     @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-    def test_values_survive_pickling_with_their_class(self, protocol):
+    def test_values_survive_pickling_with_their_class(self, protocol: int) -> None:
         value = named_tuple_type("T", ("b", "a"))(spec((2,)), {"x": named_tuple_type("U", ("c",))(1)})
         loaded = pickle.loads(pickle.dumps(value, protocol))
         assert loaded == value
         assert type(loaded) is type(value)
         assert type(loaded.a["x"]) is type(value.a["x"])
 
-    def test_values_survive_copying(self):
+    def test_values_survive_copying(self) -> None:
         value = named_tuple_type("T", ("b", "a"))(1, [2])
         deep = copy.deepcopy(value)
         assert deep == value
@@ -162,22 +178,22 @@ class TestNamedTuples:
 
 
 class TestDifferences:
-    def test_a_table_may_leave_sizes_free(self):
+    def test_a_table_may_leave_sizes_free(self) -> None:
         assert differences({"a": spec((2, 3))}, {"a": spec((None, 3))}) == []
         assert differences({"a": spec((2, 3))}, {"a": spec((None, None))}) == []
 
-    def test_items_of_any_size_do_not_fit_a_fixed_one(self):
+    def test_items_of_any_size_do_not_fit_a_fixed_one(self) -> None:
         lines = differences({"a": spec((None, 3))}, {"a": spec((2, 3))})
         assert lines == ["a: items have float32[?, 3], table has float32[2, 3]"]
 
     @pytest.mark.parametrize("found", [spec((2,), "float64"), spec((3,)), spec(()), spec((2, 1))])
-    def test_dtype_size_and_rank_count(self, found):
+    def test_dtype_size_and_rank_count(self, found: ArraySpec) -> None:
         assert differences({"a": spec((2,))}, {"a": found}) == [f"a: items have float32[2], table has {found}"]
 
-    def test_byte_orders_names_and_bounds_do_not(self):
+    def test_byte_orders_names_and_bounds_do_not(self) -> None:
         assert differences({"a": spec((2,), ">f4")}, {"a": spec((2,), "<f4", name="x", minimum=0, maximum=1)}) == []
 
-    def test_every_leaf_that_differs_has_its_line(self):
+    def test_every_leaf_that_differs_has_its_line(self) -> None:
         items = {"a": spec(), "b": spec(), "only_items": spec((2,))}
         table = {"a": spec(dtype="int32"), "b": spec(), "only_table": spec(dtype=object)}
         assert differences(items, table) == [
@@ -186,24 +202,24 @@ class TestDifferences:
             "only_table: table has string[], items have no such column",
         ]
 
-    def test_the_order_of_columns_counts(self):
+    def test_the_order_of_columns_counts(self) -> None:
         one, other = named_tuple_type("T", ("a", "b")), named_tuple_type("T", ("b", "a"))
         lines = differences(one(spec(), spec()), other(spec(), spec()))
         assert lines == ["column order: items have ['a', 'b'], table has ['b', 'a']"]
 
-    def test_kinds_of_containers_do_not_count(self):
+    def test_kinds_of_containers_do_not_count(self) -> None:
         one = named_tuple_type("T", ("a", "b"))
         assert differences(one(spec(), (spec(),)), {"b": [spec()], "a": spec()}) == []
 
     @settings(max_examples=40)
     @given(NESTS)
-    def test_a_nest_does_not_differ_from_itself(self, nest):
+    def test_a_nest_does_not_differ_from_itself(self, nest: Nest) -> None:
         specs = map_leaves(lambda leaf: spec((abs(leaf) % 5,)), nest)
         assert differences(specs, specs) == []
 
     @settings(max_examples=40)
     @given(NESTS, st.data())
-    def test_one_changed_leaf_gives_one_line(self, nest, data):
+    def test_one_changed_leaf_gives_one_line(self, nest: Nest, data: st.DataObject) -> None:
         specs = map_leaves(lambda leaf: spec((abs(leaf) % 5,)), nest)
         if flatten(specs):
             path = data.draw(st.sampled_from(sorted(flatten(specs))))
@@ -211,3 +227,35 @@ class TestDifferences:
             lines = differences(specs, changed)
             assert len(lines) == 1
             assert lines[0].startswith(f"{path}: items have float32")
+
+
+def test_texts_of_a_nest_stand_by_path() -> None:
+    assert spec_texts({"b": [spec((2,))], "a": spec((None,), object)}) == {"a": "string[?]", "b/0": "float32[2]"}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "fits"),
+    [((2, 3), (2, 3), True), ((2, 3), (None, 3), True), ((2,), (3,), False), ((2,), (2, 1), False), ((), (), True)],
+)
+def test_a_shape_fits_where_its_sizes_are_wanted_or_free(
+    found: tuple[int, ...], wanted: tuple[int | None, ...], fits: bool
+) -> None:
+    assert shape_fits(found, wanted) is fits
+
+
+def test_a_free_size_does_not_fit_a_fixed_one() -> None:
+    assert not shape_fits((None,), (3,))
+
+
+def test_dtypes_are_the_same_in_either_byte_order() -> None:
+    assert same_dtype(np.dtype(">f8"), np.dtype("<f8"))
+    assert not same_dtype(np.dtype("f8"), np.dtype("f4"))
+
+
+@pytest.mark.parametrize("texts", [["a", "bc"], [b"a", b"bc"], np.array(["a", b"bc"], object)])
+def test_a_column_of_text_has_one_dtype_whatever_its_own(texts: Any) -> None:
+    assert column_spec(np.array(texts)) == ArraySpec((), np.dtype(object))
+
+
+def test_a_columns_spec_is_that_of_a_row() -> None:
+    assert column_spec(np.zeros((5, 2, 3), np.float32)) == ArraySpec((2, 3), np.dtype(np.float32))

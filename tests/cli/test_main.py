@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import output
-from rlds2reverb.report import Progress
+from rlds2reverb.cli import opening, output, reports
+from rlds2reverb.errors import keep_report
+from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.sources.registry import SOURCES
+from tests.transport.fake_reverb import FakeReverb
+from tests.wire.certificates import self_signed
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,14 +48,17 @@ def test_every_command_has_a_module_and_the_help_line_of_the_table_fits() -> Non
 def test_unknown_command_is_a_usage_error() -> None:
     shown = run("pusch")
     assert shown.returncode == 2
-    assert "No such command 'pusch'" in shown.stderr
+    assert shown.stderr.startswith("rlds2reverb: error: No such command 'pusch'")
 
 
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
         (("push", "bundled:cartpole", "--table", "t", "--server", "nowhere"), 2, "expected HOST:PORT"),
-        (("push", "bundled:cartpole", "--table", "t", "--server", "localhost:1", "--timeout", "0.2"), 5, "no answer"),
+        (("push", "bundled:cartpole", "--table", "t", "--server", "localhost:1"), 5, "nothing listens there"),
+        (("status", "--server", "no-such-host.invalid:8000"), 5, 'the name "no-such-host.invalid" is not found'),
+        (("status", "--server", "localhost:1", "--wait", "0.2"), 5, "nothing listens there"),
+        (("status", "--server", "::1:8000"), 2, "or [::1]:8000 for an IPv6 address"),
         (("status", "--server", "localhost:1", "--timeout", "0.2", "--tls-cert", "x.pem"), 2, "go together"),
         (("status", "--server", "localhost:1", "--header", "novalue"), 2, "expected NAME=VALUE"),
         (("inspect", "nonsense"), 3, 'source "nonsense": expected'),
@@ -66,7 +75,31 @@ def test_errors_are_one_line_with_their_exit_code(arguments: tuple[str, ...], ex
     assert shown.stdout == ""
     assert "Traceback" not in shown.stderr
     ours = [line for line in shown.stderr.splitlines() if line.startswith("rlds2reverb: error:")]
-    assert len(ours) == (0 if "Missing option" in said else 1)
+    assert len(ours) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "who"),
+    [(("serve", "--config", "x"), "serve"), (("inspect", "x", "--server-config"), "--server-config")],
+)
+def test_what_needs_the_server_package_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], who: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "replay_server"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "replay_server", None)
+    with pytest.raises(errors.ConfigError, match=rf"^{who} needs replay_server[.a-z]*; "):
+        cli.cli.main(list(arguments), standalone_mode=False)
+
+
+def test_grpc_does_not_talk_beside_the_error(tmp_path: Path) -> None:
+    certificate = tmp_path / "ca.pem"
+    certificate.write_bytes(self_signed(tmp_path)[1])
+    with FakeReverb() as fake:
+        shown = run("status", "--server", fake.address, "--tls-ca", str(certificate))
+    assert shown.returncode == 5
+    (line,) = shown.stderr.splitlines()
+    assert "it speaks plain text, and this client TLS" in line
 
 
 def test_debug_shows_the_traceback() -> None:
@@ -96,7 +129,7 @@ def test_an_unexpected_error_is_called_a_bug(
     assert "this is a bug: RuntimeError: two; lines" in capsys.readouterr().err
 
 
-def test_interruption_says_that_what_is_confirmed_stays(
+def test_an_interruption_is_said_and_has_a_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
@@ -106,7 +139,21 @@ def test_interruption_says_that_what_is_confirmed_stays(
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == cli.EXIT_INTERRUPTED
-    assert "stays" in capsys.readouterr().err
+    assert capsys.readouterr().err == "rlds2reverb: interrupted\n"
+
+
+@pytest.mark.parametrize(("again", "said"), [(False, "run again, adds the rest"), (True, "stores it once more")])
+def test_an_interrupted_push_says_what_another_run_of_it_does(
+    capsys: pytest.CaptureFixture[str], again: bool, said: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt), reports.told_when_stopped(as_json=True, again=again):
+        error = KeyboardInterrupt()
+        keep_report(error, PushReport("mine", ("replay",), "two_step"))
+        raise error
+    assert said in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt), reports.told_when_stopped(as_json=True, again=again):
+        raise KeyboardInterrupt  # before the push began
+    assert capsys.readouterr().err == ""
 
 
 def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
@@ -118,7 +165,8 @@ def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
 def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with output.progress_bar(quiet=False) as update:
         for inserts in (1, 2, 3):
-            update(Progress(1, 1, None, 1, 1, 1.0, f'table "t": its rate limiter waits for {inserts} more samples'))
+            text = f'table "t": its rate limiter waits for {inserts} more samples'
+            update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))
     assert capsys.readouterr().err.count("waiting:") == 1
 
 
@@ -151,3 +199,31 @@ def test_broken_pipe_is_quiet() -> None:
     assert process.stderr is not None
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_every_command_answers_h_wherever_it_is_run_from(name: str) -> None:
+    command = cli.cli.get_command(click.Context(cli.cli), name)
+    assert command is not None
+    assert "-h, --help" in CliRunner().invoke(command, ["-h"]).output
+
+
+def test_the_help_lists_every_form_of_a_source() -> None:
+    shown = " ".join(CliRunner().invoke(cli.cli, ["--help"], terminal_width=200).output.split())
+    for form in (form for one in SOURCES for form in one.forms):
+        assert f"{', '.join(form.examples)} {form.names}" in shown
+
+
+@pytest.mark.parametrize(("source", "is_terminal", "said"), [
+    ("bundled:cartpole", True, "loading TensorFlow"), ("bundled:cartpole", False, ""), ("nonsense", True, "")
+])  # fmt: skip
+def test_what_takes_long_to_load_is_said_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str, is_terminal: bool, said: str
+) -> None:
+    monkeypatch.setattr(opening, "open_source", lambda name: EpisodeList([], name))
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    opening.opened(source)
+    told = capsys.readouterr().err
+    assert told.startswith(said)
+    assert bool(told) == bool(said)

@@ -24,6 +24,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "reward": ("float64", (2,)),
     },
     "text": {"observation": ("object", ()), "action": ("object", (2,))},
+    "hollow": {"observation": ("float32", (0,)), "action": ("int64", (0, 3)), "reward": ("float32", (3, 0))},
     "nested": {
         "observation": {"camera": {"left": ("uint8", (2, 2)), "right": ("uint8", (2, 2))}, "a": ("float32", ())},
         "action": [("float32", (2,)), {"grip": ("int32", ())}],
@@ -56,7 +57,7 @@ _datasets: dict[str, tf.data.Dataset] = {}
 
 @pytest.fixture(scope="module", autouse=True)
 def traced_once() -> Iterator[None]:
-    """For modules that import it: datasets are built once, and TF-Agents' two functions called once a dataset, whose they are.
+    """For modules that import it: datasets are built once, and TF-Agents' two functions called once per dataset.
 
     At the end all is forgotten: TensorFlow complains of functions that outlive it.
     """

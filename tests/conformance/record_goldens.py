@@ -83,7 +83,7 @@ def signature() -> Any:
 
 
 def write_pairs(client: Any, table: str) -> None:
-    """2-step items by TrajectoryWriter, one `append` and `create_item` a step."""
+    """2-step items by TrajectoryWriter, one `append` and `create_item` per step."""
     columns = episode()
     with client.trajectory_writer(num_keep_alive_refs=3) as writer:
         for step in range(STEPS):

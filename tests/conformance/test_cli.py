@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from replay_server import EmbeddedServer, TableConfig
+from replay_server import TableConfig
 from replay_server.limiters import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb import cli
+from rlds2reverb.cli import demo
 from rlds2reverb.views.registry import view_of
 from tests.conformance import bad_dataset
+from tests.server.forks import Forks
 
 
 @dataclass
@@ -47,11 +52,13 @@ Run = Callable[..., Shown]
 
 
 @pytest.fixture(scope="module")
-def cartpole() -> Iterator[Any]:
+def cartpole(forks: Forks) -> Iterator[Any]:
     spec = rlds2reverb.open_source("bundled:cartpole").spec()
     tables = [
         TableConfig("replay", view_of("two_step").signature(spec)),
         TableConfig("eights", view_of("sequence:length=8,stride=4").signature(spec)),
+        TableConfig("moves", view_of("transition").signature(spec)),
+        TableConfig("again", view_of("two_step").signature(spec)),
         TableConfig("small", view_of("two_step").signature(spec), max_size=100),
         TableConfig(
             "blocked",
@@ -59,7 +66,7 @@ def cartpole() -> Iterator[Any]:
             rate_limiter=SampleToInsertRatio(samples_per_insert=1.0, error_buffer=10.0),
         ),
     ]
-    with EmbeddedServer(tables) as server:
+    with forks.embedded(tables) as server:
         yield server
 
 
@@ -69,7 +76,8 @@ def test_push_fills_a_table_and_again_adds_nothing(run: Run, cartpole: Any, tmp_
     assert first.returncode == 0, first.stderr
     report = json.loads(first.stdout)
     assert (report["episodes_pushed"], report["steps_pushed"], report["items_confirmed"]) == (25, 2956, 2931)
-    assert json.loads(run(*arguments).stdout)["items_confirmed"] == 2931
+    again = json.loads(run(*arguments).stdout)
+    assert (again["items_confirmed"], again["items_new"]) == (2931, 0)
     resumed = json.loads(run(*arguments, "--ledger", str(tmp_path / "ledger.db")).stdout)
     assert (resumed["episodes_resumed"], resumed["items_confirmed"]) == (25, 0)
     status = json.loads(run("status", "--server", cartpole.address, "--json").stdout)
@@ -85,30 +93,63 @@ def test_push_prints_a_summary_for_people(run: Run, cartpole: Any) -> None:
     assert "items/s" in shown.stdout
 
 
+def test_push_says_once_which_columns_no_item_holds(run: Run, cartpole: Any) -> None:
+    push = ("push", "bundled:cartpole", "--limit", "1", "--server", cartpole.address)
+    assert run(*push, "--table", "replay").stderr == ""
+    told = run(*push, "--table", "moves", "--view", "transition", "--json")
+    assert told.stderr == "not in the items: discount, is_first\n"
+    assert json.loads(told.stdout)["not_in_items"] == {"moves": ["discount", "is_first"]}
+    both = run(*push, "--into", "replay=two_step", "--into", "moves=transition", "--dry-run")
+    assert both.stderr.startswith("not in the items of moves: discount, is_first\n")
+
+
+def test_push_takes_the_first_episodes_where_it_is_told_how_many(run: Run, cartpole: Any) -> None:
+    shown = run("push", "bundled:cartpole", "--limit", "1", "--server", cartpole.address, "--table", "replay")
+    assert shown.returncode == 0, shown.stderr
+    assert "bundled:cartpole, first 1\n" in shown.stdout
+    assert "(view two_step)" in shown.stdout
+    assert "1 episode, 39 steps\n" in shown.stdout
+
+
+def test_pushed_again_it_says_that_nothing_was_new(run: Run, cartpole: Any) -> None:
+    arguments = ("push", "bundled:cartpole@train[:3]", "--server", cartpole.address, "--table", "again")
+    assert "78 items, 78 new" in run(*arguments).stdout
+    assert "78 items, 0 new" in run(*arguments).stdout
+
+
 def test_dry_run_sends_nothing(run: Run, cartpole: Any) -> None:
     before = run("status", "--server", cartpole.address, "--json").stdout
     shown = run("push", "bundled:cartpole", "--server", cartpole.address, "--table", "replay", "--dry-run")
     assert shown.returncode == 0
     assert "nothing was sent" in shown.stderr
+    assert "of at most 1,000,000 items, so " in shown.stdout
+    assert "  observation     float32[2, 4]\n" in shown.stdout
     assert run("status", "--server", cartpole.address, "--json").stdout == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "said"),
+    ("arguments", "exit_code", "said", "stored"),
     [
-        (("--table", "nothere"), 2, 'no table "nothere"'),
-        (("--table", "eights"), 4, "observation: items have float32[2, 4], table has float32[8, 4]"),
-        (("--table", "small"), 4, "max_size 100 is smaller than the push"),
-        (("--table", "blocked", "--stall-timeout", "3"), 5, 'table "blocked": its rate limiter waits for'),
+        (("--table", "nothere"), 2, 'no table "nothere"', None),
+        (("--table", "eights"), 4, "observation: items have float32[2, 4], table has float32[8, 4]", None),
+        (
+            ("--table", "small"),
+            4,
+            "max_size 100 is smaller than the push",
+            "1 episode read and not confirmed, 20 episodes not read",
+        ),
+        (("--table", "blocked", "--stall-seconds", "3"), 5, 'table "blocked": its rate limiter waits for', "11 items"),
     ],
 )
 def test_a_table_that_does_not_fit_is_said_on_one_line(
-    run: Run, cartpole: Any, arguments: tuple[str, ...], exit_code: int, said: str
+    run: Run, cartpole: Any, arguments: tuple[str, ...], exit_code: int, said: str, stored: str | None
 ) -> None:
     shown = run("push", "bundled:cartpole", "--server", cartpole.address, *arguments)
     assert shown.returncode == exit_code
     assert said in shown.stderr
     assert "Traceback" not in shown.stderr
+    assert ("not stored" in shown.stdout) is (stored is not None)
+    assert stored is None or stored in shown.stdout
     assert sum(line.startswith("rlds2reverb: error:") for line in shown.stderr.splitlines()) == 1
 
 
@@ -116,14 +157,14 @@ def test_inspect_tells_spec_signature_counts_and_ranges(run: Run) -> None:
     inspection = json.loads(run("inspect", "bundled:cartpole", "--json").stdout)
     assert (inspection["episodes"], inspection["steps"], inspection["items"]) == (25, 2956, 2931)
     assert inspection["step_spec"]["observation"] == "float32[4]"
-    assert inspection["trajectory_data_spec"]["next_step_type"] == "int32[2]"
+    assert inspection["trajectory_data_spec"]["next_step_type"] == "int32[?]"
     assert inspection["ranges"]["action"] == pytest.approx(
         {"min": 0, "max": 1, "mean": 0.4949, "not_finite": 0}, abs=1e-4
     )
     assert inspection["return"]["max"] == 500
     assert inspection["problems"] == {}
     shown = run("inspect", "bundled:half_cheetah", "--limit", "1", "--view", "episode").stdout
-    assert "1 episodes, 1,001 steps" in shown
+    assert "1 episode, 1,001 steps" in shown
     assert "float32[?, 17]" in shown
 
 
@@ -137,7 +178,18 @@ def test_validate_is_silent_about_good_data_and_exits_1_on_bad(run: Run, tmp_pat
     assert run("validate", f"tfds:{directory}", "--allow", "nan", "--strict").returncode == 1
 
 
-def test_demo_runs_the_main_job(run: Run) -> None:
+def test_demo_runs_the_main_job_and_ends_with_how_to_go_on(run: Run) -> None:
+    shown = run("demo", "--dataset", "cartpole")
+    assert shown.returncode == 0, shown.stderr
+    assert "25 episodes, 2,956 steps of bundled:cartpole\n" in shown.stdout
+    assert "the table still holds 2,931 items: " in shown.stdout
+    end = r"\nnow data of your own: (\S*rlds2reverb) inspect tfds:\S+\nall commands: \1 --help\n$"
+    assert re.search(end, shown.stderr)
+
+
+def test_demo_tells_the_same_as_json(run: Run, cartpole: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = SimpleNamespace(EmbeddedServer=lambda tables: nullcontext(cartpole), TableConfig=TableConfig)
+    monkeypatch.setattr(demo, "_server_package", lambda: package)
     shown = run("demo", "--dataset", "cartpole", "--json")
     assert shown.returncode == 0, shown.stderr
     result = json.loads(shown.stdout)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import Episode
 from rlds2reverb.specs import differences, flatten
-from rlds2reverb.views.base import Cut, Window
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.wire import codec
+from rlds2reverb.wire.insert.requests import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item
-from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.schema import message_class
 from tests import reference
 from tests.conformance import record_goldens
-from tests.wire.cuts import Encoder
+from tests.wire.insert.cuts import Encoder
 
 COLUMNS = dict(sorted(record_goldens.episode().items()))
 
@@ -42,12 +44,12 @@ def test_trajectory_writer_items_decode_to_what_was_written() -> None:
     assert {item.table for item, _ in items} == {"pairs"}
 
 
-@pytest.mark.parametrize("rows_per_chunk", [1, 2, 3, 32])
-def test_our_encoder_sends_the_same_items(rows_per_chunk: int) -> None:
+@pytest.mark.parametrize("chunk_length", [1, 2, 3, 32])
+def test_our_encoder_sends_the_same_items(chunk_length: int) -> None:
     anchors = np.arange(record_goldens.STEPS - 1)
     cut = Cut.of_columns(COLUMNS, (Window(0, 2),) * len(COLUMNS), anchors, anchors + 1.0)
     builder = RequestBuilder(RequestLimits())
-    encoded = Encoder(("pairs",), 7, rows_per_chunk).encode_cut("episode", cut)
+    encoded = Encoder(("pairs",), 7, chunk_length).encode_cut("episode", cut)
     requests = [*builder.add(encoded), *builder.flush()]
     ours = replay([message for request in requests for message in request.messages])
     theirs = replay(record_goldens.load("pairs.bin"))
@@ -62,8 +64,11 @@ def rows_by_tf_agents() -> list[reference.Row]:
     return reference.trajectories(steps)
 
 
-OBSERVED = {
-    "windows": (Sequence(3, 1, True, True, 0.5), reference.sequence_items(rows_by_tf_agents(), 3, 3, 1, True, True)),
+OBSERVED: dict[str, tuple[SequenceView | WholeEpisode, list[list[Any]]]] = {
+    "windows": (
+        SequenceView(3, 1, True, True, 0.5),
+        reference.sequence_items(rows_by_tf_agents(), 3, 3, 1, True, True),
+    ),
     "episodes": (WholeEpisode(priority=2.0), reference.episode_items(rows_by_tf_agents())),
 }
 """File -> our view that stores the same, and the items step by step."""
@@ -80,13 +85,13 @@ def test_items_of_tf_agents_observers_decode_to_what_was_observed(name: str) -> 
     assert not any(column.squeeze for item, _ in items for column in item.columns)
 
 
-@pytest.mark.parametrize("rows_per_chunk", [1, 2, 32])
+@pytest.mark.parametrize("chunk_length", [1, 2, 32])
 @pytest.mark.parametrize("name", OBSERVED)
-def test_our_encoder_sends_the_same_items_as_tf_agents_observers(name: str, rows_per_chunk: int) -> None:
+def test_our_encoder_sends_the_same_items_as_tf_agents_observers(name: str, chunk_length: int) -> None:
     theirs = replay(record_goldens.load(f"{name}.bin"))
     tables = list(dict.fromkeys(item.table for item, _ in theirs))
-    encoder, builder = Encoder(tables, 7, rows_per_chunk), RequestBuilder(RequestLimits(4))
-    requests = []
+    encoder, builder = Encoder(tables, 7, chunk_length), RequestBuilder(RequestLimits(4))
+    requests: list[Request] = []
     for number, columns in enumerate(record_goldens.rlds_episodes()):
         cut = OBSERVED[name][0].cut(Episode(flatten(columns)))
         requests += builder.add(encoder.encode_cut(str(number), cut))
@@ -112,7 +117,7 @@ def test_what_we_decode_is_all_that_was_sent(name: str) -> None:
             assert chunk.stop - chunk.start == len(chunk.tensors[0])
             assert (
                 len(chunk.tensors) == sent.data_tensors_len == 1
-            )  # Reverb makes one chunk a column; we make one in all
+            )  # Reverb makes one chunk per column; we make one in all
 
 
 def test_the_recordings_are_small() -> None:

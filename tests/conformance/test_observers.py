@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("tf_agents")
 
 import reverb
 import tensorflow as tf
-from replay_server import EmbeddedServer
 from tf_agents.replay_buffers import reverb_utils, rlds_to_reverb
 
 import rlds2reverb
@@ -25,7 +25,7 @@ from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.tf_agents import convert_rlds_to_trajectories, push_rlds_to_reverb
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence, two_step
+from rlds2reverb.views.sequence import SequenceView, two_step
 from tests import reference, rlds_data
 from tests.conformance.observing import (
     SIDES,
@@ -43,6 +43,8 @@ from tests.conformance.observing import (
     tables_of_both_sides,
     traced_once,  # noqa: F401
 )
+from tests.profiles import on_one_server
+from tests.server.forks import Forks
 
 
 def outlook(current: Any, following: Any) -> Any:
@@ -62,7 +64,7 @@ INFO_FUNCTIONS = {"flat": outlook, "nested": nested_outlook}
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(forks: Forks) -> Iterator[str]:
     """A server with tables for both sides, and some more."""
     tables = [
         *tables_of_both_sides(),
@@ -75,7 +77,7 @@ def address() -> Iterator[str]:
     renamed = flat._replace(step_type=ArraySpec((None,), np.dtype(np.int32), "kind"))
     pairs = map_leaves(lambda leaf: replace(leaf, shape=(2, *leaf.shape[1:])), flat)
     tables += [rlds_data.once("bare"), rlds_data.once("renamed", renamed), rlds_data.once("pairs", pairs)]
-    with EmbeddedServer(tables) as server:
+    with forks.embedded(tables) as server:
         yield server.address
 
 
@@ -95,7 +97,7 @@ def client(address: str) -> Iterator[rlds2reverb.Client]:
 
 LENGTHS = st.lists(st.integers(1, 12), max_size=5)
 SEEDS = st.integers(0, 2**32 - 1)
-FLAGS = {
+FLAGS: dict[str, Options] = {
     "windows": Windows(),
     "padded windows": Windows(pad=True),
     "tiled windows": Windows(pad=True, tile=True),
@@ -119,7 +121,7 @@ def numbers(draw: st.DrawFn, flags: Options) -> Options:
 @pytest.mark.parametrize("tables", [1, 2])
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 @given(data=st.data(), spec=st.sampled_from(["flat", "mixed", "text"]), lengths=LENGTHS, seed=SEEDS)
-@settings(max_examples=8)
+@on_one_server(8)
 def test_stored_items_are_those_of_tf_agents(
     sampler: Any, flags: Options, tables: int, data: st.DataObject, spec: str, lengths: list[int], seed: int
 ) -> None:
@@ -128,7 +130,7 @@ def test_stored_items_are_those_of_tf_agents(
     assert all(not items for items in ours.stored[tables:])
 
 
-@pytest.mark.parametrize("spec", ["flat", "mixed", "text"])
+@pytest.mark.parametrize("spec", ["flat", "mixed", "text", "hollow"])
 @pytest.mark.parametrize(
     ("lengths", "options"),
     [
@@ -152,7 +154,7 @@ def test_stored_items_are_those_of_tf_agents_in_every_spec(
     options=st.sampled_from(list(FLAGS.values())).flatmap(numbers),
     tables=st.integers(1, 2),
 )
-@settings(max_examples=30)
+@on_one_server(30)
 def test_nested_steps_are_stored_as_the_reference_says(
     sampler: Any, lengths: list[int], seed: int, options: Options, tables: int
 ) -> None:
@@ -188,6 +190,44 @@ def test_bypassed_episodes_are_counted_and_logged(sampler: Any, caplog: pytest.L
     assert [record.message for record in caplog.records if record.name == "rlds2reverb.tf_agents"] == [
         "An episode of 9 steps exceeds `max_sequence_length` and was not stored."
     ]
+
+
+TOO_LONG = {"bypassed": ([3, 9], Episodes(5, bypass=True)), "an error": ([3, 9, 2], Episodes(5))}
+
+
+@pytest.mark.parametrize(("lengths", "options"), TOO_LONG.values(), ids=TOO_LONG)
+def test_an_observer_holds_nothing_of_a_too_long_episode(sampler: Any, lengths: list[int], options: Options) -> None:
+    """TF-Agents' takes an empty writer for one with data, or stores the beginning; see docs/tf_agents.md."""
+    after = make_episodes("flat", [4], seed=9)
+    resets, stored = [], []
+    for side, push in SIDES.items():
+        observer = options.observer(sampler, [f"flat/{side}/1"])
+        with contextlib.suppress(ValueError):
+            push(dataset("flat", make_episodes("flat", lengths)), observer)
+        try:
+            resets.append(observer.reset())
+        except ValueError as error:
+            resets.append(str(error))
+            observer.reset(write_cached_steps=False)
+        for entry in convert_rlds_to_trajectories(dataset("flat", after)):
+            observer(entry)
+        observer.flush()
+        stored.append([len(item.columns[0]) for item in rlds_data.take_all(sampler, f"flat/{side}/1")])
+    assert (resets[0], stored[0]) == (None, [3, 4])
+    assert (resets[1], stored[1]) == (
+        ("trajectory must not be empty.", [3, 4]) if options.bypass else (None, [3, 5, 4])
+    )
+
+
+def test_a_push_mends_an_observer_that_bypassed_an_episode_before(sampler: Any) -> None:
+    resets = []
+    for side, push in SIDES.items():
+        observer = Episodes(5, bypass=True).observer(sampler, [f"flat/{side}/1"])
+        for entry in convert_rlds_to_trajectories(dataset("flat", make_episodes("flat", [9]))):
+            observer(entry)
+        push(dataset("flat", make_episodes("flat", [3])), observer)
+        resets.append(observer.reset())
+    assert resets == [None, None]
 
 
 def test_an_updated_priority_is_used(sampler: Any) -> None:
@@ -241,7 +281,7 @@ def text_of_tf_agents(blocks: list[Any]) -> str | None:
 
 
 @given(blocks=flagged_blocks())
-@settings(max_examples=35)
+@on_one_server(35)
 def test_bad_flags_raise_as_in_tf_agents_and_nothing_of_the_bad_episode_is_stored(
     sampler: Any, blocks: list[Any]
 ) -> None:
@@ -278,7 +318,8 @@ def test_a_table_with_policy_info_takes_it(sampler: Any) -> None:
 
 
 def test_a_table_without_policy_info_gets_the_extra_columns_as_from_tf_agents(sampler: Any) -> None:
-    for options in (Windows(tables=2), Windows(4, 1, pad=True), Episodes()):
+    several: tuple[Options, ...] = (Windows(tables=2), Windows(4, 1, pad=True), Episodes())
+    for options in several:
         ours, _ = compare(sampler, "flat", make_episodes("flat", [3, 1, 4, 2]), options, outlook)
         assert ours.returned == 10
         assert {len(item.columns) for item in ours.stored[0]} == {6 + 4}
@@ -409,6 +450,14 @@ def test_an_observer_of_an_unknown_kind_is_called_once_a_step_and_flushed(sample
     reference.assert_same_items(seen, reference.trajectories(all_steps(episodes), outlook))
 
 
+def test_an_observer_of_an_unknown_kind_sees_columns_without_values(sampler: Any) -> None:
+    episodes = make_episodes("hollow", [3, 1])
+    recorder = Recorder(sampler.server_info()["hollow/ours/1"].signature)
+    assert push_rlds_to_reverb(dataset("hollow", episodes), recorder) == 4
+    seen = [[np.asarray(leaf) for leaf in tf.nest.flatten(entry)] for entry in recorder.seen]
+    reference.assert_same_items(seen, reference.trajectories(all_steps(episodes)))
+
+
 def test_a_plain_callable_with_a_signature_is_an_observer(sampler: Any) -> None:
     recorder = Recorder(sampler.server_info()["flat/ours/1"].signature)
     assert push_rlds_to_reverb(dataset("flat", make_episodes("flat", [3])), Callable_(recorder)) == 3
@@ -437,7 +486,7 @@ def test_a_subclass_with_a_call_of_its_own_is_called(sampler: Any) -> None:
         ("two_step", Windows()),
         (two_step(2.5), Windows(priority=2.5)),
         ("sequence:length=3,stride=2,pad_end=true", Windows(3, 2, pad=True)),
-        (Sequence(4, 1, True, True), Windows(4, 1, pad=True, tile=True)),
+        (SequenceView(4, 1, True, True), Windows(4, 1, pad=True, tile=True)),
         ("episode", Episodes()),
         (WholeEpisode(3, skip_longer=True), Episodes(3)),
         ("across_episodes:length=4,stride=3", Stream(4, 3)),
@@ -478,6 +527,47 @@ def test_a_target_whose_view_cuts_no_trajectories_is_refused(client: rlds2reverb
 def test_a_target_of_an_unknown_table_names_those_there_are(client: rlds2reverb.Client) -> None:
     with pytest.raises(ConfigError, match='no table "nowhere"; it has bare, flat/ours/1'):
         push_rlds_to_reverb(dataset("flat", []), client.target("nowhere"))
+
+
+# Tables with signatures of our own.
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [("pairs", Windows()), ("pairs", Windows(2, 3, pad=True)), ("pairs", Stream()), ("renamed", Episodes())],
+    ids=str,
+)
+def test_a_signature_that_fits_leaf_by_leaf_is_taken_where_tf_agents_compares_to_the_letter(
+    sampler: Any, table: str, options: Options
+) -> None:
+    episodes = make_episodes("flat", [3, 1, 4])
+    theirs, ours = (
+        outcome(push, dataset("flat", episodes), options.observer(sampler, [table]), [table])
+        for push in (rlds_to_reverb.push_rlds_to_reverb, push_rlds_to_reverb)
+    )
+    assert theirs.error == (ValueError, "Replay buffer table signature spec should match RLDS data spec.")
+    assert (ours.returned, ours.error) == (8, None)
+    rows = reference.trajectories(all_steps(episodes))
+    reference.assert_same_items([item.columns for item in ours.stored[0]], options.items(rows, 3))
+
+
+@pytest.mark.parametrize("options", [Windows(3), Stream(1), Episodes(2)], ids=str)
+def test_a_table_of_fixed_rows_refuses_an_observer_of_others_and_says_which_it_needs(
+    sampler: Any, options: Options
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        push_rlds_to_reverb(dataset("flat", make_episodes("flat", [3])), options.observer(sampler, ["pairs"]))
+    rows = options.length if isinstance(options, Windows) else "?"
+    assert f"reward: items have float32[{rows}], table has float32[2]" in str(caught.value.__cause__)
+    assert "signature=tensor_spec.add_outer_dim(create_trajectory_data_spec(" in str(caught.value.__cause__)
+    assert sampler.server_info()["pairs"].current_size == 0
+
+
+def test_a_table_of_fixed_rows_refuses_an_observer_of_an_unknown_kind(sampler: Any) -> None:
+    recorder = Recorder(sampler.server_info()["pairs"].signature)
+    with pytest.raises(ValueError, match="signature spec should match"):
+        push_rlds_to_reverb(dataset("flat", make_episodes("flat", [3])), recorder)
+    assert recorder.seen == []
 
 
 # What every push keeps.
@@ -529,7 +619,6 @@ def test_a_discount_of_another_dtype_is_a_type_error_as_in_tf_agents(sampler: An
     ("table", "lines"),
     [
         ("bare", ["the table has no signature"]),
-        ("renamed", ["the specs differ in their names or bounds, which TF-Agents compares"]),
         (
             "mixed/ours/1",
             [

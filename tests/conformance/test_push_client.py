@@ -11,31 +11,36 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.server.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
-from replay_server import EmbeddedServer, TableConfig  # noqa: E402
+from replay_server import TableConfig  # noqa: E402
 
 import rlds2reverb  # noqa: E402
 from rlds2reverb import Client, Episode  # noqa: E402
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, SpecMismatch  # noqa: E402
-from rlds2reverb.sources.base import EpisodeList, spec_of  # noqa: E402
+from rlds2reverb.sources.base import spec_of  # noqa: E402
+from rlds2reverb.sources.episodes import EpisodeList  # noqa: E402
 from rlds2reverb.views.sequence import two_step  # noqa: E402
 from tests import reference, rlds_data, strategies  # noqa: E402
+from tests.profiles import on_one_server  # noqa: E402
 from tests.rlds_data import StoredItem, take_all  # noqa: E402
+from tests.server.forks import Forks  # noqa: E402
 
 STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT = range(6)
 
 
 @pytest.fixture(scope="module")
-def sampler(server: Any) -> Any:
+def sampler(server: Embedded) -> Any:
     return reverb.Client(server.address)
 
 
 @pytest.fixture(scope="module")
-def signed() -> Iterator[Any]:
+def signed(forks: Forks) -> Iterator[Any]:
     """A server whose tables have a signature, or are small."""
     signature = two_step().signature(spec_of(good(0)))
     tables = [
@@ -44,7 +49,7 @@ def signed() -> Iterator[Any]:
         rlds_data.once("large"),
         rlds_data.once("one"),
     ]
-    with EmbeddedServer(tables) as running:
+    with forks.embedded(tables) as running:
         yield running
 
 
@@ -80,7 +85,7 @@ def items_of(*episodes: Episode) -> list[list[Any]]:
     """The two-step items of episodes, step by step."""
     items = []
     for episode in episodes:
-        steps = reference.steps_of(reference.nested(episode.steps))
+        steps = reference.steps_of(reference.nested(episode.columns))
         items += reference.sequence_items(reference.trajectories(steps), reference.next_step_type_index(steps), 2)
     return items
 
@@ -96,7 +101,7 @@ FAULTS = st.sampled_from([None, None, "nan", "first_missing", "last_inside", "di
 
 
 @given(st.lists(FAULTS, min_size=1, max_size=8), st.booleans(), st.sampled_from(["one", "two"]))
-@settings(max_examples=40)
+@on_one_server(40)
 def test_read_is_pushed_and_rejected_and_only_the_good_is_stored(
     client: Client, sampler: Any, described: list[str | None], strict: bool, table: str
 ) -> None:
@@ -119,7 +124,7 @@ def test_read_is_pushed_and_rejected_and_only_the_good_is_stored(
 
 def test_the_report_counts_the_items_of_every_table_and_the_bytes(client: Client, sampler: Any) -> None:
     report = client.push([good(1), good(2, 9)], ["one", "two"])
-    assert (report.source, report.tables, report.view) == ("episodes", ("one", "two"), two_step().label)
+    assert (report.source, report.tables, report.view) == ("episodes", ("one", "two"), "two_step")
     assert (report.episodes_pushed, report.steps_pushed, report.items_confirmed) == (2, 14, 2 * (4 + 8))
     assert report.bytes > 14 * (17 + 6 + 2) * 4
     assert (report.episodes_resumed, report.reconnects, report.filled, report.repaired) == (0, 0, (), {})
@@ -301,7 +306,7 @@ def test_absent_fields_are_filled_and_the_report_says_which(
     client: Client, sampler: Any, absent: tuple[str, ...], terminal: bool
 ) -> None:
     whole = good(0, terminal=terminal)
-    report = client.push([whole.with_steps({p: c for p, c in whole.steps.items() if p not in absent})], "one")
+    report = client.push([whole.with_only_columns({p: c for p, c in whole.columns.items() if p not in absent})], "one")
     assert report.filled == absent
     ends = terminal and "is_terminal" not in absent
     filled = {"reward": np.zeros(5), "discount": np.array([1, 1, 1, 0, 0] if ends else [1] * 5)}
@@ -376,7 +381,10 @@ def test_a_source_that_breaks_leaves_what_it_gave(client: Client, sampler: Any) 
 
 
 def test_an_rlds_dataset_is_stored_as_its_steps_are(client: Client, sampler: Any) -> None:
-    specs = {"observation": {"b": ("uint8", (2,)), "a": ("object", ())}, "action": [("int64", ()), ("float32", (2,))]}
+    specs: dict[str, Any] = {
+        "observation": {"b": ("uint8", (2,)), "a": ("object", ())},
+        "action": [("int64", ()), ("float32", (2,))],
+    }
     columns = [rlds_data.episode(np.random.default_rng(n), 4, **specs) for n in range(3)]
     report = client.push(rlds_data.dataset(columns), "one")
     assert (report.episodes_read, report.source) == (3, "dataset")

@@ -1,4 +1,4 @@
-"""What pushes do to each other: ledgers and sizes, mends and keys, dry runs; on a real server."""
+"""What pushes do to each other: ledgers and sizes, mends and keys, plans; on a real server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay_server import EmbeddedServer, TableConfig
+from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, ViewError
 from tests import strategies
+from tests.server.forks import Embedded, Forks
 
 reverb = pytest.importorskip("reverb")
 
@@ -25,14 +26,14 @@ STEPS = 41
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
+def server(forks: Forks) -> Iterator[Embedded]:
     tables = [TableConfig("small", max_size=100), TableConfig("large", sampler="fifo"), TableConfig("other")]
-    with EmbeddedServer(tables) as running:
+    with forks.embedded(tables) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: EmbeddedServer) -> Iterator[rlds2reverb.Client]:
+def client(server: Embedded) -> Iterator[rlds2reverb.Client]:
     for table in ("small", "large", "other"):
         reverb.Client(server.address).reset(table)
     with rlds2reverb.connect(server.address) as connected:
@@ -58,7 +59,7 @@ def test_a_ledger_does_not_let_a_small_table_evict(client: rlds2reverb.Client, t
 
 
 def test_a_mended_episode_is_stored_beside_the_one_it_mends(
-    client: rlds2reverb.Client, server: EmbeddedServer, tmp_path: Path
+    client: rlds2reverb.Client, server: Embedded, tmp_path: Path
 ) -> None:
     terminal = np.arange(STEPS) == STEPS - 1
     source = episodes(1, is_terminal=terminal, discount=np.ones(STEPS, np.float32))
@@ -93,12 +94,12 @@ def test_a_shift_looks_at_the_last_reward_even_when_the_first_is_tolerated(clien
     assert size(client, "large") == 0
 
 
-def test_a_dry_run_refuses_what_the_push_would(client: rlds2reverb.Client, tmp_path: Path) -> None:
+def test_a_plan_refuses_what_the_push_would(client: rlds2reverb.Client, tmp_path: Path) -> None:
     with pytest.raises(CapacityError):
-        client.push(episodes(101), "small", dry_run=True)
+        client.plan(episodes(101), "small")
     with pytest.raises(ConfigError):
-        client.push(episodes(1), "large", again=True, ledger=tmp_path / "l.db", dry_run=True)
-    assert client.push(episodes(2), "large", dry_run=True).items_confirmed == 0
+        client.plan(episodes(1), "large", again=True, ledger=tmp_path / "l.db")
+    assert [(table.name, table.size) for table in client.plan(episodes(2), "large").tables] == [("large", 0)]
     assert size(client, "large") == 0
 
 
@@ -125,7 +126,7 @@ def test_arguments_of_another_type_are_said(client: rlds2reverb.Client, options:
 
 
 @pytest.mark.parametrize("command", [["status"], ["push", "bundled:cartpole", "--table", "large", "--json"]])
-def test_a_reader_that_leaves_is_no_error(server: EmbeddedServer, command: list[str]) -> None:
+def test_a_reader_that_leaves_is_no_error(server: Embedded, command: list[str]) -> None:
     program = [sys.executable, "-c", "from rlds2reverb.cli import main; main()", *command, "--server", server.address]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None

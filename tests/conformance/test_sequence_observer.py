@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("tf_agents")
 
 import reverb
 import tensorflow as tf
-from replay_server import EmbeddedServer
 from tf_agents.replay_buffers import reverb_utils, rlds_to_reverb
 
 from rlds2reverb.errors import ServerRestarted
 from rlds2reverb.tf_agents import create_trajectory_data_spec, push_rlds_to_reverb
-from rlds2reverb.tf_agents.observers import left_where_it_ends, stream_from
+from rlds2reverb.tf_agents.observers import StreamCutter, left_where_it_ends, stream_from
 from tests import reference, rlds_data
 from tests.conformance.observing import (
     SIDES,
@@ -35,6 +34,8 @@ from tests.conformance.observing import (
     tables_of_both_sides,
     traced_once,  # noqa: F401
 )
+from tests.profiles import on_one_server
+from tests.server.forks import Embedded, Forks
 
 SEEDS = st.integers(0, 2**32 - 1)
 LENGTHS = st.lists(st.integers(1, 12), max_size=4)
@@ -43,13 +44,13 @@ SPECS = st.sampled_from(["flat", "mixed", "text"])
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(tables_of_both_sides()) as running:
+def server(forks: Forks) -> Iterator[Embedded]:
+    with forks.embedded(tables_of_both_sides()) as running:
         yield running
 
 
 @pytest.fixture
-def client(server: EmbeddedServer) -> Any:
+def client(server: Embedded) -> Any:
     found = reverb.Client(server.address)
     for table in found.server_info():
         found.reset(table)
@@ -164,7 +165,7 @@ ACTIONS = st.one_of(
 
 
 @given(spec=SPECS, options=streams(), pushes=st.lists(PUSHES, min_size=1, max_size=2))
-@settings(max_examples=40)
+@on_one_server(40)
 @example("flat", Stream(4, 6, tables=2), [Push([5]), Push([9, 1, 3])])
 @example("text", Stream(6, 5), [Push([1]), Push([2, 2, 12, 7])])
 def test_one_or_two_pushes_store_what_the_observer_stores(
@@ -176,7 +177,7 @@ def test_one_or_two_pushes_store_what_the_observer_stores(
 
 
 @given(spec=SPECS, options=streams(), script=st.lists(ACTIONS, min_size=2, max_size=6))
-@settings(max_examples=40)
+@on_one_server(40)
 @example("flat", Stream(5, 3, pad=True, tile=True), [Push([7, 2]), Reset(True), Push([3])])
 @example("flat", Stream(5, 3, pad=True), [Push([2, 1]), Reset(True), Push([6])])
 @example("mixed", Stream(4, 2), [Call(7), Push([3, 2]), Reset(True), Call(2), Push([1, 1]), Call(9)])
@@ -187,7 +188,7 @@ def test_pushes_calls_and_resets_follow_one_another_as_with_tf_agents(
 
 
 def test_short_episodes_under_a_long_window(client: Any) -> None:
-    """Many episodes a part, and many parts a push."""
+    """Many episodes per part, and many parts per push."""
     ours = assert_same_story(client, "flat", Stream(30, 7), [Push([1, 2, 3] * 40), Push([5] * 50), Call(8)])
     assert len(ours.stored[0]) == len(range(0, 240 + 250 + 8 - 29, 7))
 
@@ -216,8 +217,9 @@ def test_when_the_connection_fails_the_observer_stays_as_it_was(client: Any) -> 
     spec, before = create_trajectory_data_spec(data), state(observer)
     stream = stream_from(observer, spec)
     assert stream is not None
-    with pytest.raises(ServerRestarted), left_where_it_ends(observer, stream, spec):
-        stream.count += 5
+    cutter = StreamCutter(stream)
+    with pytest.raises(ServerRestarted), left_where_it_ends(observer, cutter, spec):
+        cutter.stream = replace(stream, count=stream.count + 5)
         raise ServerRestarted("gone")
     assert state(observer) == before
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.server.forks import Embedded
+
 reverb = pytest.importorskip("reverb")
 
 import tensorflow as tf  # noqa: E402
-from replay_server import EmbeddedServer, TableConfig  # noqa: E402
+from replay_server import TableConfig  # noqa: E402
 from replay_server.limiters import MinSize, SampleToInsertRatio  # noqa: E402
+from replay_server.tables import tensor_spec  # noqa: E402
+from tensorflow.core.protobuf import struct_pb2  # noqa: E402
+from tensorflow.python.saved_model import nested_structure_coder  # noqa: E402
 
 import rlds2reverb  # noqa: E402
 from rlds2reverb.sources.rlds import array_spec  # noqa: E402
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type  # noqa: E402
-from rlds2reverb.wire.limiter import explain_inserts, explain_samples, inserts_needed, samples_needed  # noqa: E402
+from rlds2reverb.wire.limiter import insert_wait, inserts_needed, sample_wait, samples_needed, sentence  # noqa: E402
+from rlds2reverb.wire.signature import encode_signature  # noqa: E402
 from tests import strategies  # noqa: E402
 from tests.rlds_data import once  # noqa: E402
+from tests.server.forks import Forks  # noqa: E402
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -71,7 +78,10 @@ SELECTORS = {
 
 TABLES = [
     *(TableConfig(name, nest) for name, nest in SIGNATURES.items()),
-    *(TableConfig(f"by_{name}", sampler=name, remover=name, priority_exponent=0.25) for name in SELECTORS),
+    *(
+        TableConfig(f"by_{name}", sampler=cast(Any, name), remover=cast(Any, name), priority_exponent=0.25)
+        for name in SELECTORS
+    ),
     TableConfig("unsigned", max_size=12, max_times_sampled=3, rate_limiter=MinSize(min_size=2)),
     TableConfig("ratio", rate_limiter=SampleToInsertRatio(samples_per_insert=2.5, error_buffer=10.0, min_size=3)),
     TableConfig.queue("queue", 4),
@@ -80,8 +90,8 @@ TABLES = [
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with EmbeddedServer(TABLES) as server:
+def address(forks: Forks) -> Iterator[str]:
+    with forks.embedded(TABLES) as server:
         yield server.address
 
 
@@ -100,6 +110,14 @@ def same_bound(ours: Any, theirs: Any, shape: tuple[int, ...]) -> bool:
     """A decoded bound is flat, and one value where it is the same everywhere."""
     wanted = np.broadcast_to(theirs, shape).ravel()
     return ours.ndim == 1 and len(ours) in (1, len(wanted)) and bool(np.all(ours == wanted))
+
+
+@pytest.mark.parametrize("nest", SIGNATURES.values(), ids=SIGNATURES)
+def test_a_signature_that_we_encode_is_what_tensorflow_encodes(nest: Nest) -> None:
+    proto = struct_pb2.StructuredValue.FromString(encode_signature(nest).SerializeToString())
+    found, wanted = nested_structure_coder.decode_proto(proto), map_leaves(tensor_spec, nest)
+    tf.nest.assert_same_structure(found, wanted, expand_composites=True)
+    assert found == wanted  # names and bounds, too
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -177,7 +195,7 @@ def test_counts_follow_inserts_samples_and_evictions(client: rlds2reverb.Client,
     assert client.server_info().tables["unsigned"].current_size == 12
 
 
-def test_the_state_id_is_that_of_the_server_process(client: rlds2reverb.Client, server: Any) -> None:
+def test_the_state_id_is_that_of_the_server_process(client: rlds2reverb.Client, server: Embedded) -> None:
     assert client.server_info().state_id == client.server_info().state_id > 0
     with rlds2reverb.connect(server.address) as other:
         assert other.server_info().state_id != client.server_info().state_id
@@ -194,9 +212,9 @@ def test_the_limiter_says_how_many_inserts_it_will_take(client: rlds2reverb.Clie
         assert taken < 50
     table = client.server_info().tables["ratio"]
     assert (table.current_size, inserts_needed(table)) == (taken, 0)
-    assert "may be taken" in explain_samples(table)
+    assert "may be taken" in sentence(sample_wait(table))
     needed = samples_needed(table)
-    assert f"waits for {needed} more samples before the next insert" in explain_inserts(table)
+    assert f"waits for {needed} more samples before the next insert" in sentence(insert_wait(table))
     with pytest.raises(rlds2reverb.Rlds2ReverbError, match=f"waits for {needed} more samples"):
         client.push([episode], "ratio", again=True, stall_seconds=0.1)
     list(theirs.sample("ratio", needed, emit_timesteps=False))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlds2reverb import Client, Episode
@@ -17,9 +17,11 @@ from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence, two_step
+from rlds2reverb.views.sequence import SequenceView, two_step
 from tests import reference, strategies
+from tests.profiles import on_one_server
 from tests.rlds_data import StoredItem, take_all
+from tests.server.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
@@ -34,7 +36,7 @@ Push = Callable[..., dict[str, list[StoredItem]]]
 
 
 @pytest.fixture(scope="module")
-def sampler(server: Any) -> Any:
+def sampler(server: Embedded) -> Any:
     return reverb.Client(server.address)
 
 
@@ -42,7 +44,7 @@ def sampler(server: Any) -> Any:
 def push_and_take(client: Client, sampler: Any) -> Push:
     """Pushes into empty tables, and empties them; too short episodes are passed over."""
 
-    def run(episodes: list[Episode], view: View, tables: Iterable[str] = TABLES, **options: Any) -> Any:
+    def run(episodes: list[Episode], view: View, tables: Sequence[str] = TABLES, **options: Any) -> Any:
         for table in TABLES:
             sampler.reset(table)
         report = client.push(episodes, tables, view, on_invalid="skip", **options)
@@ -56,7 +58,7 @@ def push_and_take(client: Client, sampler: Any) -> Push:
 
 def views() -> st.SearchStrategy[View]:
     def sequence(length: int, stride: int, padding: int, priority: float) -> View:
-        return Sequence(length, stride, padding > 0, padding > 1, priority)
+        return SequenceView(length, stride, padding > 0, padding > 1, priority)
 
     sequences = st.builds(sequence, st.integers(1, 12), st.integers(1, 5), st.integers(0, 2), PRIORITIES)
     return st.one_of(st.builds(two_step, PRIORITIES), sequences, st.builds(WholeEpisode, priority=PRIORITIES))
@@ -73,11 +75,11 @@ def pushes(draw: st.DrawFn) -> tuple[list[Episode], View, int | None, int]:
 
 def expected_items(episode: Episode, view: View) -> list[list[Any]]:
     """The items of one episode, step by step."""
-    steps = reference.steps_of(reference.nested(episode.steps))
+    steps = reference.steps_of(reference.nested(episode.columns))
     rows = reference.trajectories(steps)
     if isinstance(view, WholeEpisode):
         return reference.episode_items(rows, view.max_length)
-    assert isinstance(view, Sequence)
+    assert isinstance(view, SequenceView)
     next_index = reference.next_step_type_index(steps)
     return reference.sequence_items(rows, next_index, view.length, view.stride, view.pad_end, view.tile_end)
 
@@ -89,8 +91,8 @@ def assert_stored(stored: list[StoredItem], episodes: list[Episode], view: View)
 
 
 @given(pushes())
-@settings(max_examples=150)
-@example(([strategies.episode(np.random.default_rng(0), 3)], Sequence(5, 2, True, True, 0.0), 1, 2))
+@on_one_server(150)
+@example(([strategies.episode(np.random.default_rng(0), 3)], SequenceView(5, 2, True, True, 0.0), 1, 2))
 def test_sampled_items_are_those_of_the_reference(
     push_and_take: Push, push: tuple[list[Episode], View, int | None, int]
 ) -> None:
@@ -102,27 +104,30 @@ def test_sampled_items_are_those_of_the_reference(
 
 @pytest.mark.parametrize("dtype", strategies.DTYPES, ids=str)
 def test_every_dtype_comes_back_at_every_rank(push_and_take: Push, dtype: np.dtype[Any]) -> None:
-    shapes = [(), (0,), (3,), (2, 0), (2, 3), (1, 2, 3)]
+    shapes: list[tuple[int, ...]] = [(), (0,), (3,), (2, 0), (2, 3), (1, 2, 3)]
+    columns: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
     columns = {f"observation/s{number}": (dtype, shape) for number, shape in enumerate(shapes)}
     columns["action"] = (dtype, ())
     episode = strategies.episode(np.random.default_rng(1), 9, columns)
-    for view in (two_step(), Sequence(4, 3, pad_end=True, tile_end=True), WholeEpisode()):
+    views: tuple[View, ...] = (two_step(), SequenceView(4, 3, pad_end=True, tile_end=True), WholeEpisode())
+    for view in views:
         stored = push_and_take([episode], view, ("one",), chunk_length=4)["one"]
         assert stored
         assert_stored(stored, [episode], view)
 
 
-@pytest.mark.parametrize("rows_per_chunk", [1, 2, 3, 7, 8, 9, 64])
-def test_chunk_borders_do_not_show(push_and_take: Push, rows_per_chunk: int) -> None:
+@pytest.mark.parametrize("chunk_length", [1, 2, 3, 7, 8, 9, 64])
+def test_chunk_borders_do_not_show(push_and_take: Push, chunk_length: int) -> None:
     episode = strategies.episode(np.random.default_rng(2), 8, {"observation": (TEXT, ()), "action": (BFLOAT16, (2,))})
-    for view in (two_step(), Sequence(8), WholeEpisode()):
-        stored = push_and_take([episode], view, ("one",), chunk_length=rows_per_chunk)["one"]
+    views: tuple[View, ...] = (two_step(), SequenceView(8), WholeEpisode())
+    for view in views:
+        stored = push_and_take([episode], view, ("one",), chunk_length=chunk_length)["one"]
         assert_stored(stored, [episode], view)
 
 
 def test_columns_that_compress_and_columns_that_do_not_come_back(push_and_take: Push) -> None:
     rng = np.random.default_rng(3)
-    columns = {
+    columns: strategies.Columns = {
         "observation/noise": (np.dtype(np.uint8), (64, 64)),
         "observation/flat": (FLOAT32, (1000,)),
         "action": (FLOAT32, (1,)),
@@ -147,7 +152,7 @@ def test_strided_big_endian_and_unicode_columns_come_back_plain(push_and_take: P
         observation=wide[::2, ::-1], action=np.array([b"a", b"bb", b"", b"c", b"d", "ö".encode()], object)
     )
     odd = plain.with_columns(observation=wide.astype(">f4")[::2, ::-1], action=np.array(["a", "bb", "", "c", "d", "ö"]))
-    assert odd.steps["observation"].dtype.byteorder == ">"
+    assert odd.columns["observation"].dtype.byteorder == ">"
     stored = push_and_take([odd], two_step(), ("one",))["one"]
     assert_stored(stored, [plain], two_step())
 
@@ -177,7 +182,7 @@ def key_by_hand(view: View, table: str, episode_id: str, anchor: int) -> int:
     return (state ^ state >> 31) | 1 << 63
 
 
-@pytest.mark.parametrize("view", [two_step(), Sequence(3, 2), WholeEpisode()], ids=lambda view: view.label)
+@pytest.mark.parametrize("view", [two_step(), SequenceView(3, 2), WholeEpisode()], ids=lambda view: view.label)
 def test_item_keys_are_a_function_of_view_table_episode_and_row(push_and_take: Push, view: View) -> None:
     episodes = [strategies.episode(np.random.default_rng(n), 5 + n, episode_id=f"e{n}") for n in range(3)]
     stored = push_and_take(episodes, view)

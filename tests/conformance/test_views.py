@@ -10,7 +10,6 @@ import pytest
 
 reverb = pytest.importorskip("reverb")
 
-from replay_server import EmbeddedServer  # noqa: E402
 
 import rlds2reverb  # noqa: E402
 from rlds2reverb import Episode  # noqa: E402
@@ -25,11 +24,12 @@ from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa:
 from rlds2reverb.views.requirements import Requirements  # noqa: E402
 from tests import reference, rlds_data, strategies  # noqa: E402
 from tests.rlds_data import take_all  # noqa: E402
+from tests.server.forks import Forks  # noqa: E402
 from tests.views.cutting import observed_rows  # noqa: E402
 from tests.views.slow import fragment_items, in_order, requirement_items, slow_items  # noqa: E402
-from tests.wire.cuts import Encoder  # noqa: E402
+from tests.wire.insert.cuts import Encoder  # noqa: E402
 
-SPECS = {
+SPECS: dict[str, strategies.Columns] = {
     "flat": {"observation": (np.dtype(np.float32), (3,)), "action": (np.dtype(np.int32), ())},
     "nested": {
         "observation/camera/left": (np.dtype(np.uint8), (4, 4, 3)),
@@ -62,7 +62,7 @@ OPTIONS = (
 )
 """Beside every registered view with its defaults."""
 
-PLAIN = {
+PLAIN: dict[str, dict[str, Any]] = {
     "obs": {"data_col": "obs", "offsets": [0], "repeat": 1},
     "new_obs": {"data_col": "obs", "offsets": [1], "repeat": 1},
     "prev_rewards": {"data_col": "rewards", "offsets": [-1], "repeat": 1},
@@ -112,14 +112,14 @@ def expected_items(view: View, episodes: list[Episode]) -> list[list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(forks: Forks) -> Iterator[str]:
     """A server with a table for every view and spec, which has the view's signature."""
     tables = [
         rlds_data.once(f"{spec}/{number}", view.signature(spec_of(episodes_of(spec, view)[0])))
         for spec in SPECS
         for number, view in enumerate(EVERY_VIEW.values())
     ]
-    with EmbeddedServer([*tables, rlds_data.once("any")]) as server:
+    with forks.embedded([*tables, rlds_data.once("any")]) as server:
         yield server.address
 
 
@@ -217,7 +217,7 @@ def test_frames_before_the_first_are_filled_column_by_column(address: str, clien
 
 def seen(seed: int, rows: int = 200) -> Episode:
     """An episode of camera images that do not compress: nothing hides a frame that is stored twice."""
-    spec = {"observation": (np.dtype(np.uint8), (84, 84)), "action": (np.dtype(np.int64), ())}
+    spec: strategies.Columns = {"observation": (np.dtype(np.uint8), (84, 84)), "action": (np.dtype(np.int64), ())}
     return strategies.episode(np.random.default_rng(seed), rows, spec, episode_id=f"seen{seed}")
 
 

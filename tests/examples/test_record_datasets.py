@@ -94,7 +94,7 @@ def assert_replays(episode: dict[str, Any], transitions: int, tolerance: float) 
     environment.close()
 
 
-class ScriptedEnvironment(gymnasium.Env[np.ndarray, int]):
+class ScriptedEnvironment(gymnasium.Env[np.ndarray, int]):  # type: ignore[name-defined]  # of a module that may be absent
     """Observation k after k steps, reward 10 * k for step k; ends after `length` steps as told."""
 
     def __init__(self, length: int, terminated: bool, truncated: bool) -> None:

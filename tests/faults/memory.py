@@ -12,7 +12,7 @@ import numpy as np
 
 import rlds2reverb
 from rlds2reverb.episodes import Episode
-from rlds2reverb.sources.base import EpisodeList
+from rlds2reverb.sources.episodes import EpisodeList
 from tests import strategies
 
 EPISODES, STEPS = 500, 1000

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that cuts, holds, refuses, delays and throttles; where it does so is counted in bytes."""
+"""A TCP proxy on loopback that cuts, swallows, holds, refuses, delays and throttles; where it does so is counted in bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 UP, DOWN = "up", "down"
 """Towards the server, towards the client."""
+
+BOTH = (UP, DOWN)
 
 READ_BYTES = 1 << 16
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -23,11 +25,20 @@ CONTROL_SECONDS = 30.0
 
 @dataclass
 class Trigger:
-    """What happens when `left` more bytes have gone in one direction: "cut" or "hold"."""
+    """What happens when `left` more bytes have gone in one direction: "cut", "hold" or "swallow", and then in which directions."""
 
     direction: str
     left: int
     action: str
+    swallowed: tuple[str, ...] = ()
+
+
+@dataclass
+class Link:
+    """One connection: the directions in which it swallows, and how many bytes it lets up until it swallows in both."""
+
+    swallows: set[str] = field(default_factory=set)
+    left: int | None = None
 
 
 class Proxy:
@@ -41,6 +52,7 @@ class Proxy:
       port: its own port.
       forwarded: bytes let through, by direction.
       cuts: how often connections were cut, by a trigger or by `cut`.
+      swallowed: connections that swallow.
       accepted: connections taken.
       fired: set when the queue of triggers has become empty by firing.
     """
@@ -51,9 +63,11 @@ class Proxy:
         self.port = 0
         self.forwarded = {UP: 0, DOWN: 0}
         self.cuts = 0
+        self.swallowed = 0
         self.accepted = 0
         self.fired = threading.Event()
         self._triggers: deque[Trigger] = deque()
+        self._swallow_each: int | None = None
         self._delay_seconds = 0.0
         self._bytes_per_second = 0.0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -82,6 +96,17 @@ class Proxy:
     def cut_after(self, direction: str, *counts: int) -> None:
         """Queues cuts of all connections, each when `count` bytes have gone in `direction` since the one before."""
         self._add(Trigger(direction, count, "cut") for count in counts)
+
+    def swallow_after(self, direction: str, *counts: int, swallowed: tuple[str, ...] = BOTH) -> None:
+        """Queues half-open connections: the one that carries the last of `count` bytes swallows from then on.
+
+        It stays open on both sides, and what comes is read and dropped. Other connections are as before.
+        """
+        self._add(Trigger(direction, count, "swallow", swallowed) for count in counts)
+
+    def swallow_each(self, count: int | None) -> None:
+        """Every new connection swallows when so many bytes have gone up; None for no more."""
+        self._swallow_each = count
 
     def hold_after(self, direction: str, count: int) -> None:
         """Queues a hold: connections stay, and nothing goes through until `release`."""
@@ -162,17 +187,21 @@ class Proxy:
             self._close(server)
             return
         self._writers.add(server)
-        await asyncio.gather(self._pump(client_reader, server, UP), self._pump(server_reader, client, DOWN))
+        link = Link(left=self._swallow_each)
+        await asyncio.gather(self._pump(client_reader, server, UP, link), self._pump(server_reader, client, DOWN, link))
         self._close(client)
         self._close(server)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str, link: Link
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(READ_BYTES):
                 await self._slow_down(len(data))
-                await self._pass_on(data, writer, direction)
-        with contextlib.suppress(OSError, RuntimeError):
-            writer.write_eof()
+                await self._pass_on(data, writer, direction, link)
+        if direction not in link.swallows:  # else the other side does not learn of the end, either
+            with contextlib.suppress(OSError, RuntimeError):
+                writer.write_eof()
 
     async def _slow_down(self, size: int) -> None:
         if self._delay_seconds:
@@ -180,26 +209,37 @@ class Proxy:
         if self._bytes_per_second:
             await asyncio.sleep(size / self._bytes_per_second)
 
-    async def _pass_on(self, data: bytes, writer: asyncio.StreamWriter, direction: str) -> None:
+    async def _pass_on(self, data: bytes, writer: asyncio.StreamWriter, direction: str, link: Link) -> None:
         while data:
             await self._flowing.wait()
-            if writer not in self._writers:
+            if writer not in self._writers or direction in link.swallows:
                 return
             trigger = self._triggers[0] if self._triggers and self._triggers[0].direction == direction else None
             count = len(data) if trigger is None else min(trigger.left, len(data))
+            if link.left is not None and direction == UP:
+                count = min(count, link.left)
+                link.left -= count
             self.forwarded[direction] += count
             writer.write(data[:count])
             data = data[count:]
             if trigger is not None:
                 trigger.left -= count
                 if not trigger.left:
-                    self._fire(trigger)
+                    self._fire(trigger, link)
+            if link.left == 0:
+                self._swallow(link, BOTH)
             await writer.drain()
 
-    def _fire(self, trigger: Trigger) -> None:
+    def _swallow(self, link: Link, directions: tuple[str, ...]) -> None:
+        self.swallowed += not link.swallows
+        link.swallows.update(directions)
+
+    def _fire(self, trigger: Trigger, link: Link) -> None:
         self._triggers.popleft()
         if trigger.action == "cut":
             self._cut()
+        elif trigger.action == "swallow":
+            self._swallow(link, trigger.swallowed)
         else:
             self._flowing.clear()
         if not self._triggers:

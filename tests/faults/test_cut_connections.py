@@ -5,18 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import rlds2reverb
+from rlds2reverb import Client
 from rlds2reverb.errors import Rlds2ReverbError, ServerUnreachable, TransportError
-from rlds2reverb.report import Progress
+from rlds2reverb.push.report import Progress
+from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.views.sequence import SequenceView
 from tests.faults import tools
 from tests.faults.proxy import DOWN, UP, Proxy
+from tests.server.forks import Embedded
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -33,13 +35,13 @@ ENDS = {UP: 60_000, DOWN: 3_000}
 
 
 @pytest.fixture
-def proxy(server: Any, client: Any) -> Iterator[Proxy]:
+def proxy(server: Embedded, client: Client) -> Iterator[Proxy]:
     """A proxy in front of the shared server, whose tables are empty."""
     with Proxy(server.port) as running:
         yield running
 
 
-def assert_stored_once(server: Any, table: str, expected: list[tools.Content]) -> None:
+def assert_stored_once(server: Embedded, table: str, expected: list[tools.Content]) -> None:
     taken = tools.take_keys_and_items(server.address, table)
     assert len({key for key, _ in taken}) == len(taken)
     assert [content for _, content in taken] == expected
@@ -52,7 +54,7 @@ def places(direction: str, cuts: int, cases: int) -> list[tuple[str, tuple[int, 
     return [(direction, tuple(int(n) for n in rng.integers(1, most, cuts))) for _ in range(cases)]
 
 
-def test_an_uncut_push_reports_no_reconnect(server: Any, proxy: Proxy) -> None:
+def test_an_uncut_push_reports_no_reconnect(server: Embedded, proxy: Proxy) -> None:
     report = tools.push(proxy.address, EPISODES, "one")
     assert (report.reconnects, report.items_confirmed) == (0, len(ITEMS))
     assert all(proxy.forwarded[direction] > ENDS[direction] for direction in (UP, DOWN))
@@ -73,7 +75,7 @@ def test_an_uncut_push_reports_no_reconnect(server: Any, proxy: Proxy) -> None:
     ],
 )
 def test_cuts_lose_nothing_and_double_nothing(
-    server: Any, proxy: Proxy, direction: str, counts: tuple[int, ...], reset: bool
+    server: Embedded, proxy: Proxy, direction: str, counts: tuple[int, ...], reset: bool
 ) -> None:
     proxy.reset = reset
     proxy.cut_after(direction, *counts)
@@ -85,7 +87,9 @@ def test_cuts_lose_nothing_and_double_nothing(
 
 
 @pytest.mark.parametrize(("direction", "counts"), [*places(UP, 3, 6), *places(DOWN, 3, 6)])
-def test_two_tables_hold_every_item_once(server: Any, proxy: Proxy, direction: str, counts: tuple[int, ...]) -> None:
+def test_two_tables_hold_every_item_once(
+    server: Embedded, proxy: Proxy, direction: str, counts: tuple[int, ...]
+) -> None:
     proxy.cut_after(direction, *counts)
     report = tools.push(proxy.address, EPISODES, "one", "two")
     assert (proxy.cuts, report.items_confirmed) == (3, 2 * len(ITEMS))
@@ -96,19 +100,21 @@ def test_two_tables_hold_every_item_once(server: Any, proxy: Proxy, direction: s
 @pytest.mark.parametrize("length", [20, None], ids=["windows of 20 rows", "whole episodes"])
 @pytest.mark.parametrize("counts", [counts for _, counts in places(UP, 4, 6)])
 def test_items_whose_chunks_went_before_the_cut_are_whole(
-    server: Any, proxy: Proxy, counts: tuple[int, ...], length: int | None
+    server: Embedded, proxy: Proxy, counts: tuple[int, ...], length: int | None
 ) -> None:
     """Chunks of two rows: an item refers to many, sent in earlier requests or in several messages."""
     episodes = tools.make_episodes(count=8, steps=100, seed=1)
     expected = tools.items_of(episodes, length)
     proxy.cut_after(UP, *counts)
-    view = Sequence(length) if length else WholeEpisode()
-    report = tools.push(proxy.address, episodes, "one", view=view, rows_per_chunk=2)
+    view: View = WholeEpisode()
+    if length is not None:
+        view = SequenceView(length)
+    report = tools.push(proxy.address, episodes, "one", view=view, chunk_length=2)
     assert (proxy.cuts, report.items_confirmed) == (4, len(expected))
     assert_stored_once(server, "one", expected)
 
 
-def test_a_server_that_is_away_for_a_while_is_waited_for(server: Any, proxy: Proxy) -> None:
+def test_a_server_that_is_away_for_a_while_is_waited_for(server: Embedded, proxy: Proxy) -> None:
     told: list[str] = []
 
     def come_back(progress: Progress) -> None:
@@ -124,7 +130,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(server: Any, proxy: Pro
     assert_stored_once(server, "one", ITEMS)
 
 
-def test_a_slow_connection_is_no_fault(server: Any, proxy: Proxy) -> None:
+def test_a_slow_connection_is_no_fault(server: Embedded, proxy: Proxy) -> None:
     proxy.delay(0.005)
     proxy.throttle(500_000)
     report = tools.push(proxy.address, EPISODES, "one")
@@ -135,7 +141,7 @@ def test_a_slow_connection_is_no_fault(server: Any, proxy: Proxy) -> None:
 def test_a_connection_that_opens_slowly_opens(proxy: Proxy) -> None:
     proxy.delay(1.2)
     with rlds2reverb.connect(proxy.address, timeout_seconds=60.0):
-        assert proxy.accepted == 1
+        assert proxy.accepted <= 3  # others while the first is silent, ever less often
 
 
 def test_connecting_outlasts_a_cut(proxy: Proxy) -> None:
@@ -145,7 +151,7 @@ def test_connecting_outlasts_a_cut(proxy: Proxy) -> None:
     assert proxy.cuts == 2
 
 
-def test_a_connection_that_is_always_cut_ends_the_push(server: Any, proxy: Proxy) -> None:
+def test_a_connection_that_is_always_cut_ends_the_push(server: Embedded, proxy: Proxy) -> None:
     source = tools.EventfulList(EPISODES, {1: lambda: proxy.cut_after(UP, *[5] * 100_000)})
     deadlines = replace(tools.QUICK, call=0.5, reconnect=1.0)
     with pytest.raises(ServerUnreachable, match=r"no answer within 0\.5 s"):
@@ -155,7 +161,7 @@ def test_a_connection_that_is_always_cut_ends_the_push(server: Any, proxy: Proxy
     assert_stored_once(server, "one", ITEMS)
 
 
-def test_closing_the_client_ends_its_push_with_an_error(server: Any, client: Any) -> None:
+def test_closing_the_client_ends_its_push_with_an_error(server: Embedded, client: Client) -> None:
     source = tools.EventfulList(EPISODES, {3: client.close})
     with pytest.raises(TransportError, match="closed"):
         client.push(source, table="one")

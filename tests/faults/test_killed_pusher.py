@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rlds2reverb import Client
 from rlds2reverb.views.frame_stack import FrameStack
 from tests.faults import tools
 from tests.faults.proxy import UP, Proxy
+from tests.processes import Process
+from tests.server.forks import Embedded, Forks
 from tests.views.slow import slow_items
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 
-REPOSITORY = Path(__file__).parents[2]
 EPISODES = tools.make_episodes(count=30, steps=61, seed=3)
 MADE = "made:30:61:3"
 ITEMS = tools.items_of(EPISODES)
@@ -30,43 +31,50 @@ PUSH_BYTES = 450_000
 
 
 @pytest.fixture
-def proxy(server: Any, client: Any) -> Iterator[Proxy]:
+def proxy(server: Embedded, client: Client) -> Iterator[Proxy]:
     """A proxy in front of the shared server, whose tables are empty."""
     with Proxy(server.port) as running:
         yield running
 
 
-def start(
-    proxy: Proxy, source: str = MADE, on_invalid: str = "raise", ledger: Path | str = "", tables: str = "one"
-) -> Any:
-    arguments = [sys.executable, "-m", "tests.faults.pusher", proxy.address, tables, source, on_invalid, str(ledger)]
-    return subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@dataclass(frozen=True)
+class Pushers:
+    """Starts pushers, each a process of its own, through the proxy."""
+
+    forks: Forks
+    folder: Path
+    proxy: Proxy
+
+    def start(
+        self, source: str = MADE, on_invalid: str = "raise", ledger: Path | str = "", tables: str = "one"
+    ) -> Process:
+        arguments = (self.proxy.address, tables, source, on_invalid, str(ledger))
+        return self.forks.module(self.folder, "tests.faults.pusher", *arguments)
+
+    def kill_after(self, count: int, **how: Any) -> None:
+        """Runs one, and kills it when `count` bytes have come through and it waits for more to be taken."""
+        self.proxy.hold_after(UP, count)
+        with self.start(**how) as pusher:
+            reached = self.proxy.fired.wait(120)
+        assert reached, pusher.errors
+        self.proxy.cut()
+        self.proxy.release()
+
+    def finish(self, **how: Any) -> dict[str, Any]:
+        """Runs one to its end; its report."""
+        with self.start(**how) as pusher:
+            code, output, errors = pusher.result()
+        assert code == 0, errors
+        report: dict[str, Any] = json.loads(output)
+        return report
 
 
-def kill_after(proxy: Proxy, count: int, **how: Any) -> None:
-    """Runs a pusher, and kills it when `count` bytes have come through and it waits for more to be taken."""
-    proxy.hold_after(UP, count)
-    pusher = start(proxy, **how)
-    try:
-        reached = proxy.fired.wait(120)
-    finally:
-        pusher.kill()
-        _, errors = pusher.communicate()
-    assert reached, errors
-    proxy.cut()
-    proxy.release()
+@pytest.fixture
+def pushers(forks: Forks, tmp_path: Path, proxy: Proxy) -> Pushers:
+    return Pushers(forks, tmp_path, proxy)
 
 
-def finish(proxy: Proxy, **how: Any) -> dict[str, Any]:
-    """Runs a pusher to its end; its report."""
-    pusher = start(proxy, **how)
-    output, errors = pusher.communicate(timeout=120)
-    assert pusher.returncode == 0, errors
-    report: dict[str, Any] = json.loads(output)
-    return report
-
-
-def assert_stored_once(server: Any, expected: list[tools.Content], table: str = "one") -> None:
+def assert_stored_once(server: Embedded, expected: list[tools.Content], table: str = "one") -> None:
     taken = tools.take_keys_and_items(server.address, table)
     assert len({key for key, _ in taken}) == len(taken)
     assert [content for _, content in taken] == expected
@@ -83,32 +91,32 @@ def confirmed_items(ledger: Path) -> int:
         return int(database.execute("SELECT coalesce(sum(items), 0) FROM confirmed").fetchone()[0])
 
 
-def test_an_undisturbed_pusher_stores_every_item_once(server: Any, proxy: Proxy) -> None:
-    report = finish(proxy)
+def test_an_undisturbed_pusher_stores_every_item_once(server: Embedded, proxy: Proxy, pushers: Pushers) -> None:
+    report = pushers.finish()
     assert (report["items_confirmed"], report["reconnects"]) == (len(ITEMS), 0)
     assert proxy.forwarded[UP] > PUSH_BYTES
     assert_stored_once(server, ITEMS)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kills_without_a_ledger_lose_nothing_and_double_nothing(server: Any, proxy: Proxy, seed: int) -> None:
+def test_kills_without_a_ledger_lose_nothing_and_double_nothing(server: Embedded, pushers: Pushers, seed: int) -> None:
     for count in places(seed, kills=3, most=1.0):
-        kill_after(proxy, count)
-    report = finish(proxy)
+        pushers.kill_after(count)
+    report = pushers.finish()
     assert (report["items_confirmed"], report["episodes_resumed"]) == (len(ITEMS), 0)
     assert_stored_once(server, ITEMS)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_kills_with_a_ledger_lose_nothing_and_double_nothing(
-    server: Any, client: Any, proxy: Proxy, tmp_path: Path, seed: int
+    server: Embedded, client: Client, pushers: Pushers, tmp_path: Path, seed: int
 ) -> None:
     ledger = tmp_path / "ledger.db"
     for count in places(seed, kills=3, most=0.3):
-        kill_after(proxy, count, ledger=ledger)
+        pushers.kill_after(count, ledger=ledger)
         assert confirmed_items(ledger) <= client.server_info().tables["one"].current_size
     resumed_items = confirmed_items(ledger)
-    report = finish(proxy, ledger=ledger)
+    report = pushers.finish(ledger=ledger)
     assert 0 < resumed_items == len(ITEMS) - report["items_confirmed"]
     assert report["episodes_resumed"] == resumed_items // 60 == len(EPISODES) - report["episodes_read"]
     assert_stored_once(server, ITEMS)
@@ -116,12 +124,12 @@ def test_kills_with_a_ledger_lose_nothing_and_double_nothing(
 
 @pytest.mark.parametrize("with_ledger", [False, True])
 def test_kills_of_a_push_of_two_views_lose_nothing_and_double_nothing(
-    server: Any, proxy: Proxy, tmp_path: Path, with_ledger: bool
+    server: Embedded, pushers: Pushers, tmp_path: Path, with_ledger: bool
 ) -> None:
     ledger = tmp_path / "ledger.db" if with_ledger else ""
     for count in places(5, kills=3, most=0.4):
-        kill_after(proxy, count, ledger=ledger, tables=TWO_VIEWS)
-    report = finish(proxy, ledger=ledger, tables=TWO_VIEWS)
+        pushers.kill_after(count, ledger=ledger, tables=TWO_VIEWS)
+    report = pushers.finish(ledger=ledger, tables=TWO_VIEWS)
     assert report["items_made"] == {"one": len(ITEMS), "two": len(ITEMS)}
     assert (report["episodes_resumed"] > 0) == with_ledger
     assert_stored_once(server, ITEMS)
@@ -129,60 +137,68 @@ def test_kills_of_a_push_of_two_views_lose_nothing_and_double_nothing(
     assert_stored_once(server, [tuple(column.tobytes() for column in item) for item in stacks], "two")
 
 
-def test_a_finished_push_run_again_with_its_ledger_sends_nothing(server: Any, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_finished_push_run_again_with_its_ledger_sends_nothing(
+    server: Embedded, pushers: Pushers, tmp_path: Path
+) -> None:
     ledger = tmp_path / "ledger.db"
-    kill_after(proxy, PUSH_BYTES // 3, ledger=ledger)
-    finish(proxy, ledger=ledger)
-    report = finish(proxy, ledger=ledger)
+    pushers.kill_after(PUSH_BYTES // 3, ledger=ledger)
+    pushers.finish(ledger=ledger)
+    report = pushers.finish(ledger=ledger)
     assert (report["episodes_resumed"], report["episodes_read"], report["bytes"]) == (len(EPISODES), 0, 0)
     assert_stored_once(server, ITEMS)
 
 
 def test_the_ledger_of_a_killed_push_does_not_hide_episodes_that_a_table_lost(
-    server: Any, client: Any, proxy: Proxy, tmp_path: Path
+    server: Embedded, client: Client, pushers: Pushers, tmp_path: Path
 ) -> None:
     """Resuming trusts the server process; `resume=False` sends all."""
     ledger = tmp_path / "ledger.db"
-    kill_after(proxy, PUSH_BYTES // 2, ledger=ledger)
+    pushers.kill_after(PUSH_BYTES // 2, ledger=ledger)
     tools.take_items(server.address, "one")
     report = tools.push(server.address, EPISODES, "one", ledger=ledger, resume=False)
     assert report.items_confirmed == len(ITEMS)
     assert_stored_once(server, ITEMS)
 
 
-def test_a_killed_push_of_a_bundled_dataset_ends_as_a_clean_one(server: Any, client: Any, proxy: Proxy) -> None:
-    kill_after(proxy, 300_000, source="bundled:half_cheetah")
+def test_a_killed_push_of_a_bundled_dataset_ends_as_a_clean_one(
+    server: Embedded, client: Client, pushers: Pushers
+) -> None:
+    pushers.kill_after(300_000, source="bundled:half_cheetah")
     assert client.server_info().tables["one"].current_size > 0
-    report = finish(proxy, source="bundled:half_cheetah")
+    report = pushers.finish(source="bundled:half_cheetah")
     clean = client.push("bundled:half_cheetah", table="two")
     assert report["items_confirmed"] == clean.items_confirmed > 1000
     assert_stored_once(server, tools.take_items(server.address, "two"))
 
 
 @pytest.mark.parametrize("bad", [0, 17])
-def test_nothing_of_a_bad_episode_is_stored(server: Any, proxy: Proxy, bad: int) -> None:
-    pusher = start(proxy, source=f"{MADE}:{bad}")
-    _, errors = pusher.communicate(timeout=120)
-    assert pusher.returncode == 1
+def test_nothing_of_a_bad_episode_is_stored(server: Embedded, pushers: Pushers, bad: int) -> None:
+    with pushers.start(source=f"{MADE}:{bad}") as pusher:
+        code, _, errors = pusher.result()
+    assert code == 1
     assert f"InvalidEpisode: episode episode-3-{bad}: nan" in errors
     assert_stored_once(server, tools.items_of(EPISODES[:bad]))
 
 
-def test_killed_pushes_of_bad_input_store_the_good_episodes_once(server: Any, proxy: Proxy, tmp_path: Path) -> None:
+def test_killed_pushes_of_bad_input_store_the_good_episodes_once(
+    server: Embedded, pushers: Pushers, tmp_path: Path
+) -> None:
     how = {"source": f"{MADE}:4:11", "on_invalid": "skip", "ledger": tmp_path / "ledger.db"}
     for count in places(seed=5, kills=2, most=0.4):
-        kill_after(proxy, count, **how)
-    report = finish(proxy, **how)
+        pushers.kill_after(count, **how)
+    report = pushers.finish(**how)
     assert report["rejected"]["nan"] > 0
     assert_stored_once(server, tools.items_of([e for n, e in enumerate(EPISODES) if n not in (4, 11)]))
 
 
-def test_two_pushers_of_the_same_data_at_once_store_it_once(server: Any, client: Any, proxy: Proxy) -> None:
+def test_two_pushers_of_the_same_data_at_once_store_it_once(
+    server: Embedded, client: Client, proxy: Proxy, pushers: Pushers
+) -> None:
     proxy.hold_after(UP, PUSH_BYTES // 3)
-    other = start(proxy)
-    assert proxy.fired.wait(120)
-    assert client.push(EPISODES, table="one").items_confirmed == len(ITEMS)
-    proxy.release()
-    _, errors = other.communicate(timeout=120)
-    assert other.returncode == 0, errors
+    with pushers.start() as other:
+        assert proxy.fired.wait(120), other.errors
+        assert client.push(EPISODES, table="one").items_confirmed == len(ITEMS)
+        proxy.release()
+        code, _, errors = other.result()
+    assert code == 0, errors
     assert_stored_once(server, ITEMS)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_server.generations import Generation, read_generation
+from replay_server.generation import Generation, read_generation
 
+from tests.processes import wait_until
+from tests.profiles import DEEP
 from tests.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(600)]
 
-KILLS = 200
+KILLS = 200 if DEEP else 40
 LONGEST_SECONDS = 0.3
 """Until a kill; a checkpoint of these tables takes some 0.05 to 0.2 s."""
-
-
-@pytest.fixture
-def forks(tmp_path: Path) -> Iterator[Forks]:
-    made = Forks(tmp_path / "log")
-    yield made
-    made.close()
 
 
 def newest(folder: Path) -> Generation | None:
@@ -33,11 +27,17 @@ def newest(folder: Path) -> Generation | None:
     return read_generation(numbered[-1]) if numbered else None
 
 
+def items_of_newest(folder: Path) -> int:
+    found = newest(folder)
+    return 0 if found is None else found.manifest.items["one"]
+
+
 def unfinished(folder: Path) -> list[Path]:
-    return [*(folder / "reverb").glob("*"), *(folder / "generations").glob("*.partial")]
+    working = [*(folder / "reverb").glob("*"), *(folder / "taken").glob("*")]
+    return [*working, *(folder / "generations").glob("*.partial")]
 
 
-def test_200_kills_while_checkpointing_cost_no_start_and_no_item_of_a_generation(forks: Forks, tmp_path: Path) -> None:
+def test_kills_while_checkpointing_cost_no_start_and_no_item_of_a_generation(forks: Forks, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     config = {
         "tables": [{"name": "one", "max_size": 2000}, {"name": "two"}],
@@ -48,12 +48,12 @@ def test_200_kills_while_checkpointing_cost_no_start_and_no_item_of_a_generation
     for _ in range(KILLS):
         expected = newest(folder)
         service = forks.start(config, insert_into="one")
-        if expected is None:
-            assert (service.restored, service.sizes) == (None, {"one": 0, "two": 0})
-        else:
-            assert (service.restored, service.manifest) == (expected.number, expected.manifest.items)
-            assert service.sizes == service.manifest
-            numbers.append(expected.number)
+        before = 0 if expected is None else expected.number
+        assert (service.restored or 0) in (before, before + 1)  # one more: Reverb had finished it when the kill came
+        if expected is not None and service.restored == before:
+            assert service.manifest == expected.manifest.items
+        assert service.sizes == (service.manifest or {"one": 0, "two": 0})
+        numbers.append(service.restored or 0)
         time.sleep(rng.uniform(0, LONGEST_SECONDS))
         assert forks.end(service, signal.SIGKILL) == -signal.SIGKILL
         in_the_middle += bool(unfinished(folder))
@@ -69,13 +69,12 @@ def test_200_kills_while_checkpointing_cost_no_start_and_no_item_of_a_generation
 def test_what_a_killed_server_had_checkpointed_is_served_and_saved_again(forks: Forks, tmp_path: Path) -> None:
     config = {"tables": [{"name": "one"}], "checkpoints": {"folder": str(tmp_path / "c"), "every_seconds": 0.001}}
     service = forks.start(config, insert_into="one")
-    end = time.monotonic() + 60
-    while (found := newest(tmp_path / "c")) is None or not found.manifest.items["one"]:
-        assert time.monotonic() < end
+    wait_until(lambda: items_of_newest(tmp_path / "c") > 0)
+    items = items_of_newest(tmp_path / "c")
     forks.end(service, signal.SIGKILL)
     quiet = {**config, "checkpoints": {"folder": str(tmp_path / "c"), "every_seconds": None}}
     service = forks.start(quiet)
-    assert service.sizes["one"] >= found.manifest.items["one"]
+    assert service.sizes["one"] >= items
     assert forks.end(service, signal.SIGTERM) == 0
     again = forks.start(quiet)
     assert again.sizes == service.sizes

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import reverb
-from replay_server import EmbeddedServer, TableConfig
+from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable
 from tests.faults import tools
+from tests.processes import free_port, wait_until
+from tests.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -24,13 +25,6 @@ HALF = 10
 TABLES = [TableConfig("one", sampler="fifo", max_times_sampled=1)]
 
 
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the mortal server's checkpoints."""
@@ -38,16 +32,16 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mortal(checkpoints: Path) -> Iterator[EmbeddedServer]:
+def mortal(forks: Forks, checkpoints: Path) -> Iterator[Embedded]:
     """A server that tests may kill; on a port that it keeps."""
-    with EmbeddedServer(TABLES, port=free_port(), checkpoint_dir=checkpoints) as server:
+    with forks.embedded(TABLES, port=free_port(), checkpoint_dir=checkpoints) as server:
         yield server
 
 
 @pytest.fixture
-def empty(mortal: EmbeddedServer, checkpoints: Path) -> EmbeddedServer:
+def empty(mortal: Embedded, checkpoints: Path) -> Embedded:
     """The mortal server, running, empty and without a checkpoint."""
-    if not is_running(mortal):
+    if not mortal.is_running:
         mortal.start()
     reverb.Client(mortal.address).reset("one")
     for checkpoint in checkpoints.iterdir():
@@ -55,41 +49,34 @@ def empty(mortal: EmbeddedServer, checkpoints: Path) -> EmbeddedServer:
     return mortal
 
 
-def is_running(server: EmbeddedServer) -> bool:
-    try:
-        return server.pid > 0
-    except ServerUnreachable:
-        return False
-
-
-def restart(server: EmbeddedServer) -> None:
-    server.kill()
+def restart(server: Embedded) -> None:
+    server.stop()
     server.start()
 
 
-def size(server: EmbeddedServer) -> int:
+def size(server: Embedded) -> int:
     with rlds2reverb.connect(server.address) as client:
         return client.server_info().tables["one"].current_size
 
 
-def after_half(server: EmbeddedServer, event: Callable[[], object]) -> tools.EventfulList:
+def after_half(server: Embedded, event: Callable[[], object]) -> tools.EventfulList:
     """The episodes; the event comes when the server holds some items of the first half."""
 
     def when_stored() -> None:
-        tools.wait_until(lambda: size(server) > 0)
+        wait_until(lambda: size(server) > 0)
         event()
 
     return tools.EventfulList(EPISODES, {HALF: when_stored})
 
 
-def assert_stored_once(server: EmbeddedServer) -> None:
+def assert_stored_once(server: Embedded) -> None:
     taken = tools.take_keys_and_items(server.address, "one")
     assert len({key for key, _ in taken}) == len(taken)
     assert [content for _, content in taken] == ITEMS
 
 
 def test_a_restarted_server_ends_the_push_and_the_ledger_of_the_old_one_hides_nothing(
-    empty: EmbeddedServer, tmp_path: Path
+    empty: Embedded, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger.db"
     whole = tools.push(empty.address, EPISODES[:3], "one", ledger=ledger)
@@ -109,17 +96,19 @@ def test_a_restarted_server_ends_the_push_and_the_ledger_of_the_old_one_hides_no
     assert_stored_once(empty)
 
 
-def test_a_server_that_goes_away_for_good_ends_the_push(empty: EmbeddedServer, tmp_path: Path) -> None:
+def test_a_server_that_goes_away_for_good_ends_the_push(empty: Embedded, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     deadlines = replace(tools.QUICK, call=0.5, reconnect=1.0)
-    with pytest.raises(ServerUnreachable, match=rf"server {empty.address}: no answer within 0\.5 s .*is it running"):
-        tools.push(empty.address, after_half(empty, empty.kill), "one", ledger=ledger, deadlines=deadlines)
+    with pytest.raises(
+        ServerUnreachable, match=rf"server {empty.address}: no answer within 0\.5 s: nothing listens .*is it running"
+    ):
+        tools.push(empty.address, after_half(empty, empty.stop), "one", ledger=ledger, deadlines=deadlines)
     empty.start()
     assert tools.push(empty.address, EPISODES, "one", ledger=ledger).episodes_resumed == 0
     assert_stored_once(empty)
 
 
-def test_a_push_to_a_server_restored_from_a_checkpoint_doubles_nothing(empty: EmbeddedServer, tmp_path: Path) -> None:
+def test_a_push_to_a_server_restored_from_a_checkpoint_doubles_nothing(empty: Embedded, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     tools.push(empty.address, EPISODES[:HALF], "one", ledger=ledger)
     reverb.Client(empty.address).checkpoint()
@@ -138,8 +127,8 @@ def test_a_push_to_a_server_restored_from_a_checkpoint_doubles_nothing(empty: Em
     assert_stored_once(empty)
 
 
-def test_a_server_that_is_away_before_the_push_is_said_at_once(empty: EmbeddedServer) -> None:
+def test_a_server_that_is_away_before_the_push_is_said_at_once(empty: Embedded) -> None:
     with rlds2reverb.connect(empty.address, timeout_seconds=0.5) as client:
-        empty.kill()
+        empty.stop()
         with pytest.raises(ServerUnreachable, match="is it running"):
             client.push(EPISODES, table="one")

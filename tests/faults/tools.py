@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.outputs import Output, outputs_of
-from rlds2reverb.pipeline import Pusher, PushOptions
-from rlds2reverb.report import Progress, PushReport
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import EpisodeList
+from rlds2reverb.push.options import PushOptions, Tuning
+from rlds2reverb.push.pipeline import Pusher
+from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.views.base import View
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.requests import RequestLimits
-from rlds2reverb.wire.session import SessionWindow
-from rlds2reverb.wire.transport import Deadlines, ReverbChannel
+from rlds2reverb.wire.insert.requests import RequestLimits
+from rlds2reverb.wire.insert.session import SessionWindow
 from tests import strategies
 
 QUICK = Deadlines(call=20.0, reconnect=30.0, notice=0.5, stall=60.0, backoff_first=0.01, backoff_most=0.2)
 """Short pauses, so that a cut costs little; bounds that only a hanging push reaches."""
 
-SMALL = {"limits": RequestLimits(items=16, bytes=4096), "window": SessionWindow(items=64, bytes=16_384)}
+SMALL: dict[str, Any] = {"limits": RequestLimits(items=16, bytes=4096), "window": SessionWindow(items=64, bytes=16_384)}
 """Many small requests and confirmations, so that a fault meets many states."""
+
+TUNING = {field.name for field in fields(Tuning)}
 
 Content = tuple[bytes, ...]
 """The bytes of an item's columns, in the signature's order."""
@@ -39,7 +42,7 @@ def make_episodes(count: int, steps: int, seed: int = 0) -> list[Episode]:
 
 def with_nan_at_the_end(episode: Episode) -> Episode:
     """The episode with one bad value, in its last step."""
-    observation = episode.steps["observation"].copy()
+    observation = episode.columns["observation"].copy()
     observation[-1, -1] = np.nan
     return episode.with_columns(observation=observation)
 
@@ -48,7 +51,7 @@ def items_of(episodes: Sequence[Episode], length: int | None = 2) -> list[Conten
     """What the view of `length` rows (None: the whole episode) must store, in order; row by row, by none of our code."""
     items = []
     for episode in episodes:
-        steps, last = episode.steps, len(episode) - 1
+        steps, last = episode.columns, len(episode) - 1
         kinds = [0, *[1] * (last - 1), 2]
         following = [*kinds[1:], 0]
         discount = [*steps["discount"][:-1], 0.0 if steps["is_terminal"][last] else steps["discount"][last]]
@@ -96,37 +99,27 @@ class EventfulList(EpisodeList):
             yield episode
 
 
-def options(*tables: str, view: View = two_step(), **changes: Any) -> PushOptions:
-    """Options of a push in small requests with quick retries; tables by name, or each as "TABLE=VIEW"."""
-    views = dict(text.split("=", 1) for text in tables if "=" in text)
-    outputs = outputs_of(views) if views else (Output(tables, view),)
-    return PushOptions(outputs, **{"deadlines": QUICK, **SMALL, **changes})
-
-
 def push(
     address: str,
     source: Any,
     *tables: str,
-    on_progress: Callable[[Progress], object] = lambda _: None,
-    **changes: Any,
+    view: View = two_step(),
+    **options: Any,
 ) -> PushReport:
-    """A push over a channel of its own, with `options`."""
-    chosen = options(*tables, **changes)
-    channel = ReverbChannel(address, call_seconds=chosen.deadlines.call)
-    try:
-        return Pusher(channel, open_source(source), chosen, on_progress).run()
-    finally:
-        channel.close()
+    """A push over a transport of its own, in small requests with quick retries.
 
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Waits for a condition that only another process can tell.
-
-    Raises:
-      TimeoutError: it did not come true.
+    Args:
+      address: of the server.
+      source: anything that `open_source` takes.
+      tables: by name, or each as "TABLE=VIEW".
+      view: of tables by name.
+      options: of the push; limits, window and deadlines among them are how it sends.
     """
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {seconds:g} s")
-        time.sleep(0.002)
+    views = dict(text.split("=", 1) for text in tables if "=" in text)
+    tuning = Tuning(**{"deadlines": QUICK, **SMALL, **{name: options.pop(name) for name in TUNING & options.keys()}})
+    chosen = PushOptions(views, **options) if views else PushOptions(tables, view, **options)
+    transport = GrpcTransport(address, call_seconds=tuning.deadlines.call)
+    try:
+        return Pusher(transport, plan_push(source, chosen, transport.server_info, tuning)).run()
+    finally:
+        transport.close()

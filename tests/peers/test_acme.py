@@ -45,7 +45,7 @@ def server() -> Iterator[reverb.Server]:
 
 def added(server: reverb.Server, episode: Episode, n: int, gamma: float) -> list[dict[str, Any]]:
     """The items that the adder makes of an episode, in order."""
-    steps = episode.steps
+    steps = episode.columns
     client = Client(f"localhost:{server.port}")
     adder = NStepTransitionAdder(client, n, gamma)
     adder.add_first(dm_env.restart(steps["observation"][0]))
@@ -62,10 +62,11 @@ def added(server: reverb.Server, episode: Episode, n: int, gamma: float) -> list
 def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Asserts that two transitions are one; returns and discounts up to rounding (theirs sums in float32)."""
     for field in FIELDS:
-        compare = np.testing.assert_allclose if field in ("reward", "discount") else np.testing.assert_array_equal
-        options = {"rtol": 1e-5, "atol": 1e-6} if field in ("reward", "discount") else {}
         assert ours[field].dtype == theirs[field].dtype
-        compare(ours[field], theirs[field], err_msg=field, **options)
+        if field in ("reward", "discount"):
+            np.testing.assert_allclose(ours[field], theirs[field], rtol=1e-5, atol=1e-6, err_msg=field)
+        else:
+            np.testing.assert_array_equal(ours[field], theirs[field], err_msg=field)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.99, 0.3])
@@ -77,7 +78,7 @@ def test_n_steps_are_those_of_the_adder(server: reverb.Server, n: int, gamma: fl
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs):
             same(one, other)
-        # Without `early` there is one item a row, the longest: the adder's without those that it makes first.
+        # Without `early` there is one item per row, the longest: the adder's without those that it makes first.
         longest = items(NStep(n, gamma), episode)
         assert len(longest) == len(episode) - 1
         for one, other in zip(longest, theirs[-len(longest) :]):

@@ -29,7 +29,7 @@ PLAIN = {
 
 def collected(requirements: dict[str, ViewRequirement], episode: Episode) -> dict[str, Array]:
     """Column -> values of the training batch that RLlib builds of an episode."""
-    steps = episode.steps
+    steps = episode.columns
     collector = AgentCollector(requirements)
     collector.add_init_obs(episode_id=7, agent_index=0, env_id=0, init_obs=steps["observation"][0])
     for row in range(len(episode) - 1):

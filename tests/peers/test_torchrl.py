@@ -25,7 +25,7 @@ class Replay(EnvBase):
 
     def __init__(self, episode: Episode) -> None:
         super().__init__()
-        self.steps, self.row = {name: torch.tensor(column) for name, column in episode.steps.items()}, 0
+        self.steps, self.row = {name: torch.tensor(column) for name, column in episode.columns.items()}, 0
         self.observation_spec = Composite(observation=Unbounded((2,), dtype=self.steps["observation"].dtype))
         self.action_spec = Unbounded((3,))
         self.reward_spec = Unbounded((1,), dtype=self.steps["reward"].dtype)
@@ -57,7 +57,7 @@ class Recorded(TensorDictModuleBase):
 
     def __init__(self, episode: Episode) -> None:
         super().__init__()
-        self.actions = iter(torch.tensor(episode.steps["action"]))
+        self.actions = iter(torch.tensor(episode.columns["action"]))
 
     def forward(self, tensordict: TensorDict) -> TensorDict:
         return tensordict.set("action", next(self.actions))
@@ -135,8 +135,8 @@ def drawn(trajectories: list[TensorDict], length: int, strict: bool) -> list[Ten
 
 
 def as_rows(episode: Episode) -> TensorDict:
-    """An entry a row, as the view counts; the end of the trajectory is the last row."""
-    steps = {name: torch.tensor(column) for name, column in episode.steps.items()}
+    """One entry per row, as the view counts; the end of the trajectory is the last row."""
+    steps = {name: torch.tensor(column) for name, column in episode.columns.items()}
     ends = {"done": steps["is_last"][:, None], "terminated": steps["is_terminal"][:, None]}
     ends["truncated"] = ends["done"] & ~ends["terminated"]
     return TensorDict({**steps, "next": TensorDict(ends, [len(episode)])}, [len(episode)])

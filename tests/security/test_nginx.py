@@ -21,15 +21,18 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.processes import Process, answers, free_port, wait_until
+
 pytest.importorskip("reverb", reason="needs a real Reverb server")
 
-from replay_server import EmbeddedServer, TableConfig
+from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.sources import open_source
 from rlds2reverb.views.registry import view_of
+from tests.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -137,43 +140,33 @@ def make_expired(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def reverb_server() -> Iterator[EmbeddedServer]:
+def reverb_server(forks: Forks) -> Iterator[Embedded]:
     signature = view_of("two_step").signature(filled_spec(open_source(DATASET).spec()))
-    with EmbeddedServer([TableConfig(TABLE, signature)]) as running:
+    with forks.embedded([TableConfig(TABLE, signature)]) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def gateway(nginx: str, folder: Path, certificates: Path, reverb_server: EmbeddedServer) -> Iterator[Gateway]:
+def gateway(nginx: str, folder: Path, certificates: Path, reverb_server: Embedded) -> Iterator[Gateway]:
     """The shipped configuration, with a port and a server of this test."""
     shutil.copy(NGINX_FOLDER / "nginx.conf", folder)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "listen.conf").write_text(f"listen 127.0.0.1:{port} ssl http2;\n")
     (folder / "upstream.conf").write_text(f"server 127.0.0.1:{reverb_server.port};\n")
     user = "user root; " if os.getuid() == 0 else ""  # pytest's folders are closed to others
-    command = [nginx, "-p", folder, "-c", folder / "nginx.conf", "-e", "/dev/stderr", "-g", f"{user}daemon off;"]
+    paths = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "/dev/stderr"]
     log_file = folder / "log"
     with log_file.open("w") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_for_port(port, process, log_file)
+        command = [nginx, *paths, "-g", f"{user}daemon off;"]
+        handle = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    with Process(handle, log_file, log_file) as process:
+        wait_until(lambda: process.poll() is not None or answers(port), reason=lambda: process.errors)
+        assert process.poll() is None, process.errors
         yield Gateway(port, log_file)
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
+        assert process.end() == 0
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], log_file: Path) -> None:
-    end = time.monotonic() + 30
-    with socket.socket() as first:
-        while first.connect_ex(("127.0.0.1", port)):
-            assert process.poll() is None, log_file.read_text()
-            assert time.monotonic() < end
-            time.sleep(0.05)
-
-
-def items_behind(server: EmbeddedServer) -> int:
+def items_behind(server: Embedded) -> int:
     """In the table, asked for directly."""
     with rlds2reverb.connect(server.address) as client:
         return client.server_info().tables[TABLE].current_size
@@ -196,7 +189,7 @@ def refused(request: pytest.FixtureRequest, certificates: Path, foreign: Path) -
 
 
 def test_who_has_no_good_certificate_is_refused_for_it(
-    gateway: Gateway, reverb_server: EmbeddedServer, refused: tuple[Identity, str]
+    gateway: Gateway, reverb_server: Embedded, refused: tuple[Identity, str]
 ) -> None:
     identity, reason = refused
     before = len(gateway.log_file.read_text())
@@ -212,7 +205,7 @@ def test_who_has_no_good_certificate_is_refused_for_it(
 
 
 def test_the_command_says_why_it_was_refused(
-    gateway: Gateway, reverb_server: EmbeddedServer, refused: tuple[Identity, str]
+    gateway: Gateway, reverb_server: Embedded, refused: tuple[Identity, str]
 ) -> None:
     identity, reason = refused
     done = run_cli("push", DATASET, "--server", gateway.address, "--table", TABLE, *identity.options())
@@ -240,9 +233,9 @@ def get(port: int, context: ssl.SSLContext) -> str:
                 return answer.read().replace("\r\n", "\n").partition("\n\n")[0]
 
 
-def test_plain_text_gets_no_further_than_nginx(gateway: Gateway, reverb_server: EmbeddedServer) -> None:
+def test_plain_text_gets_no_further_than_nginx(gateway: Gateway, reverb_server: Embedded) -> None:
     before = len(gateway.log_file.read_text())
-    with pytest.raises(ServerUnreachable, match="TLS or plain as this client expects"):
+    with pytest.raises(ServerUnreachable, match="it speaks TLS, and this client plain text"):
         rlds2reverb.connect(gateway.address, timeout_seconds=2)
     lines = gateway.log_since(before, "PRI * HTTP/2.0")
     answers = [line for line in lines if " verified=" in line]
@@ -280,7 +273,7 @@ def test_with_the_right_certificate_only_reverb_is_there(gateway: Gateway, certi
 
 
 def test_with_the_right_certificate_a_push_is_complete(
-    gateway: Gateway, reverb_server: EmbeddedServer, certificates: Path
+    gateway: Gateway, reverb_server: Embedded, certificates: Path
 ) -> None:
     identity = Identity.of(certificates)
     before = len(gateway.log_file.read_text())
@@ -296,7 +289,7 @@ def test_with_the_right_certificate_a_push_is_complete(
 
 
 def test_with_the_right_certificate_the_command_pushes_the_same_items(
-    gateway: Gateway, reverb_server: EmbeddedServer, certificates: Path
+    gateway: Gateway, reverb_server: Embedded, certificates: Path
 ) -> None:
     options = Identity.of(certificates).options()
     done = run_cli("push", DATASET, "--server", gateway.address, "--table", TABLE, "--json", *options)
@@ -307,9 +300,7 @@ def test_with_the_right_certificate_the_command_pushes_the_same_items(
     assert TABLE in done.stdout
 
 
-def test_a_server_that_is_gone_is_said_in_words(
-    gateway: Gateway, reverb_server: EmbeddedServer, certificates: Path
-) -> None:
+def test_a_server_that_is_gone_is_said_in_words(gateway: Gateway, reverb_server: Embedded, certificates: Path) -> None:
     """The last test: it stops the server."""
     reverb_server.stop()
     with pytest.raises(ServerUnreachable, match="UNAVAILABLE: the replay server behind this gateway does not answer"):

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import reverb
@@ -18,6 +18,7 @@ from replay_server import EmbeddedServer, TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
+from tests.processes import answers, free_port, wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -36,19 +37,6 @@ sys.stdin.read()
 def running() -> Iterator[EmbeddedServer]:
     with EmbeddedServer(TABLES) as server:
         yield server
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def answers(port: int) -> bool:
-    """Whether something listens on the port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def is_alive(pid: int) -> bool:
@@ -93,7 +81,7 @@ def test_a_port_that_something_else_has_is_refused() -> None:
 
 
 def test_a_table_that_cannot_be_made_is_named() -> None:
-    server = EmbeddedServer([TableConfig("odd", sampler="newest")])
+    server = EmbeddedServer([TableConfig("odd", sampler=cast(Any, "newest"))])
     with pytest.raises(ServerUnreachable) as caught:
         server.start()
     assert str(caught.value).startswith("the embedded server did not start: ")
@@ -106,7 +94,7 @@ def test_a_server_that_was_not_started_has_no_process() -> None:
     with pytest.raises(ServerUnreachable, match="use it inside its with block"):
         _ = server.pid
     server.stop()
-    server.kill()
+    server.stop()
 
 
 def test_several_servers_live_side_by_side_and_end_with_their_blocks(running: EmbeddedServer) -> None:
@@ -140,8 +128,7 @@ def test_a_killed_server_comes_back_on_its_port_with_its_checkpoint_and_leaves_n
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with EmbeddedServer(TABLES, port=port, checkpoint_dir=checkpoints) as server:
         assert server.port == port
         client = reverb.Client(server.address)
@@ -149,7 +136,7 @@ def test_a_killed_server_comes_back_on_its_port_with_its_checkpoint_and_leaves_n
         assert Path(client.checkpoint()).parent == checkpoints
         client.insert([2.0], {"one": 1.0})
         first_pid = server.pid
-        server.kill()
+        server.stop()
         assert not is_alive(first_pid)
         assert not answers(port)
         server.start()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from replay_server.feasibility import check, dead_ends
-from replay_server.limiters import MinSize, Prefill, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_server.limiters import DeadEnd, MinSize, Prefill, Queue, RateLimiter, SampleToInsertRatio, Stack
 from replay_server.tables import TableConfig
 
 from rlds2reverb.errors import ConfigError
@@ -43,7 +43,7 @@ DEAD_ENDS: dict[str, tuple[TableConfig, str, str]] = {
     "items gone too early": (
         table(ratio(4, 8), max_times_sampled=3),
         "samples_per_insert",
-        "inserts wait for 4 samples an item, and an item is removed after max_times_sampled = 3",
+        "inserts wait for 4 samples per item, and an item is removed after max_times_sampled = 3",
     ),
     "an empty queue": (TableConfig.queue("t", 0), "size", "takes no item at all, its size is 0"),
     "an empty stack": (TableConfig.stack("t", -1), "size", "takes no item at all, its size is -1"),
@@ -175,7 +175,7 @@ def test_a_table_is_refused_when_it_comes_to_rest_and_allowed_when_it_goes_on(
         assert not is_alive(config)
 
 
-def only_narrow(refused: list[tuple[str, str]]) -> bool:
+def only_narrow(refused: list[DeadEnd]) -> bool:
     """Reverb refuses every buffer below max(1, ratio), some of which would do."""
     return [key for key, _ in refused] == ["rate_limiter.error_buffer"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def in_time(work: Callable[[], Any]) -> Any:
 def insert(running: Running, values: list[float], table: str = "t", priorities: list[float] | None = None) -> None:
     client = reverb.Client(running.address)
     for value, priority in zip(values, priorities or [1.0] * len(values), strict=True):
-        in_time(lambda value=value, priority=priority: client.insert([np.float32(value)], {table: priority}))
+        in_time(partial(client.insert, [np.float32(value)], {table: priority}))
 
 
 def sample(running: Running, count: int, table: str = "t") -> list[float]:
@@ -80,7 +81,7 @@ def test_everything_stored_is_restored_as_it_was(experiment: Experiment) -> None
     signature = {"a": "float32[3]", "text": "string[]", "b": {"c": "int64[2, 2]"}}
     table = {**ONCE, "signature": signature}
     rng = np.random.default_rng(3)
-    stored = [
+    stored: list[dict[str, Any]] = [
         {
             "a": rng.normal(size=3).astype(np.float32),
             "text": np.array(rng.bytes(int(n))),
@@ -138,6 +139,18 @@ def test_a_table_with_another_signature_is_set_aside_or_refused(experiment: Expe
     assert len(list((experiment.folder / "set_aside").iterdir())) == 1
 
 
+def test_a_size_that_is_free_now_takes_the_items_and_bounds_are_those_of_the_config(experiment: Experiment) -> None:
+    fixed, free = ({"dtype": "float32", "shape": [size], "name": "a", "minimum": 0, "maximum": 9} for size in (2, "?"))
+    first = experiment.start({**ONCE, "signature": fixed})
+    write_one(first, np.ones(2, np.float32))
+    second = experiment.start({**ONCE, "signature": free})
+    assert (second.sizes, second.tables) == ({"t": 1}, {"t": []})
+    leaf = reverb.Client(second.address).server_info()["t"].signature
+    assert (leaf.shape.as_list(), leaf.name, leaf.minimum, leaf.maximum) == ([None], "a", 0, 9)
+    third = experiment.start({**ONCE, "signature": fixed})
+    assert (third.sizes, third.tables) == ({"t": 0}, {"t": ["other_signature"]})
+
+
 def write_one(running: Running, value: Any) -> None:
     with reverb.Client(running.address).trajectory_writer(1) as writer:
         writer.append(value)
@@ -157,7 +170,7 @@ def write_one(running: Running, value: Any) -> None:
     }.items(),
 )
 def test_of_a_table_that_is_smaller_now_the_items_stay_that_its_remover_leaves(
-    experiment: Experiment, remover: str, kept: list[int] | None
+    experiment: Experiment, remover: str, kept: list[float] | None
 ) -> None:
     """Items 0 to 7 with `PRIORITIES`."""
     table = {**ONCE, "remover": remover}
@@ -186,7 +199,7 @@ def test_other_selectors_and_counts_take_effect(experiment: Experiment) -> None:
     assert (table_of(third).sampler, third.sizes) == ("prioritized(0)", {"t": 6})
 
 
-LIMITERS = {
+LIMITERS: dict[str, dict[str, Any]] = {
     "min_size": {"kind": "min_size", "min_size": 2},
     "other min_size": {"kind": "min_size", "min_size": 3},
     "ratio": {"kind": "sample_to_insert_ratio", "samples_per_insert": 2, "error_buffer": 4, "min_size": 2},

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import rlds2reverb
-from tests.server.running import Running
+from tests.server.forks import Forks
+from tests.server.running import Server
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -36,9 +37,15 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("page"), {"tables": TABLES}) as running:
+def server(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(forks, tmp_path_factory.mktemp("page"), {"tables": TABLES}).until_ready() as running:
         yield running
+
+
+def generations(server: Server) -> list[str]:
+    """Names of the finished ones."""
+    kept = server.folder / "checkpoints" / "generations"
+    return [path.name for path in kept.iterdir() if path.name.isdecimal()]
 
 
 class Page:
@@ -60,7 +67,7 @@ class Page:
 
 
 @pytest.fixture
-def page(browser: Any, server: Running) -> Iterator[Page]:
+def page(browser: Any, server: Server) -> Iterator[Page]:
     opened = Page(browser, server.url)
     yield opened
     assert opened.complaints == []
@@ -68,14 +75,14 @@ def page(browser: Any, server: Running) -> Iterator[Page]:
     opened.view.close()
 
 
-def test_a_push_shows_without_reloading(page: Page, server: Running) -> None:
+def test_a_push_shows_without_reloading(page: Page, server: Server) -> None:
     replay = page.table("replay")
     sync_api.expect(replay).to_contain_text("0 of 8,000 items")
-    sync_api.expect(replay).to_contain_text("blocked: 5000 more inserts before sampling may go on")
+    sync_api.expect(replay).to_contain_text("blocked: 5,000 more inserts before sampling may go on")
     with rlds2reverb.connect(server.address) as client:
         client.push("bundled:half_cheetah", table="replay")
     sync_api.expect(replay).to_contain_text("4,000 of 8,000 items", timeout=15_000)
-    sync_api.expect(replay).to_contain_text("blocked: 1000 more inserts")
+    sync_api.expect(replay).to_contain_text("blocked: 1,000 more inserts")
     assert replay.get_by_role("meter").get_attribute("aria-valuenow") == "4000"
     line = replay.locator("polyline.insert")
     assert len({point.split(",")[1] for point in line.get_attribute("points").split()}) > 1  # not flat
@@ -95,23 +102,74 @@ def test_a_signature_is_a_tree_that_stays_open(page: Page) -> None:
     sync_api.expect(signed.get_by_text("camera uint8[84, 84, 4]")).to_be_visible()
 
 
-def test_the_button_writes_a_checkpoint(page: Page, server: Running) -> None:
-    before = len(server.generations)
+def test_the_button_writes_a_checkpoint(page: Page, server: Server) -> None:
+    before = len(generations(server))
     page.view.get_by_role("button", name="Write a checkpoint").click()
     sync_api.expect(page.view.locator("#written")).to_contain_text("generation", timeout=30_000)
-    assert len(server.generations) == before + 1
+    assert len(generations(server)) == before + 1
     sync_api.expect(page.view.locator("#checkpoints")).to_contain_text(f"generation {before + 1},", timeout=15_000)
 
 
 @pytest.mark.parametrize("width", [360, 768, 1600])
-def test_nothing_is_wider_than_the_screen(browser: Any, server: Running, width: int) -> None:
+def test_nothing_is_wider_than_the_screen(browser: Any, server: Server, width: int) -> None:
     opened = Page(browser, server.url, width)
     assert opened.view.evaluate("document.documentElement.scrollWidth") <= width
     opened.view.close()
 
 
-def test_a_server_that_is_gone_is_said(browser: Any, tmp_path: Path) -> None:
-    with Running(tmp_path, {"tables": [{"name": "t"}]}) as running:
+SIZES = """() => {
+  const found = new Set(), texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !element.getClientRects().length) continue;
+    const scale = element.closest("svg")?.querySelector("text").getScreenCTM().a ?? 1;
+    found.add((parseFloat(getComputedStyle(element).fontSize) * scale).toFixed(1));
+  }
+  return [...found].sort();
+}"""
+"""Sizes of all visible text, in pixels, as they are on the screen: a scaled plot scales its text."""
+
+
+@pytest.fixture(scope="module")
+def guarded(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of one table, whose plot has the whole width, and with a token."""
+    config = {"tables": [TABLES[0]], "http": {"token": "s3cret"}}
+    with Server(forks, tmp_path_factory.mktemp("guarded"), config).until_ready() as running:
+        yield running
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("which", ["server", "guarded"])
+def test_text_has_the_same_few_sizes_at_any_width(
+    browser: Any, request: pytest.FixtureRequest, which: str, width: int
+) -> None:
+    opened = Page(browser, request.getfixturevalue(which).url, width)
+    opened.view.wait_for_selector("article svg text")
+    for details in opened.view.locator("summary").all():
+        details.click()
+    assert set(opened.view.evaluate(SIZES)) <= {"13.0", "15.0", "17.0"}
+    opened.view.close()
+
+
+def test_a_token_is_asked_for_where_one_is_wanted(browser: Any, guarded: Server) -> None:
+    opened = Page(browser, guarded.url)
+    button, words = opened.view.get_by_role("button", name="Write a checkpoint"), opened.view.locator("#written")
+    token = opened.view.get_by_label("token")
+    sync_api.expect(token).to_be_hidden()
+    button.click()
+    sync_api.expect(words).to_have_text("this server wants its token", timeout=30_000)
+    token.fill("wrong")
+    token.press("Enter")
+    sync_api.expect(words).to_have_text("that is not this server's token", timeout=30_000)
+    assert generations(guarded) == []
+    token.fill("s3cret")
+    token.press("Enter")
+    sync_api.expect(words).to_contain_text("generation 1:", timeout=30_000)
+    opened.view.close()
+
+
+def test_a_server_that_is_gone_is_said(browser: Any, forks: Forks, tmp_path: Path) -> None:
+    with Server(forks, tmp_path, {"tables": [{"name": "t"}]}).until_ready() as running:
         opened = Page(browser, running.url)
         sync_api.expect(opened.view.locator("#state")).to_have_text("ready")
     sync_api.expect(opened.view.locator("#state")).to_contain_text("no answer since", timeout=15_000)

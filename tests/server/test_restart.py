@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import json
+import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 import rlds2reverb
 from rlds2reverb.datasets import bundled_path
 from tests import strategies
-from tests.server.running import Running
+from tests.processes import wait_until
+from tests.server.forks import Forks
+from tests.server.running import Server, ready
 
 reverb = pytest.importorskip("reverb")
 
@@ -32,18 +35,16 @@ def episodes(count: int, rows: int = 11) -> list[Any]:
     return [strategies.episode(rng, rows) for _ in range(count)]
 
 
-def push(running: Running, count: int, name: str = "t", **options: Any) -> int:
+def push(running: Server, count: int, name: str = "t", **options: Any) -> int:
     with rlds2reverb.connect(running.address) as client:
         return client.push(episodes(count), table=name, **options).items_confirmed
 
 
-def sizes(running: Running) -> dict[str, int]:
-    status, document = running.get("/readyz")
-    assert status == 200
-    return document["tables"]
+def sizes(running: Server) -> dict[str, int]:
+    return dict(ready(running.url)["tables"])
 
 
-def contents(running: Running, name: str, count: int) -> dict[int, list[Any]]:
+def contents(running: Server, name: str, count: int) -> dict[int, list[Any]]:
     """Key -> values of every item; the sampler goes through them in order."""
     client, found = reverb.Client(running.address), {}
     for sample in client.sample(name, count, emit_timesteps=False):
@@ -51,13 +52,35 @@ def contents(running: Running, name: str, count: int) -> dict[int, list[Any]]:
     return found
 
 
-def test_everything_is_there_after_a_restart_and_the_server_says_so(tmp_path: Path) -> None:
+def awaited(running: Server, condition: Callable[[Any], bool]) -> Any:
+    """The status, once it is so; the monitor looks now and then."""
+    wait_until(lambda: condition(running.get("/status.json")[1]), reason=lambda: running.get("/status.json"))
+    return running.get("/status.json")[1]
+
+
+def limiter(status: Any) -> Any:
+    """The limiter of the first table."""
+    return status["tables"][0]["limiter"]
+
+
+def events(log: str) -> dict[str, Any]:
+    """The last event of each name in a JSON log; lines of Reverb itself are none."""
+    lines = [json.loads(line) for line in log.splitlines() if not line.startswith("[reverb/")]
+    assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
+    return {line["event"]: line for line in lines}
+
+
+def test_a_service_of_its_own_lives_from_start_to_restart_with_all_its_items(tmp_path: Path) -> None:
+    """The one that nothing of the tests imports or forks, as users run it."""
     config = {"tables": [table(max_times_sampled=0), table("other", sampler="uniform")], "log": {"format": "json"}}
-    with Running(tmp_path, config) as running:
+    with Server(None, tmp_path, config).until_ready() as running:
         assert (push(running, 5), push(running, 3, "other")) == (50, 30)
         before = contents(running, "other", 2000)
         assert running.stop() == 0
-    with Running(tmp_path, config) as running:
+        said = events(running.log)
+        assert {"http is up", "no checkpoint to restore", "ready", "stopping"} <= said.keys()
+        assert (said["checkpoint written"]["items"], said["stopped"]["exit_code"]) == (80, 0)
+    with Server(None, tmp_path, config, "--log-format", "text").until_ready() as running:
         assert sizes(running) == {"t": 50, "other": 30}
         after = contents(running, "other", 2000)
         assert before.keys() == after.keys()
@@ -67,42 +90,26 @@ def test_everything_is_there_after_a_restart_and_the_server_says_so(tmp_path: Pa
                 np.testing.assert_array_equal(ours, theirs)
         assert push(running, 5) == 50  # the same keys: nothing is double
         assert sizes(running)["t"] == 50
-        _, status = running.get("/status.json")
+        status = awaited(running, lambda status: status["tables"] != [])
         assert {one["name"]: one["restored"] for one in status["tables"]} == {"t": 50, "other": 30}
         assert status["checkpoints"]["last"]["items"] == {"t": 50, "other": 30}
         assert running.stop(signal.SIGINT) == 0
+        assert re.search(r"\[info +\] restored +items=80", running.log)
 
 
-def test_a_truncated_newest_generation_costs_one_and_not_the_start(tmp_path: Path) -> None:
+def test_a_killed_server_starts_from_its_newest_checkpoint(forks: Forks, tmp_path: Path) -> None:
     config = {"tables": [table()]}
-    with Running(tmp_path, config) as running:
-        push(running, 2)
-        assert running.get("/checkpoint", "POST")[1]["items"] == {"t": 20}
-        push(running, 4)
-        assert running.stop() == 0
-        newest = running.generations[-1]
-    os.truncate(newest / "items.tfrecord", 100)
-    with Running(tmp_path, config) as running:
-        assert sizes(running) == {"t": 20}
-        assert "broken checkpoint set aside" in running.log.read_text()
-        assert [path.name for path in (tmp_path / "checkpoints" / "set_aside").iterdir()] == [f"{newest.name}-broken"]
-        push(running, 4)
-        assert sizes(running) == {"t": 40}
-
-
-def test_a_killed_server_starts_from_its_newest_checkpoint(tmp_path: Path) -> None:
-    config = {"tables": [table()]}
-    with Running(tmp_path, config) as running:
+    with Server(forks, tmp_path, config).until_ready() as running:
         push(running, 3)
         running.get("/checkpoint", "POST")
         push(running, 5)
-    with Running(tmp_path, config) as running:
+    with Server(forks, tmp_path, config).until_ready() as running:
         assert sizes(running) == {"t": 30}
 
 
-def test_the_config_decides_what_a_restored_table_is(tmp_path: Path) -> None:
+def test_the_config_decides_what_a_restored_table_is(forks: Forks, tmp_path: Path) -> None:
     first = {"tables": [table(sampler="uniform"), table("gone"), table("ratio", sampler="uniform")]}
-    with Running(tmp_path, first) as running:
+    with Server(forks, tmp_path, first).until_ready() as running:
         push(running, 6)
         push(running, 2, "gone")
         push(running, 4, "ratio")
@@ -115,7 +122,7 @@ def test_the_config_decides_what_a_restored_table_is(tmp_path: Path) -> None:
             table("new"),
         ]
     }
-    with Running(tmp_path, second) as running:
+    with Server(forks, tmp_path, second).until_ready() as running:
         assert sizes(running) == {"t": 25, "ratio": 40, "new": 0}
         with rlds2reverb.connect(running.address) as client:
             found = client.server_info().tables["t"]
@@ -124,7 +131,7 @@ def test_the_config_decides_what_a_restored_table_is(tmp_path: Path) -> None:
         assert newest in everything
         left = next((tmp_path / "checkpoints" / "set_aside").iterdir())
         assert "left-out" in left.name
-        text = running.log.read_text()
+        text = running.log
         for words in ("table is new", "no longer in the config", "table is smaller now", "rate limiter changed"):
             assert words in text
         # Halfway between its bounds: both sides may go on, for about error_buffer.
@@ -134,78 +141,43 @@ def test_the_config_decides_what_a_restored_table_is(tmp_path: Path) -> None:
         assert report.items_confirmed == 4
 
 
-def test_a_prefilled_table_gets_its_limiter_at_the_restart(tmp_path: Path) -> None:
+def test_a_prefilled_table_gets_its_limiter_at_the_restart(forks: Forks, tmp_path: Path) -> None:
     config = {"tables": [table(sampler="uniform", rate_limiter={"kind": "prefill", "items": 50, "then": RATIO})]}
-    with Running(tmp_path, config) as running:
+    with Server(forks, tmp_path, config).until_ready() as running:
         assert push(running, 3) == 30
-        assert running.get("/status.json")[1]["tables"][0]["limiter"]["samples_blocked"]
+        awaited(running, lambda status: limiter(status)["samples_blocked"])
         assert running.stop() == 0
-    with Running(tmp_path, config) as running:  # not full yet: it goes on filling
-        assert running.get("/status.json")[1]["tables"][0]["limiter"]["prefilling"]
+    with Server(forks, tmp_path, config).until_ready() as running:  # not full yet: it goes on filling
+        awaited(running, lambda status: limiter(status)["prefilling"])
         assert push(running, 6) == 60
         assert running.stop() == 0
-    with Running(tmp_path, config) as running:
+    with Server(forks, tmp_path, config).until_ready() as running:
         with rlds2reverb.connect(running.address) as client:
-            limiter = client.server_info().tables["t"].rate_limiter
-        assert (limiter.samples_per_insert, limiter.min_diff, limiter.max_diff) == (2.0, 30.0, 50.0)
-        assert "prefill is done" in running.log.read_text()
+            found = client.server_info().tables["t"].rate_limiter
+        assert (found.samples_per_insert, found.min_diff, found.max_diff) == (2.0, 30.0, 50.0)
+        assert "prefill is done" in running.log
         assert len(contents(running, "t", 8)) > 0
-        _, status = running.get("/status.json")
-        assert not status["tables"][0]["limiter"]["inserts_blocked"], status["tables"][0]
-
-
-def test_another_experiments_checkpoint_is_a_start(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir(), two.mkdir()
-    with Running(one, {"tables": [table()]}) as running:
-        push(running, 2)
-        assert running.stop() == 0
-    start = {"start_from": str(one / "checkpoints")}
-    with Running(two, {"tables": [table()], "checkpoints": start}) as running:
-        assert sizes(running) == {"t": 20}
-        push(running, 3)
-        assert running.stop() == 0
-    shutil.rmtree(one)
-    with Running(two, {"tables": [table()], "checkpoints": start}) as running:  # its own comes first
-        assert sizes(running) == {"t": 30}
+        awaited(running, lambda status: not limiter(status)["inserts_blocked"])
 
 
 @pytest.mark.parametrize("policy", ["set_aside", "refuse"])
-def test_a_table_with_another_signature_is_said_and_nothing_is_lost(tmp_path: Path, policy: str) -> None:
-    with Running(tmp_path, {"tables": [table()]}) as running:
+def test_a_table_with_another_signature_is_said_and_nothing_is_lost(forks: Forks, tmp_path: Path, policy: str) -> None:
+    with Server(forks, tmp_path, {"tables": [table()]}).until_ready() as running:
         push(running, 2)
         assert running.stop() == 0
     changed = {
         "tables": [table(signature={"from_dataset": f"tfds:{bundled_path('cartpole')}"})],
         "checkpoints": {"unfit_tables": policy},
     }
-    with Running(tmp_path, changed, wait=policy == "set_aside") as running:
+    with Server(forks, tmp_path, changed) as running:
         if policy == "refuse":
-            assert running.process.wait(timeout=120) == 3
-            assert "put the signature back" in running.log.read_text()
+            code, _, errors = running.result()
+            assert (code, "put the signature back" in errors) == (3, True)
             return
+        running.until_ready()
         assert sizes(running) == {"t": 0}
         kept = next((tmp_path / "checkpoints" / "set_aside").iterdir())
         assert (kept / "items.tfrecord").stat().st_size > 0
-
-
-def test_ready_and_metrics_tell_what_reverb_tells(tmp_path: Path) -> None:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    queue = {"name": "q", "rate_limiter": {"kind": "queue", "size": 5}}
-    with Running(tmp_path, {"tables": [table(), queue]}) as running:
-        push(running, 2)
-        values: dict[tuple[str, str], float] = {}
-        while values.get(("replay_table_size", "t")) != 20:
-            text = running.get("/metrics")[1]
-            for family in text_string_to_metric_families(text):
-                values |= {(one.name, one.labels.get("table", "")): one.value for one in family.samples}
-        assert values["replay_table_inserts_total", "t"] == 20
-        assert values["replay_table_max_size", "q"] == 5
-        assert values["replay_ready", ""] == 1
-        assert running.get("/healthz")[1]["status"] == "alive"
-        assert running.get("/checkpoint", "POST", Origin="http://elsewhere.example")[0] == 403
-        assert running.get("/nothing")[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -222,9 +194,11 @@ def test_ready_and_metrics_tell_what_reverb_tells(tmp_path: Path) -> None:
         (["--set", "http.host=203.0.113.7"], 3, "cannot listen"),
     ],
 )
-def test_what_cannot_run_ends_with_a_line_and_a_code(tmp_path: Path, flags: list[str], code: int, words: str) -> None:
-    with Running(tmp_path, {"tables": [table()]}, *flags, wait=False) as running:
-        assert running.process.wait(timeout=120) == code
-        text = running.log.read_text()
+def test_what_cannot_run_ends_with_a_line_and_a_code(
+    forks: Forks, tmp_path: Path, flags: list[str], code: int, words: str
+) -> None:
+    with Server(forks, tmp_path, {"tables": [table()]}, *flags) as running:
+        ended, _, text = running.result()
+    assert ended == code
     assert words in text
     assert "Traceback" not in text

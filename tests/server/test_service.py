@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +25,19 @@ import reverb
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from replay_server.config import decode, table_configs
+from replay_server.folder_lock import FolderLock
 from replay_server.http import make_app
 from replay_server.service import ReplayService
 
 import rlds2reverb
-from tests.server.forks import Forks, Running, free_port
+from tests.processes import eventually, free_port, wait_until
+from tests.server.forks import Forks, Running
+from tests.server.running import Server, ready
+from tests.server.test_generations import write_checkpoint
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 ONCE = {"name": "t", "sampler": "fifo", "max_times_sampled": 1, "signature": "float32[2]"}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
@@ -83,56 +83,11 @@ def config_of(home: Path, *tables: dict[str, Any], **checkpoints: Any) -> dict[s
     return {"tables": list(tables or (ONCE,)), "checkpoints": section}
 
 
-class Process:
-    """`python -m replay_server`, on free ports."""
-
-    def __init__(self, folder: Path, config: dict[str, Any], *flags: str) -> None:
-        self.port, self.http_port = free_port(), free_port()
-        ports = {"grpc": {"port": self.port}, "http": {"port": self.http_port}}
-        path = folder / f"{self.port}.yaml"
-        path.write_text(yaml.safe_dump({**ports, **config}))
-        self.log = folder / f"log-{self.port}"
-        command = [sys.executable, "-m", "replay_server", "--config", str(path), *flags]
-        with self.log.open("wb") as errors:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        self.url, self.address = f"http://127.0.0.1:{self.http_port}", f"localhost:{self.port}"
-
-    def wait_until_ready(self) -> Process:
-        wait_until(lambda: self.answers("/readyz") == 200)
-        return self
-
-    def answers(self, path: str) -> int:
-        assert self._process.poll() is None, self.log.read_text()
-        try:
-            return ask(f"{self.url}{path}")[0]
-        except OSError:
-            return 0
-
-    def end(self, number: int) -> int:
-        self._process.send_signal(number)
-        return self._process.wait(60)
-
-    def result(self) -> tuple[int, str, str]:
-        """Exit code, output, and errors, of one that ends by itself."""
-        output, _ = self._process.communicate(timeout=60)
-        return self._process.returncode, output, self.log.read_text()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    made: list[Process] = []
-
-    def start(config: dict[str, Any], *flags: str) -> Process:
-        made.append(Process(tmp_path, config, *flags))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+def process(forks: Forks, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts the command, on free ports."""
+    with ExitStack() as stack:
+        yield lambda config, *flags: stack.enter_context(Server(forks, tmp_path, config, *flags))
 
 
 @pytest.fixture
@@ -142,31 +97,10 @@ def service(forks: Forks, tmp_path: Path) -> Iterator[Running]:
     forks.end(running, signal.SIGKILL)
 
 
-def test_a_service_lives_from_start_to_restart_with_all_its_items(process: Any, tmp_path: Path) -> None:
-    first = process(config_of(tmp_path), "--log-format", "json").wait_until_ready()
-    stored = insert(first.address, 50)
-    assert first.end(signal.SIGTERM) == 0
-    events = {}
-    for line in first.log.read_text().splitlines():
-        if not line.startswith("[reverb/"):  # Reverb's own
-            event = json.loads(line)
-            assert {"event", "level", "timestamp"} <= event.keys()
-            events[event["event"]] = event
-    assert {"http is up", "no checkpoint to restore", "ready", "stopping", "checkpoint written", "stopped"} <= set(
-        events
-    )
-    assert (events["checkpoint written"]["items"], events["stopped"]["exit_code"]) == (50, 0)
-    second = process(config_of(tmp_path)).wait_until_ready()
-    assert document(f"{second.url}/readyz")[1]["tables"] == {"t": 50}
-    assert take(second.address, 50) == stored
-    assert second.end(signal.SIGINT) == 0
-    assert re.search(r"\[info +\] restored +items=50", second.log.read_text())
-
-
 def test_health_and_readiness_and_status_are_told(service: Running) -> None:
     insert(service.address, 7)
     assert document(f"{service.url}/healthz") == (200, {"status": "alive", "state": "ready"})
-    assert document(f"{service.url}/readyz") == (200, {"status": "ready", "tables": {"t": 7, "other": 0}})
+    assert ready(service.url) == {"status": "ready", "tables": {"t": 7, "other": 0}}
     wait_until(lambda: document(f"{service.url}/status.json")[1]["tables"][1:] != [])
     wait_until(lambda: document(f"{service.url}/status.json")[1]["tables"][1]["size"] == 7)
     status = document(f"{service.url}/status.json")[1]
@@ -183,7 +117,7 @@ def test_health_and_readiness_and_status_are_told(service: Running) -> None:
 def test_the_metrics_are_what_server_info_says(service: Running, forks: Forks, tmp_path: Path) -> None:
     insert(service.address, 9)
     take(service.address, 4)
-    assert_metrics_are_server_info(service, inserts=9)
+    eventually(lambda: assert_metrics_are_server_info(service, inserts=9))
     assert metrics(service.url)["replay_checkpoint_generations", "", ""] == 0
     assert document(f"{service.url}/checkpoint", "POST")[0] == 200
     assert metrics(service.url)["replay_checkpoint_generations", "", ""] == 1
@@ -191,14 +125,14 @@ def test_the_metrics_are_what_server_info_says(service: Running, forks: Forks, t
     config = config_of(tmp_path / "other", start_from=str(tmp_path / "checkpoints"))
     restarted = forks.start({**config, "tables": [ONCE, {"name": "other"}]})
     insert(restarted.address, 2)
-    assert_metrics_are_server_info(restarted, inserts=11)
+    eventually(lambda: assert_metrics_are_server_info(restarted, inserts=11))
     assert forks.end(restarted) == 0
 
 
 def assert_metrics_are_server_info(running: Running, inserts: int) -> None:
     key = "replay_table_inserts_total"
-    wait_until(lambda: metrics(running.url).get((key, "t", "")) == inserts)
     found = metrics(running.url)
+    assert found.get((key, "t", "")) == inserts
     with rlds2reverb.connect(running.address) as client:
         tables = client.server_info().tables
     for name, table in tables.items():
@@ -231,8 +165,8 @@ def test_a_checkpoint_is_written_on_request_and_not_for_a_foreign_page(service: 
 @pytest.mark.parametrize("state", ["starting", "restoring", "stopping"])
 def test_a_service_that_is_not_ready_says_so(tmp_path: Path, state: Any) -> None:
     made = unstarted(tmp_path, free_port())
-    made.state = state
-    client = make_app(made).test_client()
+    made.state.phase = state
+    client = make_app(made.state, made.requested_checkpoint).test_client()
     assert client.get("/healthz").status_code == 200
     for answer in (client.get("/readyz"), client.post("/checkpoint")):
         assert answer.status_code == 503
@@ -248,8 +182,8 @@ def test_a_reverb_that_does_not_answer_is_not_ready_within_its_deadline(tmp_path
     """Something takes the connection, and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made = unstarted(tmp_path, silent.getsockname()[1])
-        made.state = "ready"
-        client = make_app(made).test_client()
+        made.state.phase = "ready"
+        client = make_app(made.state, made.requested_checkpoint).test_client()
         began = time.monotonic()
         answer = client.get("/readyz")
         assert time.monotonic() - began < 5
@@ -262,11 +196,14 @@ def test_a_reverb_that_does_not_answer_is_not_ready_within_its_deadline(tmp_path
 
 def test_a_checkpoint_that_cannot_be_written_is_answered_and_counted(tmp_path: Path) -> None:
     made = unstarted(tmp_path, free_port())
+    made.lock.take()
+    assert made.lock.settle(lambda _: False)
     made.checkpoints._request = lambda: str(tmp_path / "nowhere")
-    made.state = "ready"
-    client = make_app(made).test_client()
+    made.state.phase = "ready"
+    client = make_app(made.state, made.requested_checkpoint).test_client()
     answer = client.post("/checkpoint")
     assert (answer.status_code, "nowhere" in answer.get_json()["error"]) == (503, True)
+    made.lock.release()
     assert "replay_checkpoint_failures_total 1.0" in client.get("/metrics").get_data(as_text=True)
 
 
@@ -321,6 +258,8 @@ def test_a_truncated_newest_generation_costs_one(forks: Forks, tmp_path: Path) -
     assert take(running.address, 5) == stored
     assert [path.name for path in (tmp_path / "checkpoints" / "set_aside").iterdir()] == ["000002-broken"]
     assert document(f"{running.url}/checkpoint", "POST")[1]["generation"] == 3
+    insert(running.address, 7)
+    assert ready(running.url)["tables"] == {"t": 7}
     forks.end(running)
 
 
@@ -335,6 +274,7 @@ def test_a_service_starts_from_another_experiment_only_when_it_has_nothing_of_it
     assert (second.restored, second.sizes) == (None, {"t": 6})
     assert take(second.address, 4) == stored[:4]
     assert forks.end(second) == 0
+    shutil.rmtree(tmp_path / "a")  # its own comes first
     third = forks.start(config)
     assert (third.restored, third.sizes) == (1, {"t": 2})
     assert forks.end(third) == 0
@@ -350,37 +290,110 @@ def test_the_schedule_writes_and_keeps_so_many(forks: Forks, tmp_path: Path) -> 
     assert len([path for path in kept.iterdir() if path.name.isdecimal()]) == 2
 
 
-def test_a_config_that_makes_no_sense_ends_with_2_and_a_line_for_each_reason(process: Any, tmp_path: Path) -> None:
+def test_a_config_that_makes_no_sense_ends_with_2_and_a_line_for_each_reason(
+    process: Callable[..., Server], tmp_path: Path
+) -> None:
     code, output, errors = process({"tables": [{"name": "t", "max_size": "lots"}]}).result()
     assert (code, output) == (2, "")
-    assert re.fullmatch(r"replay_server: error: .*\.yaml: Expected `int`, got `str` - at `\$.*max_size`\n", errors)
+    assert re.fullmatch(
+        r"python -m replay_server: error: .*\.yaml: Expected `int`, got `str` - at `\$.*max_size`\n", errors
+    )
     two = [{"name": n, "max_size": 3, "rate_limiter": {"kind": "min_size", "min_size": 4}} for n in "ab"]
     code, _, errors = process({"tables": two}).result()
     assert (code, len(errors.splitlines())) == (2, 2)
-    assert all(line.startswith('replay_server: error: table "') for line in errors.splitlines())
+    told = re.compile(r'python -m replay_server: error: .*\.yaml: table "')
+    assert all(told.match(line) for line in errors.splitlines())
 
 
-def test_a_check_prints_what_would_run_and_starts_nothing(process: Any, tmp_path: Path) -> None:
-    code, output, errors = process(config_of(tmp_path), "--check", "--set", "checkpoints.keep=7").result()
+def test_a_check_prints_what_would_run_and_starts_nothing(process: Callable[..., Server], tmp_path: Path) -> None:
+    code, output, errors = process(
+        config_of(tmp_path), "--check", "--set", "checkpoints.keep=7", "--set", "grpc.port=0"
+    ).result()
     assert (code, errors) == (0, "")
     plain = yaml.safe_load(output)
-    assert plain["checkpoints"]["keep"] == 7
+    assert (plain["checkpoints"]["keep"], plain["grpc"]) == (7, "every interface, a free port")
+    assert (plain["http"]["names"], plain["http"]["token"]) == (["localhost"], "none")
     assert plain["checkpoints"]["starts_from"] == "nothing: empty tables"
     assert plain["tables"]["t"]["max_times_sampled"] == 1
     assert not (tmp_path / "checkpoints").exists()
+    left = write_checkpoint(tmp_path / "checkpoints" / "reverb" / "2026-01-02T03:04:05+00:00", 1)
+    _, output, _ = process(config_of(tmp_path), "--check").result()
+    assert left.name in yaml.safe_load(output)["checkpoints"]["starts_from"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["reverb"]
 
 
-def test_what_keeps_the_server_from_starting_ends_with_3_and_a_line(process: Any, tmp_path: Path) -> None:
+def test_a_check_says_what_is_wrong_with_start_from_and_who_uses_the_folder(
+    process: Callable[..., Server], tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = write_checkpoint(tmp_path / "other" / "generations" / "000001", 1)
+    lock = FolderLock(tmp_path / "checkpoints", 0.0)
+    lock.take()
+    assert lock.settle(lambda _: False)
+    good = process(config_of(tmp_path, start_from=str(other)), "--check")
+    bad = process(config_of(tmp_path, start_from=str(tmp_path / "other")), "--check")
+    empty = process(config_of(tmp_path, folder=str(tmp_path / "other")), "--check", "--start-empty")
+    code, output, errors = good.result()
+    assert (code, "error: checkpoint folder" in errors, "another server uses it" in errors) == (3, True, True)
+    checkpoints = yaml.safe_load(output)["checkpoints"]
+    assert checkpoints["starts_from"] == f"{other}, named by start_from"
+    assert checkpoints["used_by"].startswith(f"process {os.getpid()} on host")
+    code, output, errors = bad.result()
+    assert (code, yaml.safe_load(output)["checkpoints"]["starts_from"]) == (3, "nothing: the start would be refused")
+    used, line = errors.splitlines()
+    assert "another server uses it" in used
+    assert line.startswith("python -m replay_server: error: checkpoints.start_from: ")
+    assert str(other / "MANIFEST.json") in line
+    code, output, errors = empty.result()
+    assert (code, yaml.safe_load(output)["checkpoints"]["starts_from"]) == (0, "nothing: empty tables")
+    assert errors.endswith("it would be set aside\n")
+    lock.check()  # looking took nothing
+    lock.release()
+
+
+def test_errors_begin_with_the_command_that_was_typed(tmp_path: Path) -> None:
+    config = tmp_path / "missing.yaml"
+    command = [str(Path(sys.executable).with_name("rlds2reverb")), "serve", "--config", str(config)]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith(f"rlds2reverb: error: {config}: cannot be read")
+
+
+def test_port_0_is_a_free_port_which_is_told(process: Callable[..., Server], tmp_path: Path) -> None:
+    flags = ("--set", "grpc.port=0", "--log-format", "json")
+    started = [process(config_of(tmp_path / name), *flags).until_ready() for name in "ab"]
+    ports = []
+    for one in started:
+        [ready] = [line for line in map(json_of, one.log.splitlines()) if line.get("event") == "ready"]
+        ports.append(ready["grpc_port"])
+        assert document(f"{one.url}/status.json")[1]["server"]["grpc_port"] == ports[-1]
+        assert insert(f"localhost:{ports[-1]}", 3) == take(f"localhost:{ports[-1]}", 3)
+    assert len({0, *ports}) == 3
+
+
+def json_of(line: str) -> dict[str, Any]:
+    """A line of the log; {} of Reverb's own."""
+    return dict(json.loads(line)) if line.startswith("{") else {}
+
+
+def test_what_keeps_the_server_from_starting_ends_with_3_and_a_line(
+    process: Callable[..., Server], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
+    lock = FolderLock(tmp_path / "used" / "checkpoints", 0.0)
+    lock.take()
+    assert lock.settle(lambda _: False)
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])
         started = {
             r"checkpoint folder .*cannot be written to": process(config_of(tmp_path, folder=str(tmp_path / "file"))),
             rf"grpc\.port {port}: taken": process(config_of(tmp_path), "--set", f"grpc.port={port}"),
             rf"http 127\.0\.0\.1:{port}: cannot listen": process(config_of(tmp_path), "--set", f"http.port={port}"),
+            rf"another server uses it: process {os.getpid()} on host": process(config_of(tmp_path / "used")),
         }
         for reason, one in started.items():
             code, output, errors = one.result()
             assert (code, output) == (3, "")
             [line] = errors.splitlines()
             assert re.search(rf"\[critical *\] cannot start .*{reason}", line)
+    lock.release()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, named_tuple_type
 from rlds2reverb.views.sequence import two_step
 from tests import strategies
+from tests.raising import error_of
 
 SHAPES = st.lists(st.none() | st.integers(0, 99), max_size=3).map(tuple)
 NAMES = st.sampled_from(["a", "b", "dtype", "shape", "on", "no", "1", "null", "two words", "~", "Größe", ""])
@@ -32,8 +32,8 @@ def bounded_leaves(draw: st.DrawFn) -> ArraySpec:
     )
     shape = tuple(draw(st.lists(st.integers(1, 4), max_size=3)))
     bounds = np.sort(strategies.array(np.random.default_rng(draw(st.integers(0, 99))), dtype, (2, *shape)), axis=0)
-    bounds = bounds if draw(st.booleans()) else (bounds.min(initial=0), bounds.max(initial=0))
-    return ArraySpec(shape, dtype, draw(st.sampled_from(["", "x"])), *(np.asarray(one, dtype) for one in bounds))
+    pair = (bounds[0], bounds[1]) if draw(st.booleans()) else (bounds.min(initial=0), bounds.max(initial=0))
+    return ArraySpec(shape, dtype, draw(st.sampled_from(["", "x"])), *(np.asarray(one, dtype) for one in pair))
 
 
 def named_tuples(children: st.SearchStrategy[Nest]) -> st.SearchStrategy[Nest]:
@@ -63,20 +63,10 @@ def through_yaml(plain: Any) -> Any:
     return yaml.safe_load(yaml.safe_dump(plain, sort_keys=False))
 
 
-def as_lists(nest: Nest) -> Nest:
-    """Tuples as lists, which is what YAML has; a namedtuple stays one."""
-    if isinstance(nest, ArraySpec):
-        return nest
-    if isinstance(nest, dict):
-        return {key: as_lists(child) for key, child in nest.items()}
-    children = [as_lists(child) for child in nest]
-    return type(nest)(*children) if hasattr(nest, "_fields") else children
-
-
 def assert_same(found: Nest, expected: Nest) -> None:
-    """Equal, and so are the names and bounds of the leaves, which do not compare."""
-    assert found == as_lists(expected)
-    ours, theirs = flatten(found), flatten(as_lists(expected))
+    """Equal, tuples and lists told apart, and so are the names and bounds of the leaves, which do not compare."""
+    assert found == expected
+    ours, theirs = flatten(found), flatten(expected)
     assert list(ours) == list(theirs)
     for path, leaf in ours.items():
         other = theirs[path]
@@ -134,7 +124,7 @@ def test_a_column_may_be_named_as_a_key_of_a_leaf() -> None:
 
 def test_equal_namedtuples_are_of_one_class() -> None:
     leaf = ArraySpec((), np.dtype(np.int8))
-    nest = namedtuple("Pair", "b a")(leaf, leaf)
+    nest = named_tuple_type("Pair", ("b", "a"))(leaf, leaf)
     read = from_plain(to_plain(nest))
     assert (type(read).__name__, read._fields, read) == ("Pair", ("b", "a"), nest)
     assert read == from_plain(to_plain(nest))
@@ -164,6 +154,9 @@ NONSENSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: {"dtype": "int8", "minimum": [1, [2]], "maximum": 5},
         r"\$\.minimum: expected int8 values",
     ),
+    "a tuple of a mapping": (lambda: {"!tuple": {"a": "int8[]"}}, r"\$: a tuple is .* and nothing else"),
+    "a tuple and more": (lambda: {"!tuple": [], "b": "int8[]"}, r"\$: a tuple is .* and nothing else"),
+    "a tuple of a number": (lambda: {"!tuple": ["int8[]", 5]}, r"\$\.!tuple\[1\]: expected a leaf"),
     "one name twice": (lambda: {"a": {1: "int8[]", "1": "int8[]"}}, r"\$\.a: two names are the same"),
     "a namedtuple without fields": (lambda: {"!namedtuple": "X"}, r"\$: a namedtuple has"),
     "a namedtuple of nothing": (lambda: {"!namedtuple": "X", "fields": []}, r"\$: a namedtuple has"),
@@ -205,9 +198,9 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_anything_is_a_signature_or_a_config_error_with_a_path(value: Any) -> None:
-    try:
-        nest = from_plain(value)
-    except ConfigError as error:
+    error = error_of(ConfigError, lambda: from_plain(value))
+    if error is not None:
         assert str(error).startswith("$")
     else:
+        nest = from_plain(value)
         assert from_plain(to_plain(nest)) == nest

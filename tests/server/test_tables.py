@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from replay_server import EmbeddedServer, TableConfig
+from replay_server import TableConfig
 from replay_server.limiters import MinSize, RateLimiter, SampleToInsertRatio
-from replay_server.tables import SELECTORS, reverb_table
+from replay_server.selectors import SELECTORS
+from replay_server.tables import reverb_table
 
 import rlds2reverb
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import Sequence, two_step
+from rlds2reverb.views.sequence import SequenceView, two_step
 from rlds2reverb.wire.messages import TableInfo
 from tests import strategies
+from tests.server.forks import Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -36,7 +38,7 @@ STEP = {
 }
 SIGNATURES: dict[str, Nest] = {
     "two_step": two_step().signature(STEP),
-    "long": Sequence(length=8).signature(STEP),
+    "long": SequenceView(length=8).signature(STEP),
     "episode": WholeEpisode().signature(STEP),
     "every dtype": {f"c{n}": ArraySpec((n, None), dtype) for n, dtype in enumerate(strategies.DTYPES)},
     "one leaf": ArraySpec((), np.dtype(np.int64)),
@@ -57,9 +59,9 @@ BOUNDED = TableConfig("bounded", {"b": ArraySpec((2,), np.dtype(np.float32), "b"
 
 
 @pytest.fixture(scope="module")
-def tables() -> Iterator[dict[str, TableInfo]]:
+def tables(forks: Forks) -> Iterator[dict[str, TableInfo]]:
     """What a server with all these tables says of them."""
-    with EmbeddedServer([*CONFIGS, BOUNDED]) as server, rlds2reverb.connect(server.address) as client:
+    with forks.embedded([*CONFIGS, BOUNDED]) as server, rlds2reverb.connect(server.address) as client:
         yield client.server_info().tables
 
 
@@ -124,8 +126,8 @@ def test_names_of_leaves_reach_the_server(tables: dict[str, TableInfo]) -> None:
     buffer_factor=st.floats(1.01, 1000),
 )
 def test_any_sensible_config_is_a_table(
-    sampler: str,
-    remover: str,
+    sampler: Any,
+    remover: Any,
     exponent: float,
     max_size: int,
     max_times_sampled: int,
@@ -175,7 +177,7 @@ def test_any_step_spec_makes_a_signature_of_the_same_leaves(data: st.DataObject)
 @given(name=st.text(max_size=12))
 def test_a_selector_that_does_not_exist_is_a_config_error(field: str, name: str) -> None:
     assume(name not in SELECTORS)
-    config = replace(TableConfig("odd"), **{field: name})
+    config = replace(TableConfig("odd"), **cast("dict[str, Any]", {field: name}))
     with pytest.raises(ConfigError) as caught:
         reverb_table(config)
     assert f'table "odd": selector "{name}", expected one of uniform, fifo, lifo' in str(caught.value)

@@ -1,4 +1,4 @@
-"""A list of episodes as a source: names, counts, spec and shards."""
+"""What sources share: shards, the first episodes, and specs."""
 
 from __future__ import annotations
 
@@ -9,95 +9,66 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import EpisodeList, check_shard, spec_of
+from rlds2reverb.sources.base import Source, check_shard, checked_spec, columns_of, first_episodes, spec_of
+from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec, flatten
 from tests import strategies
 
 
-def counted(rows, start=0, episode_id=""):
+def numbered(rows: int, start: int = 0, episode_id: str = "") -> Episode:
     return Episode({"at": np.arange(start, start + rows)}, id=episode_id)
 
 
-def ids(source):
+def ids(source: Source) -> list[str]:
     return [episode.id for episode in source]
-
-
-class TestEpisodeList:
-    def test_reads_the_same_episodes_in_order_every_time(self):
-        episodes = [counted(2, episode_id="a"), counted(3, episode_id="b")]
-        source = EpisodeList(episodes)
-        assert list(source) == list(source) == episodes
-        assert (source.name, source.episode_count, source.step_count) == ("episodes", 2, 5)
-
-    def test_of_nothing_has_no_spec(self):
-        assert (EpisodeList([]).episode_count, EpisodeList([]).step_count, list(EpisodeList([]))) == (0, 0, [])
-        for empty in ([], [counted(0)]):
-            with pytest.raises(SourceError, match="mine: no episode with steps, so there is no step spec"):
-                EpisodeList(empty, "mine").spec()
-
-    def test_takes_its_spec_from_the_first_episode_with_steps(self):
-        source = EpisodeList(
-            [Episode({"a": np.zeros(0)}), Episode({"b": np.zeros((2, 3))}), Episode({"c": np.zeros(1)})]
-        )
-        assert source.spec() == {"b": ArraySpec((3,), np.dtype(float))}
-
-    def test_names_equal_episodes_by_their_number_and_content(self):
-        source = EpisodeList([counted(2), counted(2), counted(3)])
-        assert len(set(ids(source))) == 3
-        assert ids(source) == ids(EpisodeList([counted(2), counted(2), counted(3)]))
-        assert [name.rpartition("#")[2] for name in ids(source)] == ["0", "1", "2"]
-        assert ids(source)[0].rpartition("#")[0] == counted(2).id
-
-    def test_keeps_the_names_and_metadata_that_episodes_have(self):
-        source = EpisodeList(
-            [Episode({"a": np.zeros(1)}, {"agent": 1}, "x"), Episode({"a": np.zeros(1)}, {"agent": 2})]
-        )
-        assert ids(source)[0] == "x"
-        assert [dict(episode.metadata) for episode in source] == [{"agent": 1}, {"agent": 2}]
-
-    def test_refuses_two_episodes_of_one_name(self):
-        with pytest.raises(SourceError, match='mine: two episodes have the id "x"; ids must differ, or be left out'):
-            EpisodeList([counted(1, episode_id="x"), counted(2, episode_id="y"), counted(3, episode_id="x")], "mine")
-
-    @pytest.mark.parametrize("thing", [3, {"a": np.zeros(2)}, None])
-    def test_refuses_what_is_no_episode(self, thing):
-        with pytest.raises(SourceError, match=f"episodes: number 1 is a {type(thing).__name__}, expected an Episode"):
-            EpisodeList([counted(1), thing])
 
 
 class TestShards:
     @given(st.integers(0, 12), st.integers(1, 5))
-    def test_share_the_episodes_out_and_keep_their_names(self, episodes, count):
-        source = EpisodeList([counted(1 + number % 3) for number in range(episodes)], "mine")
+    def test_share_the_episodes_out_and_keep_their_names(self, episodes: int, count: int) -> None:
+        source = EpisodeList([numbered(1 + number % 3) for number in range(episodes)], "mine")
         shards = [source.shard(index, count) for index in range(count)]
         for index, shard in enumerate(shards):
             assert ids(shard) == ids(source)[index::count]
             assert shard.name == f"mine[{index}/{count}]"
-        assert sum(shard.episode_count for shard in shards) == episodes
+        assert sum(shard.episode_count or 0 for shard in shards) == episodes
         assert ids(shards[0].shard(0, 2)) == ids(shards[0])[::2]
 
+    @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 5))
+    def test_the_first_episodes_are_those_of_the_whole_and_shared_out_alike(
+        self, episodes: int, wanted: int, count: int
+    ) -> None:
+        source = EpisodeList([numbered(1 + number % 3) for number in range(episodes)], "mine")
+        first = first_episodes(source, wanted)
+        assert ids(first) == ids(first) == ids(source)[:wanted]
+        assert first.episode_count == len(ids(first))
+        for index in range(count):
+            assert ids(first.shard(index, count)) == ids(first)[index::count]
+        assert first.name == f"mine, first {wanted}"
+        assert first_episodes(source, None) is source
+
     @pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0), (1, 1)])
-    def test_that_do_not_exist_are_refused(self, index, count):
+    def test_that_do_not_exist_are_refused(self, index: int, count: int) -> None:
         with pytest.raises(SourceError, match=f"shard {index} of {count}: expected 0 <= index < count"):
             check_shard(index, count)
         with pytest.raises(SourceError, match="shard"):
-            EpisodeList([counted(1)]).shard(index, count)
+            EpisodeList([numbered(1)]).shard(index, count)
 
 
 class TestSpecs:
     @settings(max_examples=40)
     @given(strategies.episodes())
-    def test_of_an_episode_have_its_paths_shapes_and_dtypes(self, episode):
+    def test_of_an_episode_have_its_paths_shapes_and_dtypes(self, episode: Episode) -> None:
         leaves = flatten(spec_of(episode))
-        assert set(leaves) == set(episode.steps)
-        for path, column in episode.steps.items():
+        assert set(leaves) == set(episode.columns)
+        for path, column in episode.columns.items():
             assert leaves[path] == ArraySpec(column.shape[1:], column.dtype)
 
     @pytest.mark.parametrize("column", [np.array(["a"]), np.array([b"a"]), np.array([b"a"], object)])
-    def test_of_text_have_dtype_object(self, column):
+    def test_of_text_have_dtype_object(self, column: np.ndarray) -> None:
         assert spec_of(Episode({"text": column})) == {"text": ArraySpec((), np.dtype(object))}
 
-    def test_of_joined_paths_are_nested(self):
+    def test_of_joined_paths_are_nested(self) -> None:
         episode = Episode({path: np.zeros(1) for path in ("a/b/c", "a/d", "e")})
         leaf = ArraySpec((), np.dtype(float))
         assert spec_of(episode) == {"a": {"b": {"c": leaf}, "d": leaf}, "e": leaf}
@@ -110,6 +81,20 @@ class TestSpecs:
             (("a/b", "a/b/c"), 'column "a/b/c" lies below another column'),
         ],
     )
-    def test_with_a_column_named_as_a_group_are_refused(self, paths, message):
+    def test_with_a_column_named_as_a_group_are_refused(self, paths: tuple[str, str], message: str) -> None:
         with pytest.raises(SourceError, match=message):
             spec_of(Episode({path: np.zeros(1) for path in paths}))
+
+    def test_of_a_source_are_checked_for_two_columns_of_one_name(self) -> None:
+        class Odd(EpisodeList):
+            def spec(self) -> dict[str, dict[str, int] | int]:
+                return {"a": {"b": 1}, "a/b": 2}
+
+        said = 'mine: two columns are both named "a/b": a key holds a "/"; rename it in the dataset'
+        with pytest.raises(SourceError, match=said):
+            checked_spec(Odd([], "mine"))
+        with pytest.raises(SourceError, match=said):
+            columns_of(Odd([]).spec(), "mine")
+        source = EpisodeList([numbered(2)])
+        assert checked_spec(source) == source.spec()
+        assert columns_of({"a": {"b": 1}}, "mine") == {"a/b": 1}

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from rlds2reverb import sources
 from rlds2reverb.datasets import BUNDLED, bundled_path
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources import SCHEMES, open_source
-from rlds2reverb.sources.base import EpisodeList
+from rlds2reverb.extras import how_to_install
+from rlds2reverb.sources import load, open_source
+from rlds2reverb.sources.episodes import EpisodeList
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the modules for TFDS and RLDS are asked for, without them."""
     calls = []
 
-    def open_tfds(*arguments):
+    def open_tfds(*arguments: Any) -> str:
         calls.append(arguments)
         return "a tfds source"
 
@@ -35,7 +36,7 @@ def opened(monkeypatch):
     return calls
 
 
-def test_a_list_or_tuple_of_episodes_is_a_source():
+def test_a_list_or_tuple_of_episodes_is_a_source() -> None:
     episode = Episode({"a": np.zeros(2)}, id="x")
     for kind in (list, tuple):
         source = open_source(kind([episode]))
@@ -43,7 +44,7 @@ def test_a_list_or_tuple_of_episodes_is_a_source():
         assert list(source) == [episode]
 
 
-def test_a_source_is_itself():
+def test_a_source_is_itself() -> None:
     source = EpisodeList([])
     assert open_source(source) is source
 
@@ -61,14 +62,14 @@ def test_a_source_is_itself():
         ),
     ],
 )
-def test_names_go_to_the_module_of_their_scheme(opened, name, asked):
-    assert open_source(name) == "a tfds source"
+def test_names_go_to_the_module_of_their_scheme(opened: list[Any], name: str, asked: tuple[str, ...]) -> None:
+    assert open_source(name) == cast(Any, "a tfds source")
     assert opened == [asked]
 
 
-def test_a_dataset_goes_to_the_rlds_module(opened):
+def test_a_dataset_goes_to_the_rlds_module(opened: list[Any]) -> None:
     dataset = SimpleNamespace(element_spec={})
-    assert open_source(dataset) == ("rlds", dataset)
+    assert open_source(dataset) == cast(Any, ("rlds", dataset))
 
 
 @pytest.mark.parametrize(
@@ -79,43 +80,47 @@ def test_a_dataset_goes_to_the_rlds_module(opened):
         ("csv:x", 'source "csv:x": expected tfds:NAME'),
         ("", 'source "": expected tfds:NAME'),
         ("cartpole", 'source "cartpole": expected tfds:NAME.*; or bundled:NAME.*one of cartpole, half_cheetah'),
+        ("tfsd:x:1.0.0@train", r'source "tfsd:x:1.0.0@train": expected .*; did you mean "tfds:x:1.0.0@train"\?$'),
+        ("cartpole@train", r'; did you mean "bundled:cartpole@train"\?$'),
+        ("episodes:x", 'source "episodes:x": expected tfds:NAME.*half_cheetah$'),
     ],
 )
-def test_names_that_name_nothing_are_refused(name, message):
+def test_names_that_name_nothing_are_refused(name: str, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         open_source(name)
 
 
 @pytest.mark.parametrize("thing", [3, None, b"tfds:x", {"a": 1}, (number for number in range(2))])
-def test_what_is_no_source_is_refused(thing):
+def test_what_is_no_source_is_refused(thing: Any) -> None:
     with pytest.raises(
         SourceError, match=f"{type(thing).__name__} is no source: expected a name .*, a list of Episode"
     ):
         open_source(thing)
 
 
-@pytest.mark.parametrize("source", ["tfds:cartpole", "bundled:cartpole", SimpleNamespace(element_spec={})], ids=str)
-def test_a_missing_library_becomes_a_message_that_names_the_extra(monkeypatch, source):
-    def missing(name):
-        raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(SourceError, match=r'reading RLDS needs tensorflow: pip install "rlds2reverb\[tfds\]"'):
-        open_source(source)
-
-
-def test_a_module_of_our_own_that_is_missing_is_a_bug_and_stays_one():
-    with pytest.raises(ModuleNotFoundError, match=r"rlds2reverb\.sources\.nonsense"):
-        sources._module("nonsense")
-
-
-def test_every_scheme_says_how_it_is_written():
-    assert list(SCHEMES) == ["tfds", "bundled"]
-    assert all(text.startswith(f"{scheme}:") for scheme, text in SCHEMES.items())
+@pytest.mark.parametrize(
+    ("function", "source"),
+    [
+        (open_source, "tfds:cartpole"),
+        (open_source, "bundled:cartpole"),
+        (open_source, SimpleNamespace(element_spec={})),
+        (load, [Episode({"reward": np.zeros(2)})]),
+    ],
+    ids=["tfds", "bundled", "dataset", "load"],
+)
+def test_a_missing_library_becomes_a_message_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], source: str | SimpleNamespace | list[Episode]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # which is how Python marks a module that cannot be imported
+    for module in ("loading", "rlds", "tfds"):
+        monkeypatch.delitem(sys.modules, f"rlds2reverb.sources.{module}", raising=False)
+    with pytest.raises(SourceError) as error:
+        function(source)
+    assert str(error.value) == f"reading RLDS needs tensorflow; {how_to_install('tfds')}"
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_datasets_are_there_in_tfds_form(name):
+def test_bundled_datasets_are_there_in_tfds_form(name: str) -> None:
     found = {file.name for file in bundled_path(name).iterdir()}
     assert {"dataset_info.json", "features.json"} < found
     assert any(".tfrecord-" in file for file in found)

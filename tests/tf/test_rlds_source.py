@@ -30,10 +30,10 @@ def test_episodes_have_their_columns_bit_by_bit() -> None:
     read = list(RldsSource(dataset(made)))
     assert [len(one) for one in read] == [3, 1, 600]
     for one, wanted in zip(read, made):
-        assert set(one.steps) == set(flatten(wanted))
+        assert set(one.columns) == set(flatten(wanted))
         for path, column in flatten(wanted).items():
-            assert one.steps[path].dtype == column.dtype
-            np.testing.assert_array_equal(one.steps[path], column)
+            assert one.columns[path].dtype == column.dtype
+            np.testing.assert_array_equal(one.columns[path], column)
 
 
 def test_the_spec_is_read_off_without_reading_data() -> None:
@@ -44,12 +44,18 @@ def test_the_spec_is_read_off_without_reading_data() -> None:
     assert list(spec)[:2] == ["action/0", "action/1"]
 
 
+def test_episodes_are_named_in_messages_as_the_dataset_names_them() -> None:
+    named = [{"episode_id": b"run 0", "agent": 1}, {"episode_id": b"run 1", "agent": 2}]
+    read = list(RldsSource(dataset(columns_of([2, 2]), metadata=named), fingerprint="mine"))
+    assert [one.title for one in read] == ["mine#0 (episode_id run 0)", "mine#1 (episode_id run 1)"]
+
+
 def test_an_episode_without_steps_is_an_empty_episode() -> None:
     made = columns_of([2])
     empty = {name: column[:0] for name, column in made[0].items()}
     read = list(RldsSource(dataset([made[0], empty, made[0]])))
     assert [len(one) for one in read] == [2, 0, 2]
-    assert read[1].steps["observation"].shape == (0, 3)
+    assert read[1].columns["observation"].shape == (0, 3)
 
 
 def test_steps_may_come_as_columns() -> None:
@@ -60,7 +66,7 @@ def test_steps_may_come_as_columns() -> None:
         str(leaf) for leaf in flatten(RldsSource(dataset(made)).spec()).values()
     ]
     for one, wanted in zip(source, made):
-        np.testing.assert_array_equal(one.steps["observation"], wanted["observation"])
+        np.testing.assert_array_equal(one.columns["observation"], wanted["observation"])
 
 
 def test_episode_features_become_metadata() -> None:
@@ -89,7 +95,7 @@ def test_shards_share_out_the_episodes() -> None:
     source = RldsSource(dataset(made), "data")
     shards = [source.shard(index, 2) for index in range(2)]
     assert [[len(one) for one in shard] for shard in shards] == [[1, 3, 5], [2, 4]]
-    assert len({one.id for shard in shards for one in shard}) == 5
+    assert [[one.id for one in shard] for shard in shards] == [["data#0", "data#2", "data#4"], ["data#1", "data#3"]]
     with pytest.raises(SourceError, match="shard 2 of 2"):
         source.shard(2, 2)
 
@@ -155,11 +161,77 @@ def test_what_is_not_rlds_is_refused(element: Any, said: str) -> None:
         RldsSource(tf.data.Dataset.range(1).map(lambda _: element))
 
 
-def test_ragged_features_are_refused() -> None:
-    steps = {"observation": tf.ragged.constant([[1.0], [2.0, 3.0]])}
-    rlds = tf.data.Dataset.range(1).map(lambda _: {"steps": tf.data.Dataset.from_tensor_slices(steps)})
-    with pytest.raises(SourceError, match="Ragged"):
-        RldsSource(rlds).spec()
+def of_steps(features: Any) -> Any:
+    """One episode with these step features."""
+    return tf.data.Dataset.range(1).map(lambda _: {"steps": tf.data.Dataset.from_tensor_slices(features)})
+
+
+def of_unknown_rank() -> Any:
+    steps = of_steps({"a": np.zeros((2, 3))})
+
+    def forget(step: Any) -> Any:
+        return {"deep": {"points": tf.py_function(lambda value: value, [step["a"]], tf.float64)}}
+
+    return steps.map(lambda episode: {"steps": episode["steps"].map(forget)})
+
+
+UNPLAIN: dict[str, tuple[Any, str]] = {
+    "ragged": (
+        lambda: of_steps({"deep": {"points": tf.ragged.constant([[1.0], [2.0, 3.0]])}}),
+        'step feature "deep/points" is a RaggedTensorSpec; only plain tensors can be stored: pad it .*to_tensor',
+    ),
+    "sparse": (
+        lambda: of_steps({"deep": {"points": tf.sparse.from_dense([[1.0, 0.0], [0.0, 2.0]])}}),
+        'step feature "deep/points" is a SparseTensorSpec; .*: make it dense .*tf.sparse.to_dense',
+    ),
+    "a dataset": (
+        lambda: of_steps({"a": np.zeros(2)}).map(
+            lambda episode: {"steps": episode["steps"].map(lambda _: {"deep": tf.data.Dataset.range(2)})}
+        ),
+        'step feature "deep" is a DatasetSpec; only plain tensors can be stored: leave it out with a map',
+    ),
+    "of unknown rank": (of_unknown_rank, 'step feature "deep/points" has unknown rank; set its shape with a map'),
+    "without a time axis": (
+        lambda: tf.data.Dataset.from_tensors({"steps": {"a": np.zeros(3), "deep": {"points": 1.0}}}),
+        r'step feature "deep/points" has no time axis: columns of steps must have the shape \[T, ...\]',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNPLAIN)
+def test_a_feature_that_cannot_be_stored_is_refused_by_its_name(kind: str) -> None:
+    make, said = UNPLAIN[kind]
+    source = RldsSource(make(), name="odd")
+    for use in (source.spec, lambda: list(source)):
+        with pytest.raises(SourceError, match=f"^odd: {said}") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_dataset_beside_the_steps_is_refused_by_its_name() -> None:
+    source = RldsSource(
+        of_steps({"a": np.zeros(2)}).map(lambda one: {**one, "more": {"data": tf.data.Dataset.range(2)}})
+    )
+    with pytest.raises(SourceError, match='dataset: episode feature "more/data" is a dataset; leave it out'):
+        list(source)
+
+
+def test_what_varies_from_step_to_step_is_named() -> None:
+    def steps() -> Iterator[Any]:
+        yield {"a": 1.0, "deep": {"points": [1.0, 2.0]}}
+        yield {"a": 1.0, "deep": {"points": [1.0]}}
+
+    spec = {"a": tf.TensorSpec((), tf.float32), "deep": {"points": tf.TensorSpec((None,), tf.float32)}}
+    varying = tf.data.Dataset.range(3).map(
+        lambda _: {"steps": tf.data.Dataset.from_generator(steps, output_signature=spec)}
+    )
+    source = RldsSource(varying, name="odd")
+    with pytest.raises(
+        SourceError, match=r'^odd, episode 0: cannot be read: [^{]*different shapes.* feature "deep/points"'
+    ):
+        list(source)
+    with pytest.raises(SourceError, match=r"^odd\[1/2\], episode 1: cannot be read"):
+        list(source.shard(1, 2))
 
 
 def test_a_key_with_a_slash_must_not_collide() -> None:
@@ -172,4 +244,3 @@ def test_a_key_with_a_slash_must_not_collide() -> None:
 def test_a_dataset_is_a_source_as_it_is() -> None:
     source = open_source(dataset(columns_of([2, 3])))
     assert [len(one) for one in source] == [2, 3]
-    assert source.step_count is None

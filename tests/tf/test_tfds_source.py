@@ -52,9 +52,9 @@ def test_the_fast_path_gives_what_the_nested_path_gives(name: str, monkeypatch: 
     for one, other in zip(fast, slow):
         assert one.id == other.id
         assert one.metadata.keys() == other.metadata.keys()
-        for path, column in one.steps.items():
-            assert column.dtype == other.steps[path].dtype
-            np.testing.assert_array_equal(column, other.steps[path])
+        for path, column in one.columns.items():
+            assert column.dtype == other.columns[path].dtype
+            np.testing.assert_array_equal(column, other.columns[path])
 
 
 def numbered(observation: Any, splits: dict[str, list[int]]) -> dict[str, list[Any]]:
@@ -82,7 +82,7 @@ def numbered(observation: Any, splits: dict[str, list[int]]) -> dict[str, list[A
 
 
 def write(parent: Path, name: str, feature: Any, episodes: dict[str, list[Any]]) -> Path:
-    """A TFDS dataset by TFDS's own writers, two episodes a file; its version directory."""
+    """A TFDS dataset by TFDS's own writers, two episodes per file; its version directory."""
     from tensorflow_datasets.rlds import rlds_base
 
     directory = parent / name / "1.0.0"
@@ -173,8 +173,8 @@ def test_images_text_and_labels_are_decoded(written: Written, split: str) -> Non
     for one, wanted in zip(source, written.pictures[split], strict=True):
         columns = columns_of(wanted["steps"])
         columns["observation/label"] = np.array([ord(label) - ord(b"a") for label in columns["observation/label"]])
-        assert_columns(one.steps, columns)
-        assert one.steps["observation/image"].dtype == np.uint8
+        assert_columns(one.columns, columns)
+        assert one.columns["observation/image"].dtype == np.uint8
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -182,9 +182,9 @@ def test_what_is_stored_as_it_is_is_read_by_the_column(written: Written, split: 
     source = open_source(f"tfds:{written.folder}/numbers/1.0.0@{split}")
     assert source._batched  # type: ignore[attr-defined]
     for one, wanted in zip(source, written.numbers[split], strict=True):
-        assert_columns(one.steps, columns_of(wanted["steps"]))
-        assert one.steps["observation/deep/small"].dtype == np.int8
-        assert one.steps["observation/flag"].dtype == bool
+        assert_columns(one.columns, columns_of(wanted["steps"]))
+        assert one.columns["observation/deep/small"].dtype == np.int8
+        assert one.columns["observation/flag"].dtype == bool
         metadata = wanted["episode_metadata"]
         assert one.metadata["episode_metadata/begins"] == metadata["begins"]
         assert one.metadata["episode_metadata/path"] == metadata["path"].encode()
@@ -199,11 +199,11 @@ def test_the_fast_path_gives_what_the_nested_path_gives_for_every_kind_of_featur
     slow = open_source(name)
     assert flatten(fast.spec()) == flatten(slow.spec())
     for one, other in zip(fast, slow, strict=True):
-        assert (one.id, list(one.steps)) == (other.id, list(other.steps))
-        assert {path: column.dtype for path, column in one.steps.items()} == {
-            path: column.dtype for path, column in other.steps.items()
+        assert (one.id, list(one.columns)) == (other.id, list(other.columns))
+        assert {path: column.dtype for path, column in one.columns.items()} == {
+            path: column.dtype for path, column in other.columns.items()
         }
-        assert_columns(one.steps, dict(other.steps))
+        assert_columns(one.columns, dict(other.columns))
 
 
 def test_every_slice_gives_an_episode_the_same_name_and_content(written: Written) -> None:
@@ -222,7 +222,7 @@ def test_every_slice_gives_an_episode_the_same_name_and_content(written: Written
         found = list(open_source(f"{name}@{split}"))
         assert [one.id for one in found] == wanted, split
         for one in found:
-            assert_columns(one.steps, dict(whole[one.id].steps))
+            assert_columns(one.columns, dict(whole[one.id].columns))
 
 
 def test_shards_share_out_the_episodes_under_the_same_names(written: Written) -> None:

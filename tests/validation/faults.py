@@ -159,6 +159,6 @@ SPOILERS = {
 
 def spoiled(rng: np.random.Generator, episode: Episode, names: list[str]) -> tuple[Episode, set[tuple[str, str]]]:
     """The episode with these faults, and the (code, path) of each."""
-    columns = {path: column.copy() for path, column in episode.steps.items()}
+    columns = {path: column.copy() for path, column in episode.columns.items()}
     expected = {SPOILERS[name].spoil(rng, columns) for name in names}
-    return episode.with_steps(columns), expected
+    return episode.with_only_columns(columns), expected

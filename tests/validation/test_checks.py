@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.validation import CODES, Problem, find_problems
@@ -17,7 +20,7 @@ from tests.validation import faults
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def found(episode, columns=None):
+def found(episode: Episode, columns: dict[str, ArraySpec] | None = None) -> set[tuple[str, str]]:
     """(code, path) of every problem."""
     problems = find_problems(episode, columns)
     pairs = [(problem.code, problem.path) for problem in problems]
@@ -26,44 +29,44 @@ def found(episode, columns=None):
     return set(pairs)
 
 
-def an_episode(rows=6, terminal=True, **columns):
+def an_episode(rows: int = 6, terminal: bool = True, /, **columns: Any) -> Episode:
     """A good episode with these columns put in its place; None takes one out."""
     episode = faults.good(np.random.default_rng(0), rows, terminal)
-    steps = {**episode.steps, **columns}
+    steps = {**episode.columns, **columns}
     return Episode({path: column for path, column in steps.items() if column is not None}, id="x")
 
 
 class TestGoodEpisodes:
     @settings(max_examples=30)
     @given(strategies.episodes())
-    def test_have_no_problems(self, episode):
+    def test_have_no_problems(self, episode: Episode) -> None:
         assert find_problems(episode) == []
         assert find_problems(episode, faults.spec(episode)) == []
 
     @given(SEEDS, st.integers(2, 9), st.booleans())
-    def test_of_every_kind_of_column_have_none_either(self, seed, rows, terminal):
+    def test_of_every_kind_of_column_have_none_either(self, seed: int, rows: int, terminal: bool) -> None:
         episode = faults.good(np.random.default_rng(seed), rows, terminal)
         assert find_problems(episode) == []
         assert find_problems(episode, faults.spec(episode)) == []
 
-    def test_need_no_more_than_the_two_flags_that_rlds_requires(self):
+    def test_need_no_more_than_the_two_flags_that_rlds_requires(self) -> None:
         assert find_problems(Episode({"is_first": np.array([1, 0], bool), "is_last": np.array([0, 1], bool)})) == []
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -3.0])
-    def test_may_hold_anything_in_the_last_discount(self, value):
+    def test_may_hold_anything_in_the_last_discount(self, value: float) -> None:
         discount = np.array([1, 1, 0, value], np.float32)
         assert found(an_episode(4, discount=discount)) == set()
 
     @pytest.mark.parametrize("column", [np.array(["text"] * 6), np.array([b"text"] * 6), np.array(["é"] * 6, object)])
-    def test_may_hold_text_as_numpy_holds_it(self, column):
+    def test_may_hold_text_as_numpy_holds_it(self, column: np.ndarray) -> None:
         episode = an_episode(**{"observation/text": column})
         assert found(episode, faults.spec(an_episode())) == set()
 
-    def test_may_be_of_another_byte_order(self):
+    def test_may_be_of_another_byte_order(self) -> None:
         episode = an_episode(confidence=np.zeros(6, ">f2"))
         assert found(episode, faults.spec(an_episode())) == set()
 
-    def test_may_have_any_size_where_the_spec_leaves_it_free(self):
+    def test_may_have_any_size_where_the_spec_leaves_it_free(self) -> None:
         columns = faults.spec(an_episode()) | {"observation/image": ArraySpec((None, 2), np.dtype(np.uint8))}
         assert found(an_episode(), columns) == set()
         longer = an_episode(**{"observation/image": np.zeros((6, 7, 2), np.uint8)})
@@ -73,8 +76,8 @@ class TestGoodEpisodes:
 
 
 CASES = [
-    ("no_steps", "", an_episode(**{path: column[:0] for path, column in an_episode().steps.items()})),
-    ("single_step", "", an_episode(**{path: column[-1:] for path, column in an_episode().steps.items()}).with_columns(
+    ("no_steps", "", an_episode(**{path: column[:0] for path, column in an_episode().columns.items()})),
+    ("single_step", "", an_episode(**{path: column[-1:] for path, column in an_episode().columns.items()}).with_columns(
         is_first=np.array([True]))),
     ("missing_column", "confidence", an_episode(confidence=None)),
     ("missing_column", "is_last", an_episode(is_last=None)),
@@ -89,7 +92,7 @@ CASES = [
     ("flag_dtype", "is_terminal", an_episode(is_terminal=np.array(["no"] * 6))),
     ("first_missing", "is_first", an_episode(is_first=np.zeros(6, bool))),
     ("first_inside", "is_first", an_episode(is_first=np.array([1, 0, 1, 0, 0, 0], bool))),
-    ("last_missing", "is_last", an_episode(terminal=False, is_last=np.zeros(6, bool))),
+    ("last_missing", "is_last", an_episode(6, False, is_last=np.zeros(6, bool))),
     ("last_inside", "is_last", an_episode(is_last=np.array([0, 1, 0, 0, 0, 1], bool))),
     ("terminal_inside", "is_terminal", an_episode(is_terminal=np.array([0, 0, 1, 0, 0, 1], bool))),
     ("nan", "action", an_episode(action=np.full((6, 2), np.nan, np.float32))),
@@ -98,25 +101,26 @@ CASES = [
     ("terminal_discount", "discount", an_episode(discount=np.ones(6, np.float32))),
     ("last_reward", "reward", an_episode(reward=np.ones(6, np.float32))),
 ]  # fmt: skip
-FOUND_BY_THE_PUSHER = {"first_reward_lost", "no_items", "view_refused"}
+SHIFT = Conventions(last_reward="shift")
+FOUND_UNDER_A_SHIFT, FOUND_BY_CUTTING = {"first_reward_lost"}, {"no_items", "view_refused"}
 
 
 class TestEachCode:
     @pytest.mark.parametrize(
         ("code", "path", "episode"), CASES, ids=lambda value: value if isinstance(value, str) else ""
     )
-    def test_is_found_alone(self, code, path, episode):
+    def test_is_found_alone(self, code: str, path: str, episode: Episode) -> None:
         reported = found(episode, faults.spec(an_episode()))
         if code == "unequal_lengths" and path == "is_first":
-            assert reported == {(code, other) for other in episode.steps if other != path}
+            assert reported == {(code, other) for other in episode.columns if other != path}
         else:
             assert reported == {(code, path)}
 
-    def test_has_a_case(self):
-        assert {code for code, _, _ in CASES} | FOUND_BY_THE_PUSHER == set(CODES)
+    def test_has_a_case(self) -> None:
+        assert {code for code, _, _ in CASES} | FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING == set(CODES)
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16, np.int32])
-    def test_is_found_in_numbers_of_any_dtype(self, dtype):
+    def test_is_found_in_numbers_of_any_dtype(self, dtype: type) -> None:
         episode = an_episode(discount=np.full(6, 3).astype(dtype), reward=np.full(6, 2).astype(dtype))
         assert found(episode) == {
             ("discount_range", "discount"),
@@ -125,16 +129,16 @@ class TestEachCode:
         }
 
     @pytest.mark.parametrize("dtype", [np.float16, ">f4", np.longdouble, ml_dtypes.bfloat16, np.complex64])
-    def test_of_numbers_that_are_none_is_found_in_any_dtype(self, dtype):
+    def test_of_numbers_that_are_none_is_found_in_any_dtype(self, dtype: str | type) -> None:
         column = np.zeros((6, 2), dtype)
         column[1], column[3, 0], column[4, 1] = np.nan, np.inf, np.nan
         problems = find_problems(an_episode(confidence=column))
         assert problems == [
             Problem("nan", "confidence", "expected numbers; 2 steps differ, the first is step 1"),
-            Problem("infinite", "confidence", "expected finite numbers; 1 steps differ, the first is step 3"),
+            Problem("infinite", "confidence", "expected finite numbers; step 3 differs"),
         ]
 
-    def test_is_found_in_the_shortest_episodes(self):
+    def test_is_found_in_the_shortest_episodes(self) -> None:
         pair = an_episode(2, reward=np.array([np.nan, 1]), discount=np.array([2.0, 0]))
         assert found(pair) == {
             ("nan", "reward"),
@@ -142,11 +146,11 @@ class TestEachCode:
             ("last_reward", "reward"),
             ("terminal_discount", "discount"),
         }
-        alone = {path: column[-1:] for path, column in pair.steps.items()}
+        alone = {path: column[-1:] for path, column in pair.columns.items()}
         alone |= {"is_first": np.array([True]), "reward": np.array([np.nan]), "discount": np.array([2.0])}
         assert found(Episode(alone)) == {("single_step", ""), ("nan", "reward")}
 
-    def test_of_rewards_is_found_in_every_leaf(self):
+    def test_of_rewards_is_found_in_every_leaf(self) -> None:
         left, right = np.ones(6, np.float32), np.zeros((6, 2), np.float32)
         left[-1], right[-1] = np.nan, (0, 1)
         episode = an_episode(reward=None, **{"reward/left": left, "reward/right": right})
@@ -154,13 +158,45 @@ class TestEachCode:
         left[2] = np.nan
         assert ("nan", "reward/left") in found(episode)
 
-    def test_of_discounts_is_found_in_any_shape(self):
+    def test_of_discounts_is_found_in_any_shape(self) -> None:
         discount = np.ones((6, 2), np.float32)
         discount[1, 1] = 2
         assert found(an_episode(discount=discount)) == {
             ("discount_range", "discount"),
             ("terminal_discount", "discount"),
         }
+
+
+class TestAShiftOfRewards:
+    """What it would lose at the start, or bring in from the last step, where no learner looks without it."""
+
+    @given(st.lists(st.sampled_from([0.0, 1.5, np.nan, np.inf, -np.inf]), min_size=2, max_size=4), st.booleans())
+    def test_finds_what_is_bad_with_it_and_only_then(self, rewards: list[float], nested: bool) -> None:
+        path = "reward/one" if nested else "reward"
+        episode = an_episode(len(rewards), **{"reward": None, path: np.array(rewards, np.float32)})
+        without, shifted = find_problems(episode), find_problems(episode, conventions=SHIFT)
+        lost = {("first_reward_lost", path)} if rewards[0] != 0 else set()
+        last = {("nan", path)} if np.isnan(rewards[-1]) else {("infinite", path)} if np.isinf(rewards[-1]) else set()
+        assert shifted[: len(without)] == without
+        assert {(problem.code, problem.path) for problem in shifted[len(without) :]} == lost | last
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16, np.complex64])
+    def test_finds_it_in_any_dtype(self, dtype: type) -> None:
+        reward: np.ndarray = np.array([1, 0, 0, 0, 0, np.nan]).astype(dtype)
+        shifted = find_problems(an_episode(reward=reward), conventions=SHIFT)
+        assert [problem.code for problem in shifted][-2:] == ["first_reward_lost", "nan"]
+
+    def test_says_that_the_data_needs_none(self) -> None:
+        (problem,) = find_problems(an_episode(reward=np.array([2, 0, 0, 0, 0, 0])), conventions=SHIFT)
+        assert str(problem) == (
+            'first_reward_lost: column "reward": step 0 has reward 2; the data seems to record rewards with the action '
+            "that earned them, so it needs no shift"
+        )
+
+    @pytest.mark.parametrize("reward", [None, np.zeros(0, np.float32), np.array([b"much"] * 6, object)])
+    def test_has_nothing_to_say_of_a_reward_that_is_no_number(self, reward: np.ndarray | None) -> None:
+        episode = an_episode(reward=reward)
+        assert find_problems(episode, conventions=SHIFT) == find_problems(episode)
 
 
 class TestDetails:
@@ -179,7 +215,7 @@ class TestDetails:
             ),
             (
                 an_episode(is_last=np.array([0, 0, 1, 0, 0, 1], bool)),
-                'last_inside: column "is_last": only step 5 may be last; 1 steps differ, the first is step 2',
+                'last_inside: column "is_last": only step 5 may be last; step 2 differs',
             ),
             (
                 an_episode(is_last=np.zeros(6, bool)),
@@ -213,7 +249,7 @@ class TestDetails:
             ),
         ],
     )
-    def test_of_a_single_episode(self, episode, line):
+    def test_of_a_single_episode(self, episode: Episode, line: str) -> None:
         assert str(find_problems(episode)[0]) == line
 
     @pytest.mark.parametrize(
@@ -235,17 +271,19 @@ class TestDetails:
             (
                 an_episode(confidence=None),
                 'missing_column: column "confidence": expected it in every episode; found '
-                f"{sorted(an_episode(confidence=None).steps)}",
+                f"{sorted(an_episode(confidence=None).columns)}",
             ),
         ],
     )
-    def test_of_an_episode_beside_its_dataset(self, episode, line):
+    def test_of_an_episode_beside_its_dataset(self, episode: Episode, line: str) -> None:
         assert "; ".join(str(problem) for problem in find_problems(episode, faults.spec(an_episode()))) == line
 
 
 class TestTheList:
     @given(SEEDS, st.integers(6, 12), st.booleans(), st.sets(st.sampled_from(sorted(faults.SPOILERS))))
-    def test_is_complete_and_nothing_is_in_it_twice(self, seed, rows, terminal, names):
+    def test_is_complete_and_nothing_is_in_it_twice(
+        self, seed: int, rows: int, terminal: bool, names: set[str]
+    ) -> None:
         rng = np.random.default_rng(seed)
         episode = faults.good(rng, rows, terminal)
         chosen = sorted(name for name in names if terminal or not faults.SPOILERS[name].needs_terminal)
@@ -255,12 +293,12 @@ class TestTheList:
             expected.discard(("terminal_discount", "discount"))
         assert reported == expected
 
-    def test_goes_on_after_flags_that_cannot_be_read(self):
+    def test_goes_on_after_flags_that_cannot_be_read(self) -> None:
         nan = np.full((6, 2), np.nan, np.float32)
         episode = an_episode(is_first=np.zeros(6, np.int8), is_last=np.zeros(6, bool), action=nan)
         assert found(episode) == {("flag_dtype", "is_first"), ("last_missing", "is_last"), ("nan", "action")}
 
-    def test_goes_on_after_a_column_that_is_missing(self):
+    def test_goes_on_after_a_column_that_is_missing(self) -> None:
         nan = np.full((6, 2), np.nan, np.float32)
         episode = an_episode(confidence=None, is_first=np.zeros(6, bool), action=nan)
         assert found(episode, faults.spec(an_episode())) == {
@@ -269,15 +307,15 @@ class TestTheList:
             ("nan", "action"),
         }
 
-    def test_goes_on_after_columns_of_other_lengths(self):
+    def test_goes_on_after_columns_of_other_lengths(self) -> None:
         episode = an_episode(is_last=np.zeros(3, bool), action=np.full((5, 2), np.nan, np.float32))
         assert found(episode) == {("unequal_lengths", "is_last"), ("unequal_lengths", "action"), ("nan", "action")}
 
-    def test_names_the_flags_that_rlds_requires_even_where_the_dataset_lacks_them(self):
+    def test_names_the_flags_that_rlds_requires_even_where_the_dataset_lacks_them(self) -> None:
         episode = an_episode(is_first=None)
         assert found(episode, faults.spec(episode)) == {("missing_column", "is_first")}
 
-    def test_of_nothing_at_all_says_so(self):
+    def test_of_nothing_at_all_says_so(self) -> None:
         assert found(Episode({})) == {("no_steps", ""), ("missing_column", "is_first"), ("missing_column", "is_last")}
 
 
@@ -291,7 +329,7 @@ ODD_SHAPES = st.one_of(
 
 
 @st.composite
-def odd_columns(draw, rows):
+def odd_columns(draw: st.DrawFn, rows: int) -> np.ndarray:
     dtype = np.dtype(draw(st.sampled_from(ODD_DTYPES)))
     shape = (draw(st.one_of(st.just(rows), st.integers(0, 4))), *draw(ODD_SHAPES))
     column = np.zeros(shape, dtype)
@@ -303,7 +341,7 @@ def odd_columns(draw, rows):
 
 
 @st.composite
-def odd_episodes(draw):
+def odd_episodes(draw: st.DrawFn) -> Episode:
     rows = draw(st.integers(0, 4))
     optional = ["is_terminal", "reward", "discount", "observation", "action", "reward/a", "discount/b", "other"]
     paths = ["is_first", "is_last", *draw(st.sets(st.sampled_from(optional)))]
@@ -313,18 +351,18 @@ def odd_episodes(draw):
 class TestAnythingAtAll:
     @settings(max_examples=200)
     @given(odd_episodes(), st.one_of(st.none(), odd_episodes()))
-    def test_gives_a_list_of_known_problems(self, episode, other):
+    def test_gives_a_list_of_known_problems(self, episode: Episode, other: Episode | None) -> None:
         columns = None
         if other is not None:
-            columns = {path: ArraySpec(column.shape[1:], column.dtype) for path, column in other.steps.items()}
+            columns = {path: ArraySpec(column.shape[1:], column.dtype) for path, column in other.columns.items()}
         problems = find_problems(episode, columns)
         assert all(problem.code in CODES for problem in problems)
-        assert all(problem.path in {"", *episode.steps, *(columns or {})} for problem in problems)
+        assert all(problem.path in {"", *episode.columns, *(columns or {})} for problem in problems)
         assert all(str(problem) for problem in problems)
 
     @settings(max_examples=30)
     @given(strategies.episodes())
-    def test_is_left_as_it_is(self, episode):
-        before = content_digest(episode.steps)
+    def test_is_left_as_it_is(self, episode: Episode) -> None:
+        before = content_digest(episode.columns)
         find_problems(episode, faults.spec(episode))
-        assert content_digest(episode.steps) == before
+        assert content_digest(episode.columns) == before

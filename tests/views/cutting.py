@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlds2reverb.conventions import filled_spec
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
-from rlds2reverb.views.base import Cut, Field, View
+from rlds2reverb.views.base import EpisodeStream, View
 from tests import reference
 
 
@@ -18,7 +19,7 @@ def columns_of(view: View, episode: Episode) -> list[str]:
 
 
 def items_of(cut: Cut) -> list[list[Array]]:
-    """What a sampler gets: for every anchor one array a column."""
+    """What a sampler gets: for every anchor one array per column."""
     return [[field_value(cut, field, number) for field in cut.fields.values()] for number in range(len(cut.anchors))]
 
 
@@ -31,14 +32,25 @@ def field_value(cut: Cut, field: Field, number: int) -> Array:
     return column[rows[0] : rows[0] + 1].reshape(column.shape[1:]) if field.squeeze else column[rows]
 
 
+class Streamed:
+    """Cuts episode after episode of one stream, and holds how far it is."""
+
+    def __init__(self, stream: EpisodeStream) -> None:
+        self.stream = stream
+
+    def __call__(self, episode: Episode) -> Cut:
+        cut, self.stream = self.stream.cut(episode)
+        return cut
+
+
 def ordered_items(view: View, episode: Episode) -> list[list[Array]]:
     """The items of a view, columns in the order of its signature."""
     return items_of(view.cut(episode).in_order(columns_of(view, episode)))
 
 
 def observed_rows(episode: Episode) -> tuple[list[reference.Row], int]:
-    """What TF-Agents calls its observers with, one row a step, and which leaf of a row is next_step_type."""
-    steps = reference.steps_of(reference.nested(episode.steps))
+    """What TF-Agents calls its observers with, one row per step, and which leaf of a row is next_step_type."""
+    steps = reference.steps_of(reference.nested(episode.columns))
     return reference.trajectories(steps), reference.next_step_type_index(steps)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
-from rlds2reverb.views.sequence import Sequence as SequenceView
+from rlds2reverb.views.sequence import SequenceView as SequenceView
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.transition import Transition
@@ -29,6 +30,11 @@ Item = dict[str, Array]
 def value(column: Array, row: int) -> Array:
     """One row of a column, an array even where it is one text."""
     return column[row : row + 1].reshape(column.shape[1:])
+
+
+def one_wide(row: int, column: Array) -> Array:
+    """One row of a column with an axis of size 1 behind it."""
+    return column[row][..., None]
 
 
 def zeros(column: Array) -> Array:
@@ -48,8 +54,8 @@ def stacked(values: list[Array], column: Array) -> Array:
 
 def read(episode: Episode, name: str, field: str, get: Callable[[Array], Array]) -> Item:
     """`get` of every column of a step field, nested or not, under the name `field`."""
-    paths = [path for path in episode.steps if path.split("/")[0] == name]
-    return {field + path[len(name) :]: get(episode.steps[path]) for path in paths}
+    paths = [path for path in episode.columns if path.split("/")[0] == name]
+    return {field + path[len(name) :]: get(episode.columns[path]) for path in paths}
 
 
 def at(episode: Episode, name: str, row: int, field: str = "") -> Item:
@@ -61,14 +67,14 @@ def transition_items(episode: Episode) -> list[Item]:
     """What a TorchRL collector writes for every step taken."""
     found = []
     for t in range(len(episode) - 1):
-        ended = bool(episode.steps["is_last"][t + 1])
-        terminal = bool(episode.steps["is_terminal"][t + 1])
+        ended = bool(episode.columns["is_last"][t + 1])
+        terminal = bool(episode.columns["is_terminal"][t + 1])
         found.append(
             {
                 **at(episode, "observation", t),
                 **at(episode, "action", t),
                 **at(episode, "observation", t + 1, "next/observation"),
-                **read(episode, "reward", "next/reward", lambda column, t=t: column[t][..., None]),
+                **read(episode, "reward", "next/reward", partial(one_wide, t)),
                 "next/done": np.array([ended]),
                 "next/terminated": np.array([ended and terminal]),
                 "next/truncated": np.array([ended and not terminal]),
@@ -85,7 +91,7 @@ def n_step_items(episode: Episode, n: int, gamma: float, style: str, early: bool
 
 
 def _n_step_item(episode: Episode, t: int, most: int, gamma: float, style: str) -> Item:
-    rewards, discounts = episode.steps["reward"], episode.steps["discount"]
+    rewards, discounts = episode.columns["reward"], episode.columns["discount"]
     total, scale, k = 0.0, 1.0, 0
     while k < most and t + k < len(episode) - 1:
         if k:
@@ -128,7 +134,7 @@ def frame_stack_items(episode: Episode, frames: int, fill: Any) -> list[Item]:
     stacks: list[Item] = []
     for t in range(len(episode)):
         stack: Item = {}
-        for path, column in episode.steps.items():
+        for path, column in episode.columns.items():
             if path.split("/")[0] == "observation":
                 queue = [made_up(column, deepest(fill, path))] * frames
                 for row in range(t + 1):
@@ -149,7 +155,7 @@ def slice_items(episode: Episode, starts: Sequence[int], length: int, truncated:
     found = []
     for start in starts:
         rows = range(start, min(start + length, len(episode)))
-        item = {path: stacked([value(column, row) for row in rows], column) for path, column in episode.steps.items()}
+        item = {path: stacked([value(column, row) for row in rows], column) for path, column in episode.columns.items()}
         if truncated:
             item["truncated"] = np.array([row == rows[-1] for row in rows])
         found.append(item)
@@ -186,7 +192,7 @@ def target_pair_items(episode: Episode, mode: str, offset: int) -> list[Item]:
 
 def jigsaw_items(episode: Episode, view: Jigsaw, classes: Sequence[int]) -> list[Item]:
     """Puzzles laid pixel by pixel; the class of every item is given."""
-    (images,) = (column for path, column in episode.steps.items() if path.split("/")[0] == "observation")
+    (images,) = (column for path, column in episode.columns.items() if path.split("/")[0] == "observation")
     side = round(view.tiles**0.5)
     found = []
     for t, number in enumerate(classes):
@@ -295,7 +301,7 @@ def fragment_items(view: Fragments, episodes: Sequence[Episode]) -> list[Item]:
     found: list[list[Item]] = []
     waiting: list[Item] = []
     for episode in episodes:
-        agents = len({path.split("/")[1] for path in episode.steps if path.startswith("action/")}) or 1
+        agents = len({path.split("/")[1] for path in episode.columns if path.startswith("action/")}) or 1
         weight = 1 if view.count_steps_by == "env_steps" else view.agents or agents
         for t in range(len(episode) - 1):
             waiting.append(_sampled(episode, t, view.new_obs))
@@ -314,7 +320,7 @@ def fragment_items(view: Fragments, episodes: Sequence[Episode]) -> list[Item]:
 def _sampled(episode: Episode, t: int, new_obs: bool) -> Item:
     """One step taken, in RLlib's columns."""
     last = t == len(episode) - 2
-    terminal = bool(episode.steps["is_terminal"][-1])
+    terminal = bool(episode.columns["is_terminal"][-1])
     step = {
         **at(episode, "observation", t, "obs"),
         **at(episode, "action", t, "actions"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -17,8 +17,9 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.registry import view_from, view_of
-from rlds2reverb.views.requirements import Requirements, ViewRequirement
+from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.steps import check_fit, checked_fill, pad
+from rlds2reverb.views.view_requirement import ViewRequirement
 from tests import reference, strategies
 from tests.views.cutting import ordered_items
 from tests.views.slow import in_order, made_up, requirement_items, slow_items, stacked, value, zeros
@@ -92,12 +93,13 @@ def test_numbers_that_floats_do_not_reach_are_refused(dtype: Any, number: Any) -
 
 
 def test_whole_numbers_are_one_fill_however_they_are_written() -> None:
-    ways = [2, 2.0, np.float32(2), np.int64(2)]
+    ways: list[Any] = [2, 2.0, np.float32(2), np.int64(2)]
     assert {FrameStack(3, way).label for way in ways} == {"frame_stack:frames=3,fill=2"}
     assert {FrameStack(3, {"observation": way}).label for way in ways} == {"frame_stack:frames=3,fill=2"}
-    assert len({FrameStack(3, fill).label for fill in ("first", {}, {"observation": "first"})}) == 1
-    assert len({FrameStack(3, fill).label for fill in ("zero", 0, 0.0, {"observation": 0})}) == 1
-    assert len({FrameStack(3, fill).label for fill in ("first", "zero", 1, {"observation/camera": 1})}) == 4
+    first: list[Any] = ["first", {}, {"observation": "first"}]
+    zeros: list[Any] = ["zero", 0, 0.0, {"observation": 0}]
+    others: list[Any] = ["first", "zero", 1, {"observation/camera": 1}]
+    assert [len({FrameStack(3, fill).label for fill in fills}) for fills in (first, zeros, others)] == [1, 1, 4]
 
 
 @pytest.mark.parametrize("fill", [True, None, [], "last", float("nan"), float("inf"), 1j, np.float32("nan")])
@@ -119,8 +121,8 @@ def test_what_is_no_fill_is_refused(fill: Any) -> None:
 def stacks(draw: st.DrawFn) -> tuple[FrameStack, Episode]:
     """A view with fills for some columns and nests, and an episode that they fit."""
     episode = draw(strategies.episodes(min_steps=1, max_steps=9))
-    observed = [path for path in episode.steps if path.split("/")[0] == "observation"]
-    fill = {path: draw(fitting(episode.steps[path].dtype)) for path in observed if draw(st.booleans())}
+    observed = [path for path in episode.columns if path.split("/")[0] == "observation"]
+    fill = {path: draw(fitting(episode.columns[path].dtype)) for path in observed if draw(st.booleans())}
     nests = {"/".join(path.split("/")[:depth]) for path in observed for depth in range(1, path.count("/") + 1)}
     fill |= {nest: draw(st.sampled_from(["first", "zero"])) for nest in sorted(nests) if draw(st.booleans())}
     return FrameStack(draw(st.integers(1, 5)), fill), episode
@@ -134,7 +136,7 @@ def test_stacks_are_filled_column_by_column(both: tuple[FrameStack, Episode]) ->
 
 def pictures(rows: int = 4) -> Episode:
     """An image, a position, a text."""
-    columns = {
+    columns: dict[str, np.ndarray] = {
         "observation/camera/left": np.full((rows, 2, 2), 200, np.uint8),
         "observation/camera/right": np.full((rows, 2, 2), 100, np.uint8),
         "observation/position": np.full(rows, 0.5, np.float32),
@@ -145,7 +147,7 @@ def pictures(rows: int = 4) -> Episode:
 
 
 def test_the_longest_path_counts() -> None:
-    fill = {"observation": "zero", "observation/camera": 7, "observation/camera/left": "first"}
+    fill: dict[str, Any] = {"observation": "zero", "observation/camera": 7, "observation/camera/left": "first"}
     text = (
         "view: frame_stack\nframes: 2\nfill: {observation: zero, observation/camera: 7, observation/camera/left: first}"
     )
@@ -208,7 +210,7 @@ def test_every_requirement_has_its_own_fill(wanted: dict[str, Any], rows: int) -
     }
     view = Requirements(given)
     found = ordered_items(
-        view, Episode({path: whole.steps[path] for path in whole.steps if path not in ("t", "dones")}, {}, "e")
+        view, Episode({path: whole.columns[path] for path in whole.columns if path not in ("t", "dones")}, {}, "e")
     )
     reference.assert_same_items(found, in_order(view, whole, requirement_items(whole, plain)))
 
@@ -255,9 +257,9 @@ def test_so_are_shifts() -> None:
 
 def test_names_that_are_no_text_are_refused() -> None:
     with pytest.raises(ViewError, match="frame_stack: fill of 1, expected a path"):
-        FrameStack(3, {1: "zero"})
+        FrameStack(3, cast(Any, {1: "zero"}))
     with pytest.raises(ViewError, match="requirements: 1: expected the name of a column"):
-        Requirements({1: {}})
+        Requirements(cast(Any, {1: {}}))
     with pytest.raises(ViewError, match="unknown 1"):
         Requirements({"a": {1: 2}})
 
@@ -273,7 +275,7 @@ def test_names_that_are_no_text_are_refused() -> None:
 def test_fills_of_requirements_that_do_not_fit_are_refused(column: str, fill: Any, message: str) -> None:
     view = Requirements({"x": {"data_col": column, "shift": -1, "fill": fill}})
     episode = strategies.episode(np.random.default_rng(0), 5)
-    episode = episode.with_columns(reward=episode.steps["reward"].astype(np.float64))
+    episode = episode.with_columns(reward=episode.columns["reward"].astype(np.float64))
     for use in (lambda: view.signature(spec_of(episode)), lambda: view.cut(episode)):
         with pytest.raises(ViewError, match=f'^requirements: "x": {message}'):
             use()

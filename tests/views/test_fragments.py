@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb import Episode
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.fragments import Fragments
 from tests import reference, strategies
-from tests.views.cutting import columns_of, items_of
+from tests.views.cutting import Streamed, columns_of, items_of
 from tests.views.slow import fragment_items
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 MODES = ("truncate_episodes", "complete_episodes")
-TEAM = {
+TEAM: strategies.Columns = {
     "observation": (np.dtype(np.float64), (2,)),
     "action/one": (np.dtype(np.int32), ()),
     "action/two": (np.dtype(np.float32), (2,)),
@@ -27,22 +30,22 @@ TEAM = {
 """The actions of three agents."""
 
 
-def pieces(view, episodes):
+def pieces(view: Fragments, episodes: list[Episode]) -> tuple[list[dict[str, np.ndarray]], Any]:
     """Every item as name -> array, and the stream that made them."""
-    cut = view.stream()
+    cut = Streamed(view.stream())
     return [
         dict(zip(columns_of(view, one), item))
         for one in episodes
         for item in items_of(cut(one).in_order(columns_of(view, one)))
-    ], cut
+    ], cut.stream
 
 
-def lengths_of(view, episodes):
-    found, cut = pieces(view, episodes)
-    return [len(item["t"]) for item in found], cut.left_over
+def lengths_of(view: Fragments, episodes: list[Episode]) -> tuple[list[int], int]:
+    found, stream = pieces(view, episodes)
+    return [len(item["t"]) for item in found], stream.left_over
 
 
-def of(*transitions, **options):
+def of(*transitions: Any, **options: Any) -> list[Episode]:
     return [strategies.episode(np.random.default_rng(n), count + 1, **options) for n, count in enumerate(transitions)]
 
 
@@ -56,7 +59,9 @@ def of(*transitions, **options):
     st.booleans(),
     st.integers(0, 2**32 - 1),
 )
-def test_items_are_the_steps_taken_one_after_the_other(lengths, length, mode, unit, agents, new_obs, team, seed):
+def test_items_are_the_steps_taken_one_after_the_other(
+    lengths: list[int], length: int, mode: str, unit: str, agents: int | None, new_obs: bool, team: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     spec = TEAM if team else None
     episodes = [
@@ -64,27 +69,27 @@ def test_items_are_the_steps_taken_one_after_the_other(lengths, length, mode, un
         for n, rows in enumerate(lengths)
     ]
     view = Fragments(length, mode, unit, agents if unit == "agent_steps" else None, new_obs)
-    found, cut = pieces(view, episodes)
+    found, stream = pieces(view, episodes)
     wanted = fragment_items(view, episodes)
     names = sorted(wanted[0]) if wanted else []
     reference.assert_same_items(
         [[item[name] for name in names] for item in found], [[item[name] for name in names] for item in wanted]
     )
     taken = sum(rows - 1 for rows in lengths)
-    assert cut.left_over == taken - sum(len(item["t"]) for item in wanted)
+    assert stream.left_over == taken - sum(len(item["t"]) for item in wanted)
     for item in found:
         for leaf in flatten(view.signature(filled_spec(spec_of(episodes[0])))).values():
             assert leaf.shape[0] in (None, len(item["t"]))
 
 
-def test_rllibs_example_of_complete_episodes():
+def test_rllibs_example_of_complete_episodes() -> None:
     """Episodes of 98 steps and a fragment length of 100: two of them, 196 steps."""
     assert lengths_of(Fragments(100, "complete_episodes"), of(98, 98, 98, 98)) == ([196, 196], 0)
     assert lengths_of(Fragments(100, "complete_episodes"), of(98, 98, 98)) == ([196], 98)
     assert lengths_of(Fragments(98, "complete_episodes"), of(98, 98)) == ([98, 98], 0)
 
 
-def test_truncated_fragments_have_exactly_their_length_wherever_episodes_end():
+def test_truncated_fragments_have_exactly_their_length_wherever_episodes_end() -> None:
     assert lengths_of(Fragments(100), of(98, 98, 98, 98)) == ([100, 100, 100], 92)
     assert lengths_of(Fragments(10), of(35)) == ([10, 10, 10], 5)
 
@@ -98,11 +103,13 @@ def test_truncated_fragments_have_exactly_their_length_wherever_episodes_end():
         ({"count_steps_by": "agent_steps", "batch_mode": "complete_episodes"}, [8, 8, 8], 0),
     ],
 )
-def test_agents_are_the_entries_of_the_action_unless_their_number_is_given(options, lengths, left):
+def test_agents_are_the_entries_of_the_action_unless_their_number_is_given(
+    options: dict[str, Any], lengths: list[int], left: int
+) -> None:
     assert lengths_of(Fragments(10, **options), of(8, 8, 8, columns=TEAM)) == (lengths, left)
 
 
-def test_episodes_are_told_apart_and_numbered_alike_in_every_push():
+def test_episodes_are_told_apart_and_numbered_alike_in_every_push() -> None:
     episodes = of(3, 3)
     episodes = [strategies.episode(np.random.default_rng(n), 4, episode_id=f"e{n}") for n in range(2)]
     (item,), _ = pieces(Fragments(6), episodes)
@@ -113,11 +120,11 @@ def test_episodes_are_told_apart_and_numbered_alike_in_every_push():
     assert min(item["eps_id"]) >= 0
 
 
-def test_no_row_is_stored_twice():
-    cut = Fragments(7).stream()
+def test_no_row_is_stored_twice() -> None:
+    cut = Streamed(Fragments(7).stream())
     stored = sum(cut(one).row_count for one in of(5, 11, 3, 9))
     assert stored == 28
-    assert cut.left_over == 0
+    assert cut.stream.left_over == 0
 
 
 @pytest.mark.parametrize(
@@ -132,11 +139,11 @@ def test_no_row_is_stored_twice():
         {"priority": -1},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options):
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ViewError, match="fragments"):
         Fragments(**options)
 
 
-def test_steps_that_lack_a_field_are_refused():
+def test_steps_that_lack_a_field_are_refused() -> None:
     with pytest.raises(ViewError, match="fragments: the steps lack reward"):
         Fragments().signature({"observation": flatten, "action": flatten})

@@ -1,4 +1,4 @@
-"""The page about views: its pictures are what the code draws now, and what it writes makes the views that it says."""
+"""The pages about views: their pictures are what the code draws now, and what they write makes the views that they say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import yaml
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
+FOLDER = ROOT / "docs" / "views"
+FIRST_PAGE = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")))
 
 
 def _drawer() -> ModuleType:
@@ -34,12 +36,12 @@ DRAWER = _drawer()
 
 def test_every_view_has_a_picture() -> None:
     assert set(DRAWER.PICTURES) == set(VIEWS)
-    assert {path.stem for path in (ROOT / "docs" / "views").glob("*")} == set(VIEWS)
+    assert {path.stem for path in FOLDER.glob("*.svg")} == set(VIEWS)
 
 
 @pytest.mark.parametrize("name", DRAWER.PICTURES)
 def test_pictures_are_fresh(name: str) -> None:
-    now = (ROOT / "docs" / "views" / f"{name}.svg").read_text(encoding="utf-8")
+    now = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert now == DRAWER.draw(DRAWER.PICTURES[name]), f"{name}.svg is stale: run `make docs`"
 
 
@@ -55,10 +57,10 @@ def test_bars_lie_under_boxes(name: str) -> None:
 
 
 def test_every_picture_is_shown() -> None:
-    assert [name for name in DRAWER.PICTURES if f"(views/{name}.svg)" not in PAGE] == []
+    assert [name for name in DRAWER.PICTURES if f"({name}.svg)" not in PAGES] == []
 
 
-BOTH_WAYS = re.findall(r"`--view (\S+)` \| `(.+?)` \|$", PAGE, re.MULTILINE)
+BOTH_WAYS = re.findall(r"`--view (\S+)` \| `(.+?)` \|$", PAGES, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("text", "config"), BOTH_WAYS)
@@ -66,17 +68,21 @@ def test_a_view_on_the_command_line_is_the_one_in_yaml(text: str, config: str) -
     assert view_of(text) == view_from(yaml.safe_load(config))
 
 
-def test_every_view_that_the_page_writes_can_be_made() -> None:
+def test_every_view_that_the_pages_write_can_be_made() -> None:
     named = "|".join(VIEWS)
-    written = set(re.findall(rf"[`\"]((?:{named}):[^`\" ]*\w)[`\"]", PAGE)) | {text for text, _ in BOTH_WAYS}
+    written = set(re.findall(rf"[`\"]((?:{named}):[^`\" ]*\w)[`\"]", PAGES)) | {text for text, _ in BOTH_WAYS}
     assert len(written) > 20
     for text in written:
         view_of(text)
 
 
-def test_the_page_lists_every_option_with_its_default() -> None:
-    listed = dict(re.findall(r"^\| \[`(\w+)`\]\(#\w+\) \| .*? \| (.*?) ?\|$", PAGE, re.MULTILINE))
+def test_the_first_page_lists_every_option_with_its_default() -> None:
+    found = re.findall(r"^\| [^|]+ \| \[`(\w+)`\]\((\S+)#(\w+)\) \| (.*?) ?\|$", FIRST_PAGE, re.MULTILINE)
+    listed = {name: options for name, _, _, options in found}
     assert set(listed) == set(VIEWS)
+    for name, page, heading, _ in found:
+        assert heading == name
+        assert f"\n## {name}\n" in (ROOT / "docs" / page).read_text(encoding="utf-8")
     for name in set(VIEWS) - set(FROM_CONFIG_ONLY):
         options = dict(re.findall(r"`(\w+)=(\S+)`", listed[name]))
         parameters = inspect.signature(VIEWS[name]).parameters.values()
@@ -84,11 +90,14 @@ def test_the_page_lists_every_option_with_its_default() -> None:
         assert options == defaults
 
 
-def test_the_requirements_of_the_page_make_a_view() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 1
-    assert "frames" in view_from(yaml.safe_load(blocks[0])).label
-    lines = re.findall(r"^\| `.*ViewRequirement.*?` \| `(.*?)` \|$", PAGE, re.MULTILINE)
+def test_the_view_files_of_the_pages_make_views() -> None:
+    files = re.findall(r"```yaml\n# (\S+)\n(view: .*?)```", PAGES, re.DOTALL)
+    assert {name for name, _ in files} == {"view.yaml", "heads.yaml"}
+    assert any("frames" in view_from(yaml.safe_load(text), name).label for name, text in files)
+
+
+def test_the_requirements_of_the_pages_make_a_view() -> None:
+    lines = re.findall(r"^\| `.*ViewRequirement.*?` \| `(.*?)` \|$", PAGES, re.MULTILINE)
     assert len(lines) == 5
     for line in lines:
         parsed = yaml.safe_load(line)

@@ -13,19 +13,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.views import prioritized
 from rlds2reverb.views.across import AcrossEpisodes
-from rlds2reverb.views.base import Cut, View
+from rlds2reverb.views.base import View
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.registry import view_from, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import two_step
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.transition import Transition
-from tests.views.cutting import field_value
+from tests.views.cutting import Streamed, field_value
 
 STEP_OF = {
     "two_step": ("observation", 0),
@@ -100,7 +101,7 @@ def test_a_function_gets_all_steps_at_once_and_agrees_with_the_column(text: str,
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 6))
 def test_a_stream_says_how_many_rows_it_carries(lengths: list[int], length: int) -> None:
-    cut = AcrossEpisodes(length).stream()
+    cut = Streamed(AcrossEpisodes(length).stream())
     seen = 0
     for rows in lengths:
         found = cut(numbered(rows))
@@ -112,7 +113,8 @@ def test_a_stream_says_how_many_rows_it_carries(lengths: list[int], length: int)
 
 def test_items_and_their_keys_are_those_of_the_view() -> None:
     spec = spec_of(numbered(4, td_error=np.ones(4)))
-    for by in ("td_error", lambda episode, steps: steps):
+    ways: tuple[Any, ...] = ("td_error", lambda episode, steps: steps)
+    for by in ways:
         view = Prioritized(two_step(), by)
         assert view.label == two_step().label
         assert view.signature(spec) == two_step().signature(spec)
@@ -132,18 +134,18 @@ def test_a_word_for_a_priority_is_a_column() -> None:
     ("column", "message"),
     [
         (None, r"expected a column of the steps, which have \['action', 'discount'"),
-        (np.ones((4, 1)), r"expected one number a step, got float64\[1\]"),
-        (np.ones(4, bool), r"expected one number a step, got bool\[\]"),
-        (np.array([b"a"] * 4, object), r"expected one number a step, got string\[\]"),
-        (np.ones(4, np.complex64), r"expected one number a step, got complex64\[\]"),
+        (np.ones((4, 1)), r"expected one number per step, got float64\[1\]"),
+        (np.ones(4, bool), r"expected one number per step, got bool\[\]"),
+        (np.array([b"a"] * 4, object), r"expected one number per step, got string\[\]"),
+        (np.ones(4, np.complex64), r"expected one number per step, got complex64\[\]"),
     ],
 )
 def test_columns_that_are_no_number_a_step_are_refused(column: Any, message: str) -> None:
     episode = numbered(4) if column is None else numbered(4, td_error=column)
     view = view_of("two_step:priority=td_error")
-    with pytest.raises(ViewError, match=f'^sequence:.*: priority by column "td_error": {message}'):
+    with pytest.raises(ViewError, match=f'^two_step: priority by column "td_error": {message}'):
         view.signature(spec_of(episode))
-    with pytest.raises(ViewError, match=f'^sequence:.*: priority by column "td_error": {message}'):
+    with pytest.raises(ViewError, match=f'^two_step: priority by column "td_error": {message}'):
         view.cut(episode)
 
 
@@ -154,7 +156,7 @@ def test_priorities_that_make_no_sense_are_refused(value: float, told: str) -> N
     with pytest.raises(ViewError, match=f'column "td_error": {message}'):
         Prioritized(Transition(), "td_error").cut(episode)
     with pytest.raises(ViewError, match=message):
-        Prioritized(Transition(), lambda episode, steps: episode.steps["td_error"][steps]).cut(episode)
+        Prioritized(Transition(), lambda episode, steps: episode.columns["td_error"][steps]).cut(episode)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_what_a_function_gives_must_be_one_number_an_item(result: Any, told: str
     def mine(episode: Episode, steps: Array) -> Any:
         return result
 
-    with pytest.raises(ViewError, match=rf"priority by mine: expected \[4\] numbers, one an item, got {told}"):
+    with pytest.raises(ViewError, match=rf"priority by mine: expected \[4\] numbers, one per item, got {told}"):
         Prioritized(Transition(), mine).cut(numbered(5))
 
 
@@ -188,6 +190,9 @@ class Shifted:
 
     def signature(self, step_spec: Any) -> Any:
         return step_spec
+
+    def reads(self, step_spec: Any) -> tuple[str, ...]:
+        return tuple(step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         cut = Slices(1, 99).cut(episode)

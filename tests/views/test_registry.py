@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from inspect import signature
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb import Episode
 from rlds2reverb.conventions import filled_spec
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import content_digest
-from rlds2reverb.errors import ViewError
+from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.sources.base import spec_of
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import differences, flatten
+from rlds2reverb.views.base import StreamView, View, not_in_items
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.jigsaw import Jigsaw
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, read_view, view_of
+from rlds2reverb.views.prioritized import Prioritized
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, read_view, view_from, view_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.sequence import Sequence, two_step
+from rlds2reverb.views.sequence import SequenceView, name_of, two_step
+from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.view_requirement import ViewRequirement
 from tests import reference, strategies
-from tests.views.cutting import columns_of, items_of
+from tests.raising import error_of, outcome_of
+from tests.views.cutting import Streamed, columns_of, items_of
 
 OPTIONS = [
     "sequence:length=2,stride=2",
@@ -68,26 +79,23 @@ EVERY_VIEW = pytest.mark.parametrize(
 )
 
 
-def accepted(view, episode):
+def accepted(view: View, episode: Episode) -> bool:
     """Whether the view takes such steps; n_step needs one float of reward and of discount."""
-    try:
-        view.signature(filled_spec(spec_of(episode)))
-    except ViewError as error:
-        assert "expected one float a step" in str(error)
-        return False
-    return True
+    error = error_of(ViewError, lambda: view.signature(filled_spec(spec_of(episode))))
+    assert error is None or "expected one float per step" in str(error)
+    return error is None
 
 
-def drawn(data, view):
+def drawn(data: st.DataObject, view: View) -> Episode:
     """An episode for a view: one of images where it takes nothing else."""
     specs = data.draw(strategies.image_specs(9, view.channels)) if isinstance(view, Jigsaw) else None
     return data.draw(strategies.episodes(min_steps=1, max_steps=9, specs=specs))
 
 
-def plain(view, rows, seed=0):
+def plain(view: View, rows: int, seed: int = 0) -> Episode:
     """An episode for a view, without hypothesis."""
     shape = (3, 10, 9) if view.label.startswith("jigsaw") and "first" in view.label else (10, 9, 3)
-    images = {"observation": (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
+    images: strategies.Columns = {"observation": (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
     return strategies.episode(np.random.default_rng(seed), rows, images if isinstance(view, Jigsaw) else None)
 
 
@@ -95,7 +103,7 @@ def plain(view, rows, seed=0):
 class TestContract:
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_rows_have_one_length_and_windows_stay_inside(self, view, data):
+    def test_rows_have_one_length_and_windows_stay_inside(self, view: View, data: st.DataObject) -> None:
         episode = drawn(data, view)
         assume(accepted(view, episode))
         cut = view.cut(episode)
@@ -110,7 +118,7 @@ class TestContract:
 
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_anchors_rise_and_each_has_a_priority(self, view, data):
+    def test_anchors_rise_and_each_has_a_priority(self, view: View, data: st.DataObject) -> None:
         episode = drawn(data, view)
         assume(accepted(view, episode))
         cut = view.cut(episode)
@@ -121,7 +129,7 @@ class TestContract:
 
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_columns_and_items_are_those_of_the_signature(self, view, data):
+    def test_columns_and_items_are_those_of_the_signature(self, view: View, data: st.DataObject) -> None:
         episode = drawn(data, view)
         assume(accepted(view, episode))
         signature = flatten(view.signature(filled_spec(spec_of(episode))))
@@ -133,33 +141,88 @@ class TestContract:
                 assert len(value.shape) == len(spec.shape)
                 assert all(wanted in (None, size) for size, wanted in zip(value.shape, spec.shape))
 
+    def test_its_tables_signature_takes_its_items(self, view: View) -> None:
+        items = view.signature(filled_spec(spec_of(plain(view, 3))))
+        table = table_signature(items)
+        assert differences(items, table) == []
+        assert type(table) is type(items)
+        assert table_signature(table) == table
+
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(self, view, data):
+    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(self, view: View, data: st.DataObject) -> None:
         episode = drawn(data, view)
         assume(accepted(view, episode))
-        before = content_digest(episode.steps)
+        before = content_digest(episode.columns)
         first, second = view.cut(episode), view.cut(episode)
-        assert content_digest(episode.steps) == before
+        assert content_digest(episode.columns) == before
         assert content_digest(first.rows) == content_digest(second.rows)
         reference.assert_same_items(items_of(first), items_of(second))
         assert first.anchors.tolist() == second.anchors.tolist()
 
     @pytest.mark.parametrize("missing", ["observation", "action", "reward", "discount"])
-    def test_a_spec_that_lacks_what_the_view_reads_is_refused(self, view, missing):
+    def test_a_spec_that_lacks_what_the_view_reads_is_refused(self, view: View, missing: str) -> None:
         spec = filled_spec(spec_of(plain(view, 3)))
         before = flatten(view.signature(spec))
         del spec[missing]
-        try:
-            after = flatten(view.signature(spec))
-        except ViewError as error:
-            assert missing in str(error)
+        after = outcome_of(ViewError, lambda: flatten(view.signature(spec)))
+        if isinstance(after, ViewError):
+            assert missing in str(after)
         else:
             left = {path for path in before if path.split("/")[0] != missing}
             assert after.keys() == (before.keys() if isinstance(view, Goal) else left)  # a goal has a reward of its own
 
 
-def contents(view):
+MORE = {
+    "action_dict/joint": np.arange(9.0),
+    "discount": np.ones(9, np.float32),
+    "language_instruction": np.array([b"lift the cup"] * 9, object),
+    "policy_info/log_probability": np.arange(9.0),
+    "td_error": np.arange(9.0),
+}
+"""Columns as robot data has them, beside those of every episode; of discounts that hide no flag."""
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        *(view_of(text) for text in (*WRITTEN, "fragments:new_obs=false,length=2")),
+        REQUIREMENTS,
+        Requirements({"obs": {}, "dones": {}, "said": {"data_col": "language_instruction"}}),
+        Prioritized(two_step(), "td_error"),
+    ],
+    ids=lambda view: name_of(view)[:60],
+)
+def test_what_is_left_out_changes_no_item_and_all_else_does(view: View) -> None:
+    episode = plain(view, 9)
+    episode = episode.with_only_columns({**episode.columns, **MORE})
+    out = not_in_items(view, spec_of(episode))
+    for path, column in episode.columns.items():
+        changed = episode.with_only_columns({**episode.columns, path: other_values(column)})
+        assert (told(view, changed) == told(view, episode)) == (path in out), path
+
+
+def other_values(column: np.ndarray) -> np.ndarray:
+    if column.dtype == object:
+        return column + b"."
+    return ~column if column.dtype == bool else column + column.dtype.type(1)
+
+
+def told(view: View, episode: Episode) -> str | list[str]:
+    """All that a view makes of an episode; of a stream of it, all that comes of so many that every row is in an item."""
+    if isinstance(view, StreamView):
+        cutter = Streamed(view.stream())
+        return [digest(cutter(episode)) for _ in range(30)]
+    return digest(view.cut(episode))
+
+
+def digest(cut: Cut) -> str:
+    own = [field.anchors for field in cut.fields.values() if field.anchors is not None]
+    arrays = (cut.anchors, cut.priorities, *own)
+    return content_digest({**cut.rows, **{f"({number})": array for number, array in enumerate(arrays)}})
+
+
+def contents(view: View) -> dict[tuple[int, int], str]:
     """(episode length, anchor) -> digest of the item, over short episodes."""
     found = {}
     for rows in range(1, 10):
@@ -170,18 +233,18 @@ def contents(view):
     return found
 
 
-def labelled_views():
+def labelled_views() -> list[Any]:
     """Every view of the suite, and more sequences: labels differ in one option each."""
     sequences = [
-        Sequence(length, stride, *padding)
+        SequenceView(length, stride, *padding)
         for length in (2, 3, 4)
         for stride in (1, 2)
         for padding in ((False, False), (True, False), (True, True))
     ]
-    return [*(view_of(text) for text in WRITTEN), *sequences, Sequence(2, priority=3), WholeEpisode(2, True)]
+    return [*(view_of(text) for text in WRITTEN), *sequences, SequenceView(2, priority=3), WholeEpisode(2, True)]
 
 
-def test_labels_are_equal_exactly_when_items_of_one_anchor_are():
+def test_labels_are_equal_exactly_when_items_of_one_anchor_are() -> None:
     made = [(view.label, contents(view)) for view in labelled_views()]
     for (label, items), (other_label, other_items) in combinations(made, 2):
         agree = all(items[key] == other_items[key] for key in items.keys() & other_items.keys())
@@ -198,20 +261,30 @@ class TestNames:
             ("two_step", two_step()),
             ("two_step:", two_step()),
             ("two_step:priority=0.5", two_step(0.5)),
-            ("sequence", Sequence()),
-            ("sequence:length=8,stride=4", Sequence(8, 4)),
-            ("sequence:length=8,pad_end=TRUE,tile_end=False,", Sequence(8, pad_end=True)),
+            ("sequence", SequenceView()),
+            ("sequence:length=8,stride=4", SequenceView(8, 4)),
+            ("sequence:length=8,pad_end=TRUE,tile_end=False,", SequenceView(8, pad_end=True)),
             ("episode", WholeEpisode()),
             ("episode:max_length=none,skip_longer=true,priority=2", WholeEpisode(None, True, 2)),
             ("episode:max_length=7", WholeEpisode(7)),
         ],
     )
-    def test_names_and_options_make_views(self, text, view):
+    def test_names_and_options_make_views(self, text: str, view: View) -> None:
         assert view_of(text) == view
 
+    @EVERY_VIEW
+    def test_a_view_is_called_by_its_label_and_the_default_one_two_step(self, view: View) -> None:
+        assert name_of(view) == ("two_step" if view.label == two_step().label else view.label)
+
+    def test_the_default_views_label_stays_what_item_keys_were_made_of(self) -> None:
+        assert two_step().label == "sequence:length=2,stride=1,pad_end=False,tile_end=False"
+
+    def test_a_priority_does_not_change_what_a_view_is_called(self) -> None:
+        assert name_of(view_of("two_step:priority=3")) == name_of(view_of("two_step:priority=reward")) == "two_step"
+
     @given(st.integers(1, 50), st.integers(1, 50), st.sampled_from([(False, False), (True, False), (True, True)]))
-    def test_a_sequences_label_is_its_name(self, length, stride, padding):
-        view = Sequence(length, stride, *padding)
+    def test_a_sequences_label_is_its_name(self, length: int, stride: int, padding: tuple[bool, bool]) -> None:
+        view = SequenceView(length, stride, *padding)
         assert view_of(view.label) == view
 
     @pytest.mark.parametrize(
@@ -219,6 +292,7 @@ class TestNames:
         [
             ("", 'view "": "", expected one of two_step, sequence, episode'),
             ("pairs", 'view "pairs": "pairs", expected one of two_step, sequence, episode'),
+            ("nstep:n=5", 'expected one of two_step, .*, fragments; did you mean "n_step"\\?$'),
             ("sequence:length", 'view "sequence:length": expected option=value, got "length"'),
             ("sequence:length=long", "sequence: length 'long': expected a whole number"),
             ("sequence:length=2,length=3", 'option "length" stands twice'),
@@ -249,16 +323,16 @@ class TestNames:
             ("sequence:length=2.5", "sequence: length 2.5: expected a whole number"),
             ("sequence:length=none", "sequence: length None: expected a whole number"),
             ("sequence:length=true", "sequence: length True: expected a whole number"),
-            ("two_step:priority=nan", "sequence: priority nan: expected a finite number"),
+            ("two_step:priority=nan", "two_step: priority nan: expected a finite number"),
             ("episode:max_length=0", "episode: max_length 0: expected a whole number"),
         ],
     )
-    def test_what_makes_no_view_is_refused(self, text, message):
+    def test_what_makes_no_view_is_refused(self, text: str, message: str) -> None:
         with pytest.raises(ViewError, match=message):
             view_of(text)
 
 
-def test_a_range_in_yaml_is_no_number_to_base_60(tmp_path):
+def test_a_range_in_yaml_is_no_number_to_base_60(tmp_path: Path) -> None:
     file = tmp_path / "view.yaml"
     file.write_text(
         "view: requirements\nrequirements:\n  obs: {shift: -3:0}\n  t: {shift: 0:1}\n  rewards: {shift: -1}\n"
@@ -269,15 +343,68 @@ def test_a_range_in_yaml_is_no_number_to_base_60(tmp_path):
     )
 
 
-def test_a_key_that_stands_twice_in_yaml_is_refused(tmp_path):
+def test_a_key_that_stands_twice_in_yaml_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "view.yaml"
     file.write_text("view: n_step\nn: 5\nn: 6\n")
-    with pytest.raises(ViewError, match='"n" stands twice'):
+    with pytest.raises(ConfigError, match=rf'{file}: not YAML: key "n" stands twice \(line 3'):
         read_view(file)
 
 
-def test_counts_beyond_all_rows_and_names_that_are_none_are_refused():
+@pytest.mark.parametrize(
+    "text", [None, "view: 2026-99-99", "view: n_step\nn: 2026-99-99", "[" * 50_000, "n: " + "9" * 5000]
+)
+def test_a_view_file_that_makes_no_sense_is_our_error(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "view.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises((ConfigError, ViewError), match=rf"{file}|n_step"):
+        read_view(file)
+
+
+def test_counts_beyond_all_rows_and_names_that_are_none_are_refused() -> None:
     with pytest.raises(ViewError, match="n_step: n 99999999999999999999: expected at most 2147483647"):
         view_of("n_step:n=99999999999999999999")
     with pytest.raises(ViewError, match=r"data_col .* expected the name of a column"):
         Requirements({"a": {"data_col": ["obs"]}})
+
+
+def test_an_option_that_a_view_needs_is_asked_for() -> None:
+    with pytest.raises(ViewError, match="head: requirements needs requirements; it has requirements, priority"):
+        view_from({"view": "requirements", "priority": 2}, "head")
+
+
+def test_an_error_inside_a_view_is_not_taken_for_a_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(priority: Any = 1.0) -> Any:
+        return len(priority)
+
+    monkeypatch.setitem(VIEWS, "broken", broken)
+    with pytest.raises(TypeError, match="has no len"):
+        view_of("broken")
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+"""What YAML may give."""
+
+
+@given(st.data())
+def test_any_value_of_an_option_makes_a_view_or_our_error(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(VIEWS)))
+    options = [option for option in signature(VIEWS[name]).parameters if name != "jigsaw" or option != "permutations"]
+    config = data.draw(st.dictionaries(st.sampled_from(options), ANYTHING, max_size=2))
+    view = outcome_of(ViewError, lambda: view_from({"view": name, **config}))
+    assert name in str(view) if isinstance(view, ViewError) else isinstance(view.label, str)
+
+
+REQUIREMENT = st.dictionaries(
+    st.sampled_from([field.name for field in fields(ViewRequirement)]) | st.text(max_size=3), ANYTHING, max_size=3
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), REQUIREMENT | ANYTHING, max_size=2))
+def test_any_value_of_a_requirement_makes_a_view_or_our_error(requirements: dict[str, Any]) -> None:
+    view = outcome_of(ViewError, lambda: view_from({"view": "requirements", "requirements": requirements}))
+    assert "requirements" in str(view) if isinstance(view, ViewError) else view.label.startswith("requirements:")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views import sequence
-from rlds2reverb.views.sequence import Sequence, two_step, window_anchors
+from rlds2reverb.views.sequence import SequenceView, two_step, window_anchors
 from tests import reference, strategies
 from tests.views.cutting import items_of, ordered_items, slow_sequence_items
 
@@ -20,7 +22,7 @@ PADDING = st.sampled_from([(False, False), (True, False), (True, True)])
 SMALL = {"observation": (np.dtype(np.int16), (2,)), "action": (np.dtype(object), ())}
 
 
-def counted(rows):
+def counted(rows: int) -> Episode:
     """An episode whose observation counts its steps from 1, so that a padding row shows as 0."""
     at = np.arange(rows)
     return Episode(
@@ -36,14 +38,14 @@ def counted(rows):
     )
 
 
-def letters(view, rows):
+def letters(view: SequenceView, rows: int) -> str:
     """Items as the docstring writes them: "abc bcP"."""
     cut = view.cut(counted(rows))
     observation = list(cut.rows).index("observation")
     return " ".join("".join("Pabcdefghijkl"[number] for number in item[observation].tolist()) for item in items_of(cut))
 
 
-def table_rows():
+def table_rows() -> Iterator[pytest.ParameterSet]:
     """(options as arguments, items as a text) of every row of the module's table."""
     for text, items in re.findall(r"^\| (length .*?) \| (.*?) \|$", sequence.__doc__, re.MULTILINE):
         options = [option.split() for option in text.split(", ")]
@@ -51,17 +53,17 @@ def table_rows():
         yield pytest.param(arguments, "" if items == "none" else items, id=text)
 
 
-def test_the_docstring_has_its_table():
+def test_the_docstring_has_its_table() -> None:
     assert len(list(table_rows())) == 7
 
 
 @pytest.mark.parametrize(("options", "items"), table_rows())
-def test_the_table_of_the_docstring_is_true(options, items):
-    assert letters(Sequence(**options), 4) == items
+def test_the_table_of_the_docstring_is_true(options: dict[str, Any], items: str) -> None:
+    assert letters(SequenceView(**options), 4) == items
 
 
 @pytest.mark.parametrize(("options", "items"), table_rows())
-def test_the_table_of_the_docstring_is_true_of_tf_agents(options, items):
+def test_the_table_of_the_docstring_is_true_of_tf_agents(options: dict[str, Any], items: str) -> None:
     names = {"length": "length", "stride": "stride", "pad_end": "pad", "tile_end": "tile"}
     found = slow_sequence_items(counted(4), **{names[name]: value for name, value in options.items()})
     assert " ".join("".join("Pabcd"[number] for number in item[1].tolist()) for item in found) == items
@@ -73,16 +75,20 @@ def test_the_table_of_the_docstring_is_true_of_tf_agents(options, items):
     st.integers(1, 6),
     PADDING,
 )
-def test_items_are_those_of_tf_agents_observer(episode, length, stride, padding):
-    view = Sequence(length, stride, *padding)
+def test_items_are_those_of_tf_agents_observer(
+    episode: Episode, length: int, stride: int, padding: tuple[bool, bool]
+) -> None:
+    view = SequenceView(length, stride, *padding)
     expected = slow_sequence_items(episode, length=length, stride=stride, pad=padding[0], tile=padding[1])
     reference.assert_same_items(ordered_items(view, episode), expected)
 
 
 @settings(max_examples=40)
 @given(strategies.episodes(min_steps=1, max_steps=6), st.integers(1, 4), PADDING)
-def test_items_of_any_columns_are_those_of_tf_agents_observer(episode, length, padding):
-    view = Sequence(length, 1, *padding)
+def test_items_of_any_columns_are_those_of_tf_agents_observer(
+    episode: Episode, length: int, padding: tuple[bool, bool]
+) -> None:
+    view = SequenceView(length, 1, *padding)
     expected = slow_sequence_items(episode, length=length, pad=padding[0], tile=padding[1])
     reference.assert_same_items(ordered_items(view, episode), expected)
 
@@ -99,31 +105,31 @@ def test_items_of_any_columns_are_those_of_tf_agents_observer(episode, length, p
         (2, {"length": 2, "pad_end": True}, 1),
     ],
 )
-def test_counts_are_those_seen_of_tf_agents(rows, options, count):
-    assert len(Sequence(**options).cut(counted(rows)).anchors) == count
+def test_counts_are_those_seen_of_tf_agents(rows: int, options: dict[str, Any], count: int) -> None:
+    assert len(SequenceView(**options).cut(counted(rows)).anchors) == count
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 10))
-def test_anchors_are_all_starts_of_whole_windows(rows, length, stride):
+def test_anchors_are_all_starts_of_whole_windows(rows: int, length: int, stride: int) -> None:
     anchors = window_anchors(rows, length, stride)
     assert anchors.dtype == np.int64
     assert anchors.tolist() == [start for start in range(rows) if start % stride == 0 and start + length <= rows]
     assert len(anchors) == (1 + (rows - length) // stride if rows >= length else 0)
 
 
-def test_rows_are_not_copied_without_padding():
+def test_rows_are_not_copied_without_padding() -> None:
     episode = counted(4)
-    assert np.shares_memory(Sequence(3).cut(episode).rows["observation"], episode.steps["observation"])
+    assert np.shares_memory(SequenceView(3).cut(episode).rows["observation"], episode.columns["observation"])
 
 
-def test_every_item_has_the_views_priority():
-    cut = Sequence(2, priority=2.5).cut(counted(4))
+def test_every_item_has_the_views_priority() -> None:
+    cut = SequenceView(2, priority=2.5).cut(counted(4))
     assert cut.priorities.tolist() == [2.5, 2.5, 2.5]
     assert cut.priorities.dtype == np.float64
 
 
-def test_two_steps_are_a_sequence_of_two():
-    assert two_step() == Sequence() == Sequence(length=2, stride=1)
+def test_two_steps_are_a_sequence_of_two() -> None:
+    assert two_step() == SequenceView() == SequenceView(length=2, stride=1)
     assert two_step(priority=3.0).priority == 3.0
 
 
@@ -137,6 +143,6 @@ def test_two_steps_are_a_sequence_of_two():
         ({"tile_end": True}, "sequence: tile_end needs pad_end"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ViewError, match=message):
-        Sequence(**options)
+        SequenceView(**options)

@@ -1,21 +1,24 @@
 """Cuts on shared rows hold what they held alone, and what several have in common stands there once."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import Episode
-from rlds2reverb.views.base import Cut, Window
 from rlds2reverb.views.registry import VIEWS, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.shared import share
 from tests import strategies
 from tests.views.cutting import items_of
-from tests.wire import cuts
-from tests.wire.replay import assert_all_same, wire_form
+from tests.wire.insert import cuts
+from tests.wire.insert.replay import assert_all_same, wire_form
 
 REQUIREMENTS = Requirements({"obs": {"shift": "-2:1"}, "prev_actions": {"data_col": "actions", "shift": -1}})
 EVERY_VIEW = [
@@ -42,7 +45,7 @@ def stored_bytes(cut: Cut) -> int:
 
 @given(st.lists(st.sampled_from(EVERY_VIEW), min_size=1, max_size=4), st.integers(2, 12), st.integers(0, 99))
 @settings(max_examples=60)
-def test_views_of_one_episode_hold_the_same_items_on_shared_rows(views, steps, seed):
+def test_views_of_one_episode_hold_the_same_items_on_shared_rows(views: list[Any], steps: int, seed: int) -> None:
     episode = strategies.episode(np.random.default_rng(seed), steps)
     alone = [view.cut(episode) for view in views]
     shared = share(alone)
@@ -53,12 +56,12 @@ def test_views_of_one_episode_hold_the_same_items_on_shared_rows(views, steps, s
 
 @given(st.lists(cuts.hand_made(), min_size=1, max_size=3), st.data())
 @settings(max_examples=60)
-def test_unrelated_cuts_of_any_dtype_and_origin_keep_their_items(some, data):
+def test_unrelated_cuts_of_any_dtype_and_origin_keep_their_items(some: list[Cut], data: st.DataObject) -> None:
     alone = [replace(cut, origin=data.draw(st.integers(0, cut.row_count))) for cut in some]
     assert_same_items(share(alone), alone)
 
 
-def test_columns_of_the_same_values_are_stored_once_whatever_their_names():
+def test_columns_of_the_same_values_are_stored_once_whatever_their_names() -> None:
     episode = of_wide_observations()
     alone = [view_of(name).cut(episode) for name in ("two_step", "transition", "n_step", "sequence:length=4")]
     shared = share(alone)
@@ -67,7 +70,7 @@ def test_columns_of_the_same_values_are_stored_once_whatever_their_names():
     assert stored_bytes(shared[0]) < 1.1 * stored_bytes(alone[0])
 
 
-def test_rows_before_the_first_are_shared_with_a_view_that_has_none():
+def test_rows_before_the_first_are_shared_with_a_view_that_has_none() -> None:
     episode = of_wide_observations()
     alone = [view_of("two_step").cut(episode), view_of("frame_stack:frames=4").cut(episode)]
     pairs, stacks = share(alone)
@@ -81,7 +84,7 @@ def of_wide_observations() -> Episode:
     return strategies.episode(rng, 50).with_columns(observation=rng.normal(size=(50, 100)).astype(np.float32))
 
 
-def cut_of(values, origin=0) -> Cut:
+def cut_of(values: np.ndarray, origin: int = 0) -> Cut:
     anchors = np.arange(len(values), dtype=np.int64)
     return Cut.of_columns({"x": values}, (Window(0, 1),), anchors, np.ones(len(values)), origin)
 
@@ -99,7 +102,9 @@ def cut_of(values, origin=0) -> Cut:
         (np.array([[1.0], [2.0], [3.0]]), 0, 2),
     ],
 )
-def test_two_columns_are_one_when_they_agree_in_all_rows_that_both_have(other, origin, columns):
+def test_two_columns_are_one_when_they_agree_in_all_rows_that_both_have(
+    other: np.ndarray, origin: int, columns: int
+) -> None:
     alone = [cut_of(np.array([1.0, 2.0, 3.0])), cut_of(other, origin)]
     shared = share(alone)
     assert len(shared[0].rows) == columns
@@ -116,13 +121,13 @@ def test_two_columns_are_one_when_they_agree_in_all_rows_that_both_have(other, o
         (np.array([b"a", b"b"], object), np.array([b"a", b"c"], object), 2),
     ],
 )
-def test_values_are_compared_to_the_byte(one, other, columns):
+def test_values_are_compared_to_the_byte(one: np.ndarray, other: np.ndarray, columns: int) -> None:
     alone = [cut_of(one), cut_of(other)]
     assert len(share(alone)[0].rows) == columns
     assert_same_items(share(alone), alone)
 
 
-def test_the_columns_of_one_view_are_told_apart_after_a_third_joined_them():
+def test_the_columns_of_one_view_are_told_apart_after_a_third_joined_them() -> None:
     """Of rows that only one of two columns has, a third view must not be told the other's."""
     first, second = cut_of(np.array([1.0, 2.0])), cut_of(np.array([1.0, 2.0, 5.0]))
     third = cut_of(np.array([1.0, 2.0, 6.0]))

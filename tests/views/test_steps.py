@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ViewError
+from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.registry import read_view, view_from
-from rlds2reverb.views.requirements import Requirements, ViewRequirement
+from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import MODES, TargetPair
 from rlds2reverb.views.transition import Transition
+from rlds2reverb.views.view_requirement import ViewRequirement
 from tests.views.cutting import field_value
 
 ROWS = st.integers(1, 14)
@@ -48,7 +51,7 @@ def numbered(rows: int, seed: int = 0, terminal: bool = True) -> Episode:
     )
 
 
-def items(view: Any, episode: Episode) -> list[dict[str, Any]]:
+def items(view: View, episode: Episode) -> list[dict[str, Any]]:
     """Field -> plain value of every item."""
     cut = view.cut(episode)
     return [
@@ -68,7 +71,7 @@ def test_a_transition_has_root_and_next(rows: int, terminal: bool) -> None:
             "observation": t,
             "action": t + 100,
             "next/observation": t + 1,
-            "next/reward": [episode.steps["reward"][t]],
+            "next/reward": [episode.columns["reward"][t]],
             "next/done": [ends],
             "next/terminated": [ends and terminal],
             "next/truncated": [ends and not terminal],
@@ -78,7 +81,7 @@ def test_a_transition_has_root_and_next(rows: int, terminal: bool) -> None:
 @given(ROWS, SEEDS, st.integers(1, 16), st.floats(0.1, 1), st.sampled_from(["acme", "torchrl"]))
 def test_n_steps_are_summed_one_by_one(rows: int, seed: int, n: int, gamma: float, style: str) -> None:
     episode = numbered(rows, seed)
-    rewards, discounts = episode.steps["reward"], episode.steps["discount"]
+    rewards, discounts = episode.columns["reward"], episode.columns["discount"]
     found = items(NStep(n, gamma, style), episode)
     assert len(found) == rows - 1
     for t, item in enumerate(found):
@@ -105,14 +108,16 @@ def test_the_next_steps_are_those_of_torchrls_example() -> None:
 @pytest.mark.parametrize("spec", [ArraySpec((2,), np.dtype(np.float32)), ArraySpec((), np.dtype(np.int64))])
 def test_n_step_needs_one_float_of_reward(spec: ArraySpec) -> None:
     plain = ArraySpec((), np.dtype(np.float32))
-    with pytest.raises(ViewError, match="expected one float a step"):
+    with pytest.raises(ViewError, match="expected one float per step"):
         NStep().signature({"observation": plain, "action": plain, "reward": spec, "discount": plain})
 
 
 @given(ROWS, st.integers(1, 6), st.sampled_from(["first", "zero"]))
 def test_a_stack_looks_back_over_the_first_row(rows: int, frames: int, fill: Any) -> None:
     episode = numbered(rows)
-    shifted = Episode({**episode.steps, "observation": episode.steps["observation"] + 1}, {}, "e")  # no zero of its own
+    shifted = Episode(
+        {**episode.columns, "observation": episode.columns["observation"] + 1}, {}, "e"
+    )  # no zero of its own
     missing = 1 if fill == "first" else 0
     found = items(FrameStack(frames, fill), shifted)
     assert len(found) == rows - 1
@@ -163,7 +168,7 @@ def test_a_slice_says_where_it_ends_from_rows_nearby(
 def test_a_field_that_the_steps_have_is_not_replaced() -> None:
     view = Slices(2, truncated=True)
     for name in ("truncated", "truncated/why"):
-        episode = numbered(4).with_steps({**numbered(4).steps, name: np.zeros(4, bool)})
+        episode = numbered(4).with_only_columns({**numbered(4).columns, name: np.zeros(4, bool)})
         for use in (lambda one=episode: view.cut(one), lambda one=episode: view.signature(spec_of(one))):
             with pytest.raises(ViewError, match='truncated: expected steps without a field "truncated", found'):
                 use()
@@ -177,7 +182,8 @@ def test_every_start_of_a_slice_is_as_likely() -> None:
 
 @given(st.integers(1, 12), st.integers(1, 5), st.sampled_from(MODES))
 def test_pairs_are_those_of_a_ring_buffer(rows: int, offset: int, mode: str) -> None:
-    wanted, ring = [], []
+    wanted: list[dict[str, Any]] = []
+    ring: list[int] = []
     for t in range(rows - 1):  # the final observation is never used
         now, actions = t, [a + 100 for a in range(t - offset, t)]
         ring.append(t)
@@ -185,15 +191,13 @@ def test_pairs_are_those_of_a_ring_buffer(rows: int, offset: int, mode: str) -> 
             wanted.append({"context": now, "target": now, "timestep": t})
         elif len(ring) > offset:
             before = ring[-1 - offset]
-            wanted.append(
-                {
-                    "none": {"context": before, "target": now},
-                    "dynamics": {"context": before, "extra_context": actions, "target": now},
-                    "inverse_dynamics": {"context": before, "extra_context": now, "target": actions},
-                    "action_prediction": {"context": before, "target": actions},
-                }[mode]
-                | {"timestep": t}
-            )
+            pairs: dict[str, dict[str, Any]] = {
+                "none": {"context": before, "target": now},
+                "dynamics": {"context": before, "extra_context": actions, "target": now},
+                "inverse_dynamics": {"context": before, "extra_context": now, "target": actions},
+                "action_prediction": {"context": before, "target": actions},
+            }
+            wanted.append({**pairs[mode], "timestep": t})
     assert items(TargetPair(mode, offset), numbered(rows)) == wanted
 
 
@@ -224,7 +228,7 @@ def rllib(requirements: dict[str, Any], rows: int) -> list[dict[str, Any]]:
 
 
 def test_the_documented_example_of_shifts() -> None:
-    episode = Episode({**numbered(4).steps, "reward": np.array([1.0, 2.0, 3.0, 9.0])}, {}, "e")
+    episode = Episode({**numbered(4).columns, "reward": np.array([1.0, 2.0, 3.0, 9.0])}, {}, "e")
     view = Requirements(
         {
             "prev_rewards": {"data_col": "rewards", "shift": -1},
@@ -249,17 +253,17 @@ def test_the_documented_example_of_shifts() -> None:
 )
 def test_rows_are_picked_one_by_one(rows: int, shift: list[int], column: str, repeat: int, zeros: bool) -> None:
     episode = numbered(rows)
-    episode = Episode({**episode.steps, "other": episode.steps["action"] * 2}, {}, "e")
+    episode = Episode({**episode.columns, "other": episode.columns["action"] * 2}, {}, "e")
     requirements: dict[str, Any] = {"x": {"data_col": column, "shift": shift, "batch_repeat_value": repeat}}
     if zeros:
         requirements["prev_actions"] = {"data_col": "actions", "shift": -1}
     columns = {
-        "obs": episode.steps["observation"].tolist(),
-        "actions": episode.steps["action"].tolist()[:-1],
-        "rewards": episode.steps["reward"].astype(np.float32).tolist()[:-1],
+        "obs": episode.columns["observation"].tolist(),
+        "actions": episode.columns["action"].tolist()[:-1],
+        "rewards": episode.columns["reward"].astype(np.float32).tolist()[:-1],
         "t": list(range(rows - 1)),
         "terminateds": [False] * (rows - 2) + [True],
-        "other": episode.steps["other"].tolist()[:-1],
+        "other": episode.columns["other"].tolist()[:-1],
     }
     values = columns[column]
 
@@ -291,7 +295,7 @@ class Theirs:
     used_for_compute_actions, used_for_training = True, True
 
 
-def test_requirements_come_as_objects_mappings_and_yaml(tmp_path: Any) -> None:
+def test_requirements_come_as_objects_mappings_and_yaml(tmp_path: Path) -> None:
     path = tmp_path / "view.yaml"
     path.write_text(
         "view: requirements\nrequirements:\n  x: {data_col: rewards, shift: -1}\n  y: {used_for_training: false}\n"
@@ -323,12 +327,19 @@ def test_requirements_that_make_no_sense_are_refused(requirements: Any, message:
 @pytest.mark.parametrize(
     ("text", "message"),
     [("[1]", "expected a view's name"), ("view: 3", "expected a view's name"), ("view: nope", '"nope", expected one of'),
-     ("a: [", "cannot be read as YAML"), ("view: n_step\nm: 3", "has no option m; it has n, gamma")],
+     ("view: n_step\nm: 3", "has no option m; it has n, gamma")],
 )  # fmt: skip
-def test_a_file_that_names_no_view_is_refused(tmp_path: Any, text: str, message: str) -> None:
+def test_a_file_that_names_no_view_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "view.yaml"
     path.write_text(text)
     with pytest.raises(ViewError, match=message):
+        read_view(path)
+
+
+def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "view.yaml"
+    path.write_text("a: [")
+    with pytest.raises(ConfigError, match=r"view\.yaml: not YAML"):
         read_view(path)
 
 

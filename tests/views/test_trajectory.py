@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb import Episode
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, flatten
+from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
 from rlds2reverb.views.trajectory import (
     FIELDS,
     FIRST,
@@ -16,6 +20,7 @@ from rlds2reverb.views.trajectory import (
     MID,
     padding_rows,
     step_types,
+    table_signature,
     trajectory_rows,
     trajectory_spec,
     with_window,
@@ -34,13 +39,15 @@ STEPS = {
 }
 
 
-def slow_type(is_first, is_last):
+def slow_type(is_first: int, is_last: int) -> int:
     if is_first:
         return FIRST
     return LAST if is_last else MID
 
 
-def slow_row(flags, following, discount):
+def slow_row(
+    flags: tuple[int, int, int], following: tuple[int, int, int], discount: np.float32
+) -> tuple[int, int, np.float32]:
     """step_type, next_step_type and discount of one step; flags are is_first, is_last, is_terminal."""
     kind, next_kind = slow_type(*flags[:2]), slow_type(*following[:2])
     if (kind, next_kind) == (FIRST, FIRST):
@@ -48,7 +55,7 @@ def slow_row(flags, following, discount):
     return kind, next_kind, discount * 0 if flags[1] and flags[2] else discount
 
 
-def columns(flags, **others):
+def columns(flags: Sequence[tuple[int, int, int]], **others: Any) -> dict[str, np.ndarray]:
     first, last, terminal = np.array(flags, bool).reshape(-1, 3).T
     rows = len(flags)
     return {
@@ -63,7 +70,7 @@ def columns(flags, **others):
     }
 
 
-def test_the_types_of_steps_have_dm_envs_numbers():
+def test_the_types_of_steps_have_dm_envs_numbers() -> None:
     assert (FIRST, MID, LAST) == (0, 1, 2)
     kinds = step_types(np.array([1, 0, 0, 1], bool), np.array([0, 0, 1, 1], bool))
     assert kinds.tolist() == [FIRST, MID, LAST, FIRST]
@@ -71,7 +78,9 @@ def test_the_types_of_steps_have_dm_envs_numbers():
 
 
 @given(st.lists(FLAGS, max_size=8), FLAGS)
-def test_rows_of_any_flags_are_those_of_single_steps(flags, following):
+def test_rows_of_any_flags_are_those_of_single_steps(
+    flags: Sequence[tuple[int, int, int]], following: tuple[bool, bool, bool]
+) -> None:
     steps = columns(flags)
     rows = trajectory_rows(steps, following[0], following[1])
     expected = [
@@ -86,7 +95,7 @@ def test_rows_of_any_flags_are_those_of_single_steps(flags, following):
         assert rows[name] is steps[name]
 
 
-def test_a_step_is_followed_by_a_first_step_unless_something_else_is_said():
+def test_a_step_is_followed_by_a_first_step_unless_something_else_is_said() -> None:
     steps = columns([(1, 0, 0), (0, 0, 0), (0, 0, 0), (0, 1, 1)], discount=np.array([0.9, 0.8, 0.7, 0.6]))
     rows = trajectory_rows(steps)
     assert rows["step_type"].tolist() == [FIRST, MID, MID, LAST]
@@ -95,7 +104,7 @@ def test_a_step_is_followed_by_a_first_step_unless_something_else_is_said():
 
 
 @pytest.mark.parametrize(("terminal", "discount"), [(True, 0.0), (False, 1.0)])
-def test_a_single_step_is_last_and_last(terminal, discount):
+def test_a_single_step_is_last_and_last(terminal: bool, discount: float) -> None:
     rows = trajectory_rows(columns([(1, 1, terminal)], discount=np.ones(1)))
     assert (rows["step_type"].tolist(), rows["next_step_type"].tolist()) == ([LAST], [LAST])
     assert rows["discount"].tolist() == [discount]
@@ -103,9 +112,9 @@ def test_a_single_step_is_last_and_last(terminal, discount):
 
 @settings(max_examples=40)
 @given(strategies.episodes(min_steps=1, max_steps=12))
-def test_whole_rows_of_any_columns_are_those_of_single_steps(episode):
-    rows = trajectory_rows(episode.steps)
-    expected = reference.trajectories(reference.steps_of(reference.nested(episode.steps)))
+def test_whole_rows_of_any_columns_are_those_of_single_steps(episode: Episode) -> None:
+    rows = trajectory_rows(episode.columns)
+    expected = reference.trajectories(reference.steps_of(reference.nested(episode.columns)))
     nest = reference.nested(rows)
     found = reference.leaves([nest.get(name, ()) for name in FIELDS])
     for column, stacked in zip(found, reference.stack(expected), strict=True):
@@ -113,7 +122,7 @@ def test_whole_rows_of_any_columns_are_those_of_single_steps(episode):
 
 
 @given(st.integers(1, 6), st.lists(st.integers(1, 3), max_size=2), st.booleans())
-def test_a_discount_of_any_shape_is_zero_on_the_terminal_row_only(rows, shape, terminal):
+def test_a_discount_of_any_shape_is_zero_on_the_terminal_row_only(rows: int, shape: list[int], terminal: bool) -> None:
     flags = [(at == 0, at == rows - 1, at == rows - 1 and terminal) for at in range(rows)]
     discount = np.ones((rows, *shape), np.float32)
     found = trajectory_rows(columns(flags, discount=discount))["discount"]
@@ -122,7 +131,7 @@ def test_a_discount_of_any_shape_is_zero_on_the_terminal_row_only(rows, shape, t
     assert found.any(axis=tuple(range(1, found.ndim))).tolist() == [not flag[2] for flag in flags]
 
 
-def test_columns_stand_in_the_order_of_the_fields():
+def test_columns_stand_in_the_order_of_the_fields() -> None:
     steps = columns([(1, 0, 0), (0, 1, 1)])
     del steps["observation"], steps["reward"]
     steps |= {
@@ -147,7 +156,7 @@ def test_columns_stand_in_the_order_of_the_fields():
 
 
 @pytest.mark.parametrize("name", ["is_first", "is_last", "is_terminal", "reward", "discount"])
-def test_a_missing_field_is_named(name):
+def test_a_missing_field_is_named(name: str) -> None:
     steps = columns([(1, 0, 0), (0, 1, 1)])
     del steps[name]
     with pytest.raises(ViewError, match=rf"steps without {name}; found \['action', "):
@@ -157,8 +166,8 @@ def test_a_missing_field_is_named(name):
 class TestPadding:
     @settings(max_examples=40)
     @given(strategies.episodes(max_steps=5), st.integers(0, 4))
-    def test_padding_is_boundary_rows_of_zeros(self, episode, count):
-        rows = trajectory_rows(episode.steps)
+    def test_padding_is_boundary_rows_of_zeros(self, episode: Episode, count: int) -> None:
+        rows = trajectory_rows(episode.columns)
         padding = padding_rows(rows, count)
         assert list(padding) == list(rows)
         for path, column in padding.items():
@@ -169,7 +178,7 @@ class TestPadding:
 
 
 class TestSpecs:
-    def test_a_trajectory_has_the_fields_in_order(self):
+    def test_a_trajectory_has_the_fields_in_order(self) -> None:
         spec = trajectory_spec(STEPS)
         assert type(spec).__name__ == "Trajectory"
         assert spec._fields == FIELDS
@@ -186,22 +195,51 @@ class TestSpecs:
             "discount",
         ]
 
-    def test_policy_info_of_the_steps_is_kept(self):
+    def test_policy_info_of_the_steps_is_kept(self) -> None:
         assert trajectory_spec({**STEPS, "policy_info": {"logits": FLOAT}}).policy_info == {"logits": FLOAT}
 
     @pytest.mark.parametrize("size", [2, None])
-    def test_a_window_is_a_leading_axis_of_every_leaf(self, size):
+    def test_a_window_is_a_leading_axis_of_every_leaf(self, size: int | None) -> None:
         windowed = flatten(with_window(trajectory_spec(STEPS), size))
         assert windowed["observation/a"].shape == (size, 3)
         assert all(spec.shape[0] == size for spec in windowed.values())
 
     @pytest.mark.parametrize("absent", [["reward"], ["observation", "discount"], ["action"]])
-    def test_a_spec_that_lacks_a_field_is_refused(self, absent):
+    def test_a_spec_that_lacks_a_field_is_refused(self, absent: list[str]) -> None:
         steps = {name: spec for name, spec in STEPS.items() if name not in absent}
         with pytest.raises(ViewError, match=f"step spec without {', '.join(absent)}: a trajectory needs them; found"):
             trajectory_spec(steps)
 
     @pytest.mark.parametrize("nest", [FLOAT, (FLOAT, FLOAT)])
-    def test_steps_that_are_no_dict_are_refused(self, nest):
+    def test_steps_that_are_no_dict_are_refused(self, nest: ArraySpec | tuple[ArraySpec, ArraySpec]) -> None:
         with pytest.raises(ViewError, match=f"expected a dict of step fields, got {type(nest).__name__}"):
             trajectory_spec(nest)
+
+
+def test_a_tables_signature_frees_the_rows_and_bounds_the_discount() -> None:
+    items = with_window(trajectory_spec(STEPS), 2)
+    found = table_signature(items)
+    assert [str(leaf) for leaf in flatten(found).values()] == [
+        "int32[?]",
+        "uint8[?, 3]",
+        "float32[?]",
+        "float32[?]",
+        "int32[?]",
+        "float32[?]",
+        "float32[?]",
+    ]
+    assert (found.discount.name, found.discount.minimum, found.discount.maximum) == ("discount", 0, 1)
+    assert [leaf.name for leaf in flatten(found).values()] == ["step_type", "", "", "", "step_type", "", "discount"]
+
+
+@pytest.mark.parametrize(
+    "discount", [ArraySpec((), np.dtype(np.float64)), ArraySpec((2,), np.dtype(np.float32))], ids=str
+)
+def test_a_discount_that_no_tf_agents_table_has_is_left_as_it_is(discount: ArraySpec) -> None:
+    found = table_signature(with_window(trajectory_spec({**STEPS, "discount": discount}), 2))
+    assert (found.discount, found.discount.minimum) == (discount.with_leading(None), None)
+
+
+def test_items_that_are_no_trajectories_are_their_tables_signature() -> None:
+    for items in ({"step_type": FLOAT}, FLOAT, named_tuple_type("Trajectory", ("observation",))(FLOAT)):
+        assert table_signature(items) is items

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import ArraySpec, named_tuple_type
-from rlds2reverb.views.sequence import Sequence
+from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.wire import codec
+from rlds2reverb.wire.insert.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, RateLimiter, Slice
-from rlds2reverb.wire.requests import RequestBuilder, RequestLimits
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import encode_signature
 from rlds2reverb.wire.varint import bytes_field, varint
 from tests import strategies
+from tests.raising import outcome_of
 from tests.wire import mutants
-from tests.wire.cuts import Encoder
+from tests.wire.insert.cuts import Encoder
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "InsertStreamRequest": codec.decode_insert_request,
@@ -40,10 +41,10 @@ SPEC = named_tuple_type("Trajectory", ("reward", "observation"))(
 
 
 def requests_of_an_episode() -> list[bytes]:
-    columns = {"observation/text": (np.dtype(object), (2,)), "action": (np.dtype(np.float32), (3,))}
-    cut = Sequence(3).cut(strategies.episode(np.random.default_rng(3), 9, columns))
+    columns: strategies.Columns = {"observation/text": (np.dtype(object), (2,)), "action": (np.dtype(np.float32), (3,))}
+    cut = SequenceView(3).cut(strategies.episode(np.random.default_rng(3), 9, columns))
     builder = RequestBuilder(RequestLimits(items=3))
-    encoded = Encoder(["one", "two"], 1, rows_per_chunk=4).encode_cut("episode", cut)
+    encoded = Encoder(["one", "two"], 1, chunk_length=4).encode_cut("episode", cut)
     return [message for request in (*builder.add(encoded), *builder.flush()) for message in request.messages]
 
 
@@ -101,7 +102,7 @@ OTHER_FORMS = [
 
 
 @pytest.mark.parametrize(("keys", "text"), CONFIRMED)
-def test_confirmed_keys_have_the_bytes_of_the_table_both_ways(keys, text):
+def test_confirmed_keys_have_the_bytes_of_the_table_both_ways(keys: list[int], text: str) -> None:
     data = bytes.fromhex(text)
     assert confirmed(keys) == data
     found = codec.decode_confirmed_keys(data)
@@ -110,7 +111,7 @@ def test_confirmed_keys_have_the_bytes_of_the_table_both_ways(keys, text):
 
 
 @pytest.mark.parametrize(("keys", "text"), OTHER_FORMS)
-def test_confirmed_keys_are_read_in_every_form(keys, text):
+def test_confirmed_keys_are_read_in_every_form(keys: list[int], text: str) -> None:
     assert codec.decode_confirmed_keys(bytes.fromhex(text)).tolist() == keys
 
 
@@ -118,12 +119,12 @@ keys_lists = st.lists(st.one_of(st.integers(2**63, 2**64 - 1), st.integers(0, 2*
 
 
 @given(st.one_of(keys_lists, st.lists(st.integers(2**63, 2**64 - 1), max_size=300)))
-def test_any_confirmed_keys_are_read(keys):
+def test_any_confirmed_keys_are_read(keys: list[int]) -> None:
     assert codec.decode_confirmed_keys(confirmed(keys)).tolist() == keys
 
 
 @given(st.lists(st.integers(2**63, 2**64 - 1), min_size=1, max_size=20), st.data())
-def test_confirmed_keys_that_are_cut_off_are_a_wire_error(keys, data):
+def test_confirmed_keys_that_are_cut_off_are_a_wire_error(keys: list[int], data: st.DataObject) -> None:
     whole = confirmed(keys)
     with pytest.raises(WireError):
         codec.decode_confirmed_keys(whole[: data.draw(st.integers(1, len(whole) - 1))])
@@ -132,12 +133,12 @@ def test_confirmed_keys_that_are_cut_off_are_a_wire_error(keys, data):
 # ServerInfo.
 
 
-def test_asking_for_server_info_takes_no_bytes():
+def test_asking_for_server_info_takes_no_bytes() -> None:
     assert codec.encode_server_info_request() == b""
     assert message_class("ServerInfoRequest")().SerializeToString() == b""
 
 
-def test_server_info_is_read_field_by_field():
+def test_server_info_is_read_field_by_field() -> None:
     info = codec.decode_server_info(server_info())
     assert info.state_id == (1 << 64) + 2
     assert list(info.tables) == ["replay", "plain"]
@@ -149,7 +150,7 @@ def test_server_info_is_read_field_by_field():
     assert (table.episodes, table.deleted_episodes, table.unique_samples) == (4, 5, 6)
 
 
-def test_a_table_may_have_no_signature():
+def test_a_table_may_have_no_signature() -> None:
     assert codec.decode_server_info(server_info()).tables["plain"].signature is None
 
 
@@ -165,7 +166,7 @@ def test_a_table_may_have_no_signature():
         ({}, "unknown"),
     ],
 )
-def test_a_distribution_is_named_as_in_a_config(options, word):
+def test_a_distribution_is_named_as_in_a_config(options: dict[str, bool | dict[str, bool | float]], word: str) -> None:
     table = {"name": "t", "sampler_options": options, "remover_options": options}
     data = message_class("ServerInfoResponse")(table_info=[table]).SerializeToString()
     found = codec.decode_server_info(data).tables["t"]
@@ -175,7 +176,7 @@ def test_a_distribution_is_named_as_in_a_config(options, word):
 # Insert requests.
 
 
-def test_an_insert_request_is_read_field_by_field():
+def test_an_insert_request_is_read_field_by_field() -> None:
     tensor = bytes_field(1, bytes.fromhex("0806 120412020802 2204 02040102"))  # int8 [1, 2]
     chunk = bytes.fromhex(f"08 {KEY_TEXT} 1206 080710031804") + bytes_field(5, tensor)
     piece = bytes_field(1, bytes.fromhex(f"08 {KEY_TEXT} 1000 1802 2000"))
@@ -184,12 +185,12 @@ def test_an_insert_request_is_read_field_by_field():
     request = codec.decode_insert_request(bytes_field(1, chunk) + bytes_field(2, item) + bytes.fromhex("1a020102"))
     (found,) = request.chunks
     assert (found.key, found.episode_id, found.start, found.stop) == (KEY, 7, 3, 5)
-    assert [(array.dtype, array.tolist()) for array in found.tensors] == [(np.int8, [1, 2])]
+    assert [(array.dtype, array.tolist()) for array in found.tensors] == [(np.dtype(np.int8), [1, 2])]
     assert request.items == (Item(9, "t", 1.5, (ItemColumn((Slice(KEY, 0, 2, 0),), squeeze=True),)),)
     assert request.keep_chunk_keys == (1, 2)
 
 
-def test_delta_encoding_is_refused():
+def test_delta_encoding_is_refused() -> None:
     data = message_class("InsertStreamRequest")(chunks=[{"chunk_key": 3, "delta_encoded": True}]).SerializeToString()
     with pytest.raises(WireError, match="chunk 3: delta encoding is not supported"):
         codec.decode_insert_request(data)
@@ -209,20 +210,20 @@ def value(*slices: Slice, squeeze: bool = False) -> np.ndarray:
     return found
 
 
-def test_the_slices_of_a_column_are_joined_in_order():
+def test_the_slices_of_a_column_are_joined_in_order() -> None:
     assert value(Slice(1, 1, 2, 0), Slice(2, 0, 2, 0)).tolist() == [1, 2, 3, 4]
     assert value(Slice(2, 1, 1, 0), Slice(1, 0, 1, 0)).tolist() == [4, 0]
     assert value(Slice(1, 2, 1, 1), Slice(2, 0, 1, 1)).tolist() == [b"", b"c"]
     assert value(Slice(1, 2, 1, 2), Slice(2, 0, 1, 2)).shape == (2, 0, 2)
 
 
-def test_a_squeezed_column_loses_its_first_axis_only():
+def test_a_squeezed_column_loses_its_first_axis_only() -> None:
     number = value(Slice(2, 1, 1, 0), squeeze=True)
     assert (number.shape, number.dtype, int(number)) == ((), np.dtype(int), 4)
     assert value(Slice(1, 0, 1, 2), squeeze=True).shape == (0, 2)
 
 
-def test_squeezed_text_stays_an_array_of_bytes_as_it_is():
+def test_squeezed_text_stays_an_array_of_bytes_as_it_is() -> None:
     text = value(Slice(1, 0, 1, 1), squeeze=True)
     assert (text.shape, text.dtype, text.item()) == ((), np.dtype(object), b"a\x00")
 
@@ -247,7 +248,7 @@ def test_squeezed_text_stays_an_array_of_bytes_as_it_is():
         ([Slice(1, 0, 1, 0), Slice(1, 0, 1, 1)], False, "pieces of unequal"),
     ],
 )
-def test_an_item_that_points_nowhere_is_a_wire_error(slices, squeeze, message):
+def test_an_item_that_points_nowhere_is_a_wire_error(slices: list[Slice], squeeze: bool, message: str) -> None:
     with pytest.raises(WireError, match=f"item 9: .*{message}"):
         value(*slices, squeeze=squeeze)
 
@@ -256,12 +257,10 @@ def test_an_item_that_points_nowhere_is_a_wire_error(slices, squeeze, message):
 
 
 def value_or_wire_error(name: str, data: bytes) -> None:
-    try:
-        found = DECODERS[name](data)
-    except WireError as error:
-        assert str(error)
-        return
-    if name == "InsertStreamRequest":
+    found = outcome_of(WireError, lambda: DECODERS[name](data))
+    if isinstance(found, WireError):
+        assert str(found)
+    elif name == "InsertStreamRequest":
         values_or_wire_error(found)
 
 
@@ -280,26 +279,26 @@ def values_or_wire_error(request: Any) -> None:
 @example(data=b"")
 @example(data=b"\x0a")
 @example(data=b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")
-def test_any_bytes_are_a_value_or_a_wire_error(name, data):
+def test_any_bytes_are_a_value_or_a_wire_error(name: str, data: bytes) -> None:
     value_or_wire_error(name, data)
 
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=st.data())
 @settings(max_examples=200)
-def test_a_broken_message_is_a_value_or_a_wire_error(name, data):
+def test_a_broken_message_is_a_value_or_a_wire_error(name: str, data: st.DataObject) -> None:
     value_or_wire_error(name, data.draw(mutants.mutated(VALID[name])))
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_prefix_is_a_value_or_a_wire_error(name):
+def test_every_prefix_is_a_value_or_a_wire_error(name: str) -> None:
     for message in VALID[name]:
         for size in range(len(message) + 1):
             value_or_wire_error(name, message[:size])
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_flipped_bit_is_a_value_or_a_wire_error(name):
+def test_every_flipped_bit_is_a_value_or_a_wire_error(name: str) -> None:
     message = min(VALID[name], key=len)
     for at in range(len(message)):
         for bit in range(8):
@@ -309,7 +308,7 @@ def test_every_flipped_bit_is_a_value_or_a_wire_error(name):
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=st.data())
 @settings(max_examples=40)
-def test_any_message_of_the_schema_is_a_value_or_a_wire_error(name, data):
+def test_any_message_of_the_schema_is_a_value_or_a_wire_error(name: str, data: st.DataObject) -> None:
     value_or_wire_error(name, data.draw(mutants.messages(name, depth=5)).SerializeToString())
 
 
@@ -327,12 +326,12 @@ def info_with_signature(signature: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("levels", [50, 64, 65, 100, 5000])
-def test_a_deeply_nested_signature_is_a_wire_error(levels):
+def test_a_deeply_nested_signature_is_a_wire_error(levels: int) -> None:
     with pytest.raises(WireError):
         codec.decode_server_info(info_with_signature(nested(b"\x9a\x03", levels)))
 
 
-def test_a_signature_nested_as_deep_as_people_do_is_read():
+def test_a_signature_nested_as_deep_as_people_do_is_read() -> None:
     table = codec.decode_server_info(info_with_signature(nested(b"\x9a\x03", 20))).tables[""]
     depth, level = 0, table.signature
     while level:
@@ -342,7 +341,7 @@ def test_a_signature_nested_as_deep_as_people_do_is_read():
 
 
 @pytest.mark.parametrize("error", [DecodeError("truncated"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad byte")])
-def test_each_error_of_a_protobuf_parser_is_a_wire_error(error, monkeypatch):
+def test_each_error_of_a_protobuf_parser_is_a_wire_error(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: bytes) -> None:
         raise error
 
@@ -363,6 +362,6 @@ def test_each_error_of_a_protobuf_parser_is_a_wire_error(error, monkeypatch):
         b"\x0e",  # a wire type that does not exist
     ],
 )
-def test_broken_protobuf_is_a_wire_error(data):
+def test_broken_protobuf_is_a_wire_error(data: bytes) -> None:
     with pytest.raises(WireError, match="no such message"):
         codec.decode_insert_request(data)

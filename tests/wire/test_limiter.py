@@ -10,7 +10,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.wire.limiter import NEVER, explain_inserts, explain_samples, inserts_needed, samples_needed
+from rlds2reverb.wire.limiter import (
+    NEVER,
+    clause,
+    insert_wait,
+    inserts_allowed,
+    inserts_needed,
+    sample_wait,
+    samples_needed,
+    sentence,
+    waits_when_full,
+)
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
 
 DBL_MAX = sys.float_info.max
@@ -53,6 +63,15 @@ def simulated_inserts(info: TableInfo) -> int | None:
     return None
 
 
+def simulated_run(info: TableInfo) -> int | None:
+    """Inserts made one by one without a sample; None when nothing stops them."""
+    for made in range(PATIENCE):
+        limiter = replace(info.rate_limiter, inserts=info.rate_limiter.inserts + made)
+        if not may_insert(info.current_size + made, limiter):
+            return made
+    return None
+
+
 # Multiples of 1/8 are exact in floating point, and so is the simulation.
 eighths = st.integers(-400, 400).map(lambda number: number / 8)
 bounds = st.one_of(eighths, st.sampled_from([DBL_MAX, -DBL_MAX, math.inf, -math.inf]))
@@ -68,7 +87,7 @@ QUEUE = RateLimiter(1.0, 0.0, 4.0, 1, 0, 0)
 @settings(max_examples=150)
 @example(table(QUEUE, 4))
 @example(table(MIN_SIZE, 4))
-def test_samples_needed_is_what_the_simulation_takes(info):
+def test_samples_needed_is_what_the_simulation_takes(info: TableInfo) -> None:
     expected = simulated_samples(info)
     assert samples_needed(info) == (NEVER if expected is None else expected)
 
@@ -77,9 +96,36 @@ def test_samples_needed_is_what_the_simulation_takes(info):
 @settings(max_examples=150)
 @example(table(QUEUE, 0))
 @example(table(MIN_SIZE, 4))
-def test_inserts_needed_is_what_the_simulation_makes(info):
+def test_inserts_needed_is_what_the_simulation_makes(info: TableInfo) -> None:
     expected = simulated_inserts(info)
     assert inserts_needed(info) == (NEVER if expected is None else expected)
+
+
+@settings(max_examples=300)
+@given(tables)
+def test_inserts_allowed_are_those_that_the_simulation_makes(info: TableInfo) -> None:
+    simulated = simulated_run(info)
+    allowed = inserts_allowed(info)
+    assert (allowed >= PATIENCE) if simulated is None else (allowed == simulated)
+
+
+@settings(max_examples=300)
+@given(tables, st.integers(1, 40), st.integers(0, 2), st.lists(st.booleans(), max_size=80))
+def test_a_table_that_waits_when_full_is_never_larger_than_its_size(
+    info: TableInfo, max_size: int, times: int, wishes: list[bool]
+) -> None:
+    """Inserts and samples as they come, where the limiter lets them; an item leaves with its last sample."""
+    empty = replace(info.rate_limiter, inserts=0, samples=0)
+    table = replace(info, rate_limiter=empty, current_size=0, max_size=max_size, max_times_sampled=times)
+    if not waits_when_full(table):
+        return
+    for is_insert in wishes:
+        limiter, size = table.rate_limiter, table.current_size
+        if is_insert and may_insert(size, limiter):
+            table = replace(table, rate_limiter=replace(limiter, inserts=limiter.inserts + 1), current_size=size + 1)
+        elif not is_insert and size and may_sample(size, limiter):
+            table = replace(table, rate_limiter=replace(limiter, samples=limiter.samples + 1), current_size=size - 1)
+        assert table.current_size <= max_size
 
 
 @pytest.mark.parametrize(
@@ -103,7 +149,7 @@ def test_inserts_needed_is_what_the_simulation_makes(info):
         (RateLimiter(1e-300, 1e300, 1e300, 1, 5, 5), 5, 0, NEVER),
     ],
 )
-def test_limiters_as_reverb_makes_them(limiter, size, samples, inserts):
+def test_limiters_as_reverb_makes_them(limiter: RateLimiter, size: int, samples: int, inserts: int) -> None:
     assert samples_needed(table(limiter, size)) == samples
     assert inserts_needed(table(limiter, size)) == inserts
 
@@ -112,36 +158,45 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.builds(table, st.builds(RateLimiter, st.floats(), st.floats(), st.floats(), int64, int64, int64), int64))
-def test_any_state_has_counts_and_an_explanation(info):
+def test_any_state_has_counts_and_an_explanation(info: TableInfo) -> None:
+    assert isinstance(inserts_allowed(info), int)
     assert 0 <= samples_needed(info) <= NEVER
     assert inserts_needed(info) >= 0
-    assert explain_inserts(info).startswith('table "replay": ')
-    assert explain_samples(info).startswith('table "replay": ')
+    assert sentence(insert_wait(info)).startswith('table "replay": ')
+    assert sentence(sample_wait(info)).startswith('table "replay": ')
 
 
-def test_a_blocked_insert_is_explained_with_the_numbers():
-    text = explain_inserts(table(replace(QUEUE, inserts=6, samples=1), 5))
+def test_a_blocked_insert_is_explained_with_the_numbers() -> None:
+    text = sentence(insert_wait(table(replace(QUEUE, inserts=6, samples=1), 5)))
     assert text == (
         'table "replay": its rate limiter waits for 2 more samples before the next insert '
-        "(6 inserts and 1 samples so far, samples_per_insert 1, max_diff 4)"
+        "(6 inserts and 1 sample so far, samples_per_insert 1, max_diff 4)"
     )
 
 
-def test_a_free_insert_is_explained():
-    assert explain_inserts(table(QUEUE)) == 'table "replay": inserts may go on (0 inserts and 0 samples so far)'
+def test_a_free_insert_is_explained() -> None:
+    assert sentence(insert_wait(table(QUEUE))) == 'table "replay": inserts may go on (0 inserts and 0 samples so far)'
 
 
-def test_a_blocked_sample_is_explained_with_the_numbers():
-    assert explain_samples(table(MIN_SIZE, 2)) == (
+def test_a_blocked_sample_is_explained_with_the_numbers() -> None:
+    assert sentence(sample_wait(table(MIN_SIZE, 2))) == (
         'table "replay": blocked: 3 more inserts before sampling may go on (2 of at least 5 items)'
     )
 
 
-def test_a_free_sample_is_explained():
-    assert explain_samples(table(MIN_SIZE, 7)) == 'table "replay": samples may be taken (7 items)'
+def test_a_free_sample_is_explained() -> None:
+    assert sentence(sample_wait(table(MIN_SIZE, 7))) == 'table "replay": samples may be taken (7 items)'
 
 
-def test_a_limiter_that_nothing_satisfies_is_said_to_block_for_ever():
+def test_a_limiter_that_nothing_satisfies_is_said_to_block_for_ever() -> None:
     stuck = table(RateLimiter(1.0, math.inf, -math.inf, 1, 0, 0), 1)
-    assert "no number of samples" in explain_inserts(stuck)
-    assert "no number of inserts" in explain_samples(stuck)
+    assert "no number of samples" in sentence(insert_wait(stuck))
+    assert "no number of inserts" in sentence(sample_wait(stuck))
+
+
+@given(tables, st.text())
+def test_a_sentence_is_the_clause_after_the_tables_name_whatever_the_name_is(info: TableInfo, name: str) -> None:
+    named = replace(info, name=name)
+    for wait, plain in ((insert_wait(named), insert_wait(info)), (sample_wait(named), sample_wait(info))):
+        assert clause(wait) == clause(plain)
+        assert sentence(wait) == f'table "{name}": {clause(wait)}'

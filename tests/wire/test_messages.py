@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,17 +19,17 @@ ALL = [SLICE, ITEM, ITEM.columns[0], CHUNK, InsertRequest((CHUNK,), (ITEM,), (1,
 
 
 @pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
-def test_a_message_cannot_be_changed(message):
+def test_a_message_cannot_be_changed(message: Any) -> None:
     for field in dataclasses.fields(message):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(message, field.name, None)
 
 
-def test_items_compare_by_value():
+def test_items_compare_by_value() -> None:
     assert dataclasses.replace(ITEM, columns=(ItemColumn((Slice(1, 2, 3, 4),)),)) == ITEM
     assert dataclasses.replace(ITEM, columns=(ItemColumn((SLICE,), squeeze=True),)) != ITEM
     assert len({ITEM, dataclasses.replace(ITEM)}) == 1
 
 
-def test_a_column_keeps_its_first_axis_unless_told():
+def test_a_column_keeps_its_first_axis_unless_told() -> None:
     assert not ItemColumn((SLICE,)).squeeze

@@ -1,4 +1,4 @@
-"""Records: constant bytes and columns side by side, one `bytes` a record, nothing lost."""
+"""Records: constant bytes and columns side by side, one `bytes` per record, nothing lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parts_of(draw: st.DrawFn) -> tuple[int, list]:
 
 @given(parts_of())
 @settings(max_examples=50)
-def test_a_record_is_its_parts_one_after_the_other(case):
+def test_a_record_is_its_parts_one_after_the_other(case: tuple[int, list[bytes | np.ndarray]]) -> None:
     count, parts = case
     block = records(count, parts)
     expected = [b"".join(p if isinstance(p, bytes) else p[row].tobytes() for p in parts) for row in range(count)]
@@ -35,12 +35,12 @@ def test_a_record_is_its_parts_one_after_the_other(case):
         assert as_bytes(block) == expected
 
 
-def test_the_width_of_a_part_is_that_of_one_record():
+def test_the_width_of_a_part_is_that_of_one_record() -> None:
     assert width_of(b"abc") == 3
     assert width_of(np.zeros((7, 2), np.uint8)) == 2
 
 
-def test_bytes_made_of_a_block_do_not_change_with_it():
+def test_bytes_made_of_a_block_do_not_change_with_it() -> None:
     block = np.zeros((2, 3), np.uint8)
     made = as_bytes(block)
     block[...] = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pool
@@ -53,14 +54,16 @@ WIRE = [
 
 
 @pytest.mark.parametrize(("name", "fields", "text"), WIRE)
-def test_a_message_has_the_field_numbers_of_the_protocol_both_ways(name, fields, text):
+def test_a_message_has_the_field_numbers_of_the_protocol_both_ways(
+    name: str, fields: dict[str, Any], text: str
+) -> None:
     data = bytes.fromhex(text)
     assert message_class(name)(**fields).SerializeToString(deterministic=True) == data
     assert message_class(name).FromString(data) == message_class(name)(**fields)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_class_has_exactly_the_declared_fields(name):
+def test_a_class_has_exactly_the_declared_fields(name: str) -> None:
     descriptor = message_class(name).DESCRIPTOR
     assert descriptor.full_name == f"{PACKAGE}.{name}"
     declared = {}
@@ -72,13 +75,13 @@ def test_a_class_has_exactly_the_declared_fields(name):
     assert len(set(declared.values())) == len(declared)
 
 
-def test_nothing_is_put_into_the_pool_that_other_packages_share():
+def test_nothing_is_put_into_the_pool_that_other_packages_share() -> None:
     for name in MESSAGES:
         with pytest.raises(KeyError):
             descriptor_pool.Default().FindMessageTypeByName(f"{PACKAGE}.{name}")
 
 
-def test_building_again_makes_classes_of_its_own():
+def test_building_again_makes_classes_of_its_own() -> None:
     again = schema._build()
     assert again.keys() == MESSAGES.keys()
     data = message_class("Dim")(size=3).SerializeToString()
@@ -86,11 +89,11 @@ def test_building_again_makes_classes_of_its_own():
     assert again["Dim"].FromString(data).size == 3
 
 
-def test_fields_that_are_not_described_are_skipped():
+def test_fields_that_are_not_described_are_skipped() -> None:
     unknown = bytes.fromhex("e80705")  # field 125, varint 5
     assert message_class("Dim").FromString(bytes.fromhex("0803") + unknown).size == 3
 
 
-def test_an_unknown_message_has_no_class():
+def test_an_unknown_message_has_no_class() -> None:
     with pytest.raises(KeyError):
         message_class("Checkpoint")

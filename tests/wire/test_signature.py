@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
-from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
+from rlds2reverb.specs import ArraySpec, Nest, flatten, named_tuple_type
 from rlds2reverb.wire import dtypes
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature, encode_signature
 from tests import strategies
+from tests.raising import outcome_of
 from tests.wire import mutants
 
 StructuredValue = message_class("StructuredValue")
@@ -62,7 +63,7 @@ def same_kinds(one: Any, other: Any) -> bool:
 
 @given(nests)
 @settings(max_examples=100)
-def test_a_nest_comes_back_as_it_was(nest):
+def test_a_nest_comes_back_as_it_was(nest: Nest) -> None:
     data = encode_signature(nest).SerializeToString()
     found = decode_signature(StructuredValue.FromString(data))
     assert same_kinds(found, nest)
@@ -82,19 +83,19 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("nest", "text"), TABLE, ids=str)
-def test_a_signature_has_the_bytes_of_the_table_both_ways(nest, text):
+def test_a_signature_has_the_bytes_of_the_table_both_ways(nest: Nest, text: str) -> None:
     assert encode_signature(nest).SerializeToString().hex() == text.replace(" ", "")
     assert same_kinds(decode_signature(StructuredValue.FromString(bytes.fromhex(text))), nest)
 
 
-def test_the_order_of_leaves_is_that_of_the_table():
+def test_the_order_of_leaves_is_that_of_the_table() -> None:
     nest = named_tuple_type("T", ("z", "a"))({"b": FLOAT, "a": FLOAT}, [FLOAT, (FLOAT,)])
     found = decode_signature(encode_signature(nest))
     assert list(flatten(found)) == ["z/a", "z/b", "a/0", "a/1/0"]
     assert found == nest
 
 
-def test_namedtuples_of_one_name_and_fields_are_of_one_class():
+def test_namedtuples_of_one_name_and_fields_are_of_one_class() -> None:
     nest = named_tuple_type("T", ("x",))(FLOAT)
     one, other = (decode_signature(encode_signature(nest)) for _ in range(2))
     assert type(one) is type(other) is type(nest)
@@ -121,7 +122,7 @@ def bounded(dtype: Any, **bounds: Any) -> Any:
         (np.bool_, "bool_val", [True]),
     ],
 )
-def test_a_bound_in_short_form_keeps_its_values(dtype, field, values):
+def test_a_bound_in_short_form_keeps_its_values(dtype: type, field: str, values: list[bool | float]) -> None:
     found = decode_signature(bounded(dtype, minimum={field: values}, maximum={field: values}))
     assert found == ArraySpec((None,), np.dtype(dtype))
     assert found.name == "r"
@@ -129,7 +130,7 @@ def test_a_bound_in_short_form_keeps_its_values(dtype, field, values):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_a_bound_of_two_bytes_is_kept_as_bits(dtype):
+def test_a_bound_of_two_bytes_is_kept_as_bits(dtype: type) -> None:
     bits = int(np.array(1.5, dtype).view(np.uint16))
     found = decode_signature(bounded(dtype, minimum={"half_val": [bits]}, maximum={"half_val": [bits, 0]}))
     assert found.minimum.dtype == dtype
@@ -138,7 +139,7 @@ def test_a_bound_of_two_bytes_is_kept_as_bits(dtype):
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in strategies.DTYPES if dtype != object], ids=str)
-def test_a_bound_of_raw_bytes_keeps_its_values(dtype):
+def test_a_bound_of_raw_bytes_keeps_its_values(dtype: np.dtype) -> None:
     values = strategies.array(np.random.default_rng(0), dtype, (3,))
     found = decode_signature(bounded(dtype, minimum={"tensor_content": values.tobytes()}, maximum={}))
     assert found.minimum.dtype == dtype
@@ -146,9 +147,20 @@ def test_a_bound_of_raw_bytes_keeps_its_values(dtype):
     assert found.maximum.size == 0
 
 
-def test_bounds_are_not_compared_and_not_sent():
+def test_bounds_are_not_compared_but_sent() -> None:
     found = decode_signature(bounded(np.float32, minimum={"float_val": [0]}, maximum={"float_val": [1]}))
-    assert encode_signature(found) == encode_signature(ArraySpec((None,), np.dtype(np.float32), "r"))
+    assert found == ArraySpec((None,), np.dtype(np.float32), "r")
+    again = decode_signature(encode_signature(found))
+    assert (again.name, again.minimum.tolist(), again.maximum.tolist()) == ("r", [0], [1])
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in strategies.DTYPES if dtype != object], ids=str)
+def test_bounds_come_back_as_they_were(dtype: np.dtype) -> None:
+    bounds = strategies.array(np.random.default_rng(0), dtype, (2, 3))
+    found = decode_signature(encode_signature(ArraySpec((None, 3), dtype, "r", bounds[0], bounds[1, 0])))
+    assert found.minimum.dtype == found.maximum.dtype == dtype
+    assert found.minimum.tolist() == bounds[0].tolist()
+    assert found.maximum.tolist() == [bounds[1, 0].tolist()]
 
 
 def nested_lists(levels: int) -> Any:
@@ -161,7 +173,7 @@ def nested_lists(levels: int) -> Any:
     return value
 
 
-def test_nesting_is_bounded():
+def test_nesting_is_bounded() -> None:
     depth = 0
     found = decode_signature(nested_lists(40))
     while found:
@@ -203,33 +215,30 @@ def named_tuple_value(name: str, fields: list[str]) -> Any:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_no_signature_has_is_a_wire_error(value, message):
+def test_what_no_signature_has_is_a_wire_error(value: Any, message: str) -> None:
     with pytest.raises(WireError, match=message):
         decode_signature(value)
 
 
-def test_a_dtype_that_reverb_cannot_store_is_refused_when_encoding():
+def test_a_dtype_that_reverb_cannot_store_is_refused_when_encoding() -> None:
     with pytest.raises(WireError, match="Reverb cannot store it"):
         encode_signature({"when": ArraySpec((), np.dtype("datetime64[s]"))})
 
 
 def value_or_wire_error(message: Any) -> None:
-    try:
-        nest = decode_signature(message)
-    except WireError:
-        return
-    assert same_kinds(decode_signature(encode_signature(nest)), nest)
+    nest = outcome_of(WireError, lambda: decode_signature(message))
+    assert isinstance(nest, WireError) or same_kinds(decode_signature(encode_signature(nest)), nest)
 
 
 @given(mutants.messages("StructuredValue", depth=4))
 @settings(max_examples=50)
-def test_any_structured_value_is_a_nest_or_a_wire_error(message):
+def test_any_structured_value_is_a_nest_or_a_wire_error(message: Any) -> None:
     value_or_wire_error(message)
 
 
 @given(mutants.mutated([bytes.fromhex(text) for _, text in TABLE]))
 @settings(max_examples=200)
-def test_a_broken_signature_is_a_nest_or_a_wire_error(data):
+def test_a_broken_signature_is_a_nest_or_a_wire_error(data: bytes) -> None:
     try:
         message = StructuredValue.FromString(data)
     except (DecodeError, UnicodeDecodeError):

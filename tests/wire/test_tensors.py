@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tracemalloc
 from types import SimpleNamespace
+from typing import Any
 
 import cramjam
 import numpy as np
@@ -14,7 +15,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
-from rlds2reverb.wire import tensors
 from rlds2reverb.wire.dtypes import as_wire_array
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.tensors import (
@@ -27,19 +27,21 @@ from rlds2reverb.wire.tensors import (
 )
 from rlds2reverb.wire.varint import bytes_field, varint
 from tests import strategies
-from tests.wire import cuts, mutants
-from tests.wire.replay import assert_same, wire_form
+from tests.raising import outcome_of
+from tests.wire import mutants
+from tests.wire.insert import cuts
+from tests.wire.insert.replay import assert_same, wire_form
 
 
-def encoded(array) -> bytes:
+def encoded(array: np.ndarray) -> bytes:
     return tensor_header(array.dtype, array.shape) + bytes_field(4, content_bytes(array))
 
 
-def decoded(data: bytes):
+def decoded(data: bytes) -> np.ndarray:
     return decode_tensor(message_class("Tensor").FromString(data))
 
 
-def tensor(number: int, shape, content: bytes):
+def tensor(number: int, shape: list[int] | tuple[int, ...], content: bytes) -> SimpleNamespace:
     """A Tensor message of any shape, without the limits of a real one's parser."""
     dims = [SimpleNamespace(size=size) for size in shape]
     return SimpleNamespace(dtype=number, tensor_shape=SimpleNamespace(dim=dims), tensor_content=content)
@@ -58,7 +60,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("array", "text"), TABLE, ids=lambda value: str(value)[:12])
-def test_a_tensor_has_the_bytes_of_the_table_both_ways(array, text):
+def test_a_tensor_has_the_bytes_of_the_table_both_ways(array: np.float32 | np.ndarray, text: str) -> None:
     array = np.asarray(array)
     assert encoded(array).hex() == text.replace(" ", "")
     assert_same(decoded(bytes.fromhex(text)), array)
@@ -70,14 +72,14 @@ def test_a_tensor_has_the_bytes_of_the_table_both_ways(array, text):
 @example((), 0)
 @example((0,), 0)
 @example((2, 0, 3), 0)
-def test_every_dtype_and_shape_comes_back(dtype, shape, seed):
+def test_every_dtype_and_shape_comes_back(dtype: np.dtype, shape: tuple[int, ...], seed: int) -> None:
     array = strategies.array(np.random.default_rng(seed), dtype, shape)
     assert_same(decoded(encoded(array)), array)
 
 
 @pytest.mark.parametrize("dtype", strategies.DTYPES, ids=str)
 @pytest.mark.parametrize("number", range(6))
-def test_every_memory_layout_comes_back_in_native_order(dtype, number):
+def test_every_memory_layout_comes_back_in_native_order(dtype: np.dtype, number: int) -> None:
     layout = (cuts.TEXT_LAYOUTS if dtype == object else cuts.LAYOUTS)[number]
     array = cuts.laid_out(np.random.default_rng(0), dtype, (5, 3), layout)
     assert_same(decoded(encoded(as_wire_array(array))), wire_form(array))
@@ -102,7 +104,7 @@ def test_every_memory_layout_comes_back_in_native_order(dtype, number):
         ((1 << 24) + 1, "81808008 fc00000001"),
     ],
 )
-def test_snappy_reads_the_literal_block(size, text):
+def test_snappy_reads_the_literal_block(size: int, text: str) -> None:
     assert literal_prefix(size).hex() == text.replace(" ", "")
     raw = np.arange(size, dtype=np.uint8).tobytes()
     block = literal_prefix(size) + raw
@@ -111,24 +113,24 @@ def test_snappy_reads_the_literal_block(size, text):
 
 
 @given(st.integers(1, 70_000))
-def test_a_literal_block_of_any_size_is_read(size):
+def test_a_literal_block_of_any_size_is_read(size: int) -> None:
     assert decompress(literal_prefix(size) + bytes(size), size) == bytes(size)
 
 
 @given(st.binary(max_size=2000), st.integers(0, 40))
-def test_a_compressed_block_is_read(raw, repeats):
+def test_a_compressed_block_is_read(raw: bytes, repeats: int) -> None:
     raw *= repeats
     assert decompress(bytes(cramjam.snappy.compress_raw(raw)), len(raw)) == raw
 
 
-def test_the_best_compressible_content_is_still_read():
+def test_the_best_compressible_content_is_still_read() -> None:
     array = np.zeros(5_000_000, np.uint8)
     assert len(encoded(array)) * 20 < array.size
     assert_same(decoded(encoded(array)), array)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=200), st.text(max_size=60)), max_size=6))
-def test_text_is_utf8_and_comes_back_as_bytes(texts):
+def test_text_is_utf8_and_comes_back_as_bytes(texts: list[bytes | str]) -> None:
     array = np.empty(len(texts), object)
     array[:] = texts
     expected = [text if isinstance(text, bytes) else text.encode() for text in texts]
@@ -137,19 +139,19 @@ def test_text_is_utf8_and_comes_back_as_bytes(texts):
 
 
 @pytest.mark.parametrize("value", [None, 5, ["a"], bytearray(b"a")], ids=str)
-def test_an_object_that_is_no_text_is_refused(value):
+def test_an_object_that_is_no_text_is_refused(value: Any) -> None:
     array = np.empty(1, object)
     array[0] = value
     with pytest.raises(WireError, match=f"expected bytes or str, got {type(value).__name__}"):
         string_content(array)
 
 
-def test_text_without_a_utf8_form_is_refused():
+def test_text_without_a_utf8_form_is_refused() -> None:
     with pytest.raises(WireError, match="UTF-8"):
         string_content(np.array(["\ud800"], object))
 
 
-def test_a_decoded_tensor_cannot_be_written_to():
+def test_a_decoded_tensor_cannot_be_written_to() -> None:
     with pytest.raises(ValueError, match="read-only"):
         decoded(encoded(np.zeros(3)))[0] = 1
 
@@ -186,16 +188,18 @@ def test_a_decoded_tensor_cannot_be_written_to():
         (7, (), b"", "1 texts cannot be in 0 bytes"),
     ],
 )
-def test_a_hostile_tensor_is_a_wire_error_and_costs_no_memory(number, shape, content, message, monkeypatch):
+def test_a_hostile_tensor_is_a_wire_error_and_costs_no_memory(
+    number: int, shape: tuple[int, ...], content: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     most = 1 << 16
     snappy = cramjam.snappy
 
-    def guarded(block):
+    def guarded(block: bytes) -> Any:
         assert snappy.decompress_raw_len(block) <= most, "asked for a huge buffer"
         return snappy.decompress_raw(block)
 
     spy = SimpleNamespace(decompress_raw=guarded, decompress_raw_len=snappy.decompress_raw_len)
-    monkeypatch.setattr(tensors.cramjam, "snappy", spy)
+    monkeypatch.setattr("rlds2reverb.wire.tensors.cramjam.snappy", spy)
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match=message):
@@ -206,7 +210,7 @@ def test_a_hostile_tensor_is_a_wire_error_and_costs_no_memory(number, shape, con
 
 
 @given(st.binary(max_size=60), st.integers(0, 2**33))
-def test_any_block_is_bytes_of_the_size_or_a_wire_error(block, size):
+def test_any_block_is_bytes_of_the_size_or_a_wire_error(block: bytes, size: int) -> None:
     with contextlib.suppress(WireError):
         assert len(decompress(block, size)) == size
 
@@ -216,17 +220,14 @@ VALID = [encoded(np.asarray(array)) for array, _ in TABLE] + [
 ]
 
 
-def value_or_wire_error(message) -> None:
-    try:
-        array = decode_tensor(message)
-    except WireError:
-        return
-    assert array.shape == tuple(dim.size for dim in message.tensor_shape.dim)
+def value_or_wire_error(message: Any) -> None:
+    array = outcome_of(WireError, lambda: decode_tensor(message))
+    assert isinstance(array, WireError) or array.shape == tuple(dim.size for dim in message.tensor_shape.dim)
 
 
 @given(mutants.mutated(VALID))
 @settings(max_examples=200)
-def test_a_broken_tensor_is_a_value_or_a_wire_error(data):
+def test_a_broken_tensor_is_a_value_or_a_wire_error(data: bytes) -> None:
     try:
         message = message_class("Tensor").FromString(data)
     except (DecodeError, UnicodeDecodeError):
@@ -236,7 +237,7 @@ def test_a_broken_tensor_is_a_value_or_a_wire_error(data):
 
 @given(mutants.messages("Tensor"))
 @settings(max_examples=100)
-def test_any_tensor_message_is_a_value_or_a_wire_error(message):
+def test_any_tensor_message_is_a_value_or_a_wire_error(message: Any) -> None:
     value_or_wire_error(message)
 
 
@@ -244,5 +245,5 @@ contents = st.one_of(st.binary(), st.sampled_from([b"\x00", b"", b"\x01\x00\x01"
 
 
 @given(st.sampled_from([1, 7, 10]), st.lists(st.sampled_from([0, 1, 2, 2**31, 2**62, -1]), max_size=70), contents)
-def test_any_shape_is_a_value_or_a_wire_error(number, shape, content):
+def test_any_shape_is_a_value_or_a_wire_error(number: int, shape: list[int], content: bytes) -> None:
     value_or_wire_error(tensor(number, shape, content))

@@ -1,0 +1,82 @@
+"""The disk of the checkpoints fills up and empties: the service goes on, and saves again as soon as there is room."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.chaos.world import World
+from tests.server.forks import Forks
+
+pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
+
+ROUNDS = 60
+DISK_BYTES = 4 << 20
+
+SPARE_BYTES = 64 << 10
+"""For what a file takes beyond its bytes."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of `DISK_BYTES`."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    if (done := subprocess.run(command, capture_output=True, text=True)).returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_costs_no_item_and_no_later_checkpoint(
+    forks: Forks, small_disk: Path, rng: np.random.Generator, size: float
+) -> None:
+    filler = small_disk / "filler"
+    with World(forks, small_disk, keep=2) as world:
+        world.start()
+        for _ in range(round(ROUNDS * size) or 1):
+            _fill(filler, small_disk, left_bytes=int(rng.integers(0, 2 * _newest_bytes(world.folder) or 1)))
+            code, errors = world.finish(world.push())  # items need no disk
+            assert code == 0, errors
+            for by_client in rng.integers(2, size=rng.integers(1, 4)):
+                world.try_checkpoint(by_client=bool(by_client))
+            crashed_when_full = bool(rng.integers(2))
+            if crashed_when_full:
+                world.kill_service()
+            _make_room(filler, world.folder)
+            if crashed_when_full:
+                world.start()
+            world.checkpoint(by_client=False)
+            if rng.integers(2):
+                world.kill_service()
+                world.start()
+        world.assert_complete(with_ledger=False)
+
+
+def _make_room(filler: Path, checkpoints: Path) -> None:
+    """Leaves room for two checkpoints beside the generations, and for nothing else: leftovers of failures must be gone."""
+    held = sum(_bytes_of(checkpoints))
+    room = 2 * (_newest_bytes(checkpoints) or DISK_BYTES) + SPARE_BYTES
+    os.truncate(filler, max(0, min(filler.stat().st_size, DISK_BYTES - held - room)))
+
+
+def _newest_bytes(checkpoints: Path) -> int:
+    return max(_bytes_of(checkpoints), default=0)
+
+
+def _bytes_of(checkpoints: Path) -> list[int]:
+    """Of each generation."""
+    return [sum(file.stat().st_size for file in path.iterdir()) for path in (checkpoints / "generations").iterdir()]
+
+
+def _fill(filler: Path, disk: Path, left_bytes: int) -> None:
+    """Writes until only so many bytes are left."""
+    state = os.statvfs(disk)
+    free = state.f_bavail * state.f_frsize
+    filler.write_bytes(bytes(max(0, free - left_bytes)))

@@ -1,0 +1,73 @@
+"""Code in the pages about Python runs as it stands, page by page, from the top to the bottom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tf_agents")
+
+import reverb
+from replay_server import TableConfig
+from tf_agents.replay_buffers import reverb_utils
+
+import rlds2reverb
+from rlds2reverb.conventions import filled_spec
+from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import table_signature
+from tests.server.forks import Forks
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/tf_agents.md"]
+
+
+@pytest.fixture(scope="module")
+def address(forks: Forks) -> Iterator[str]:
+    """The server that the pages call localhost:8000, with the table "replay"."""
+    spec = filled_spec(rlds2reverb.open_source("bundled:cartpole").spec())
+    with forks.embedded([TableConfig("replay", table_signature(two_step().signature(spec)))]) as server:
+        yield server.address
+
+
+@pytest.fixture
+def names(address: str) -> Iterator[dict[str, Any]]:
+    """What the pages take for granted."""
+    observer = reverb_utils.ReverbAddTrajectoryObserver(reverb.Client(address), "replay", 2)
+    yield {
+        "rlds_data": rlds2reverb.load("bundled:cartpole@train[:3]"),
+        "reverb_observer": observer,
+        "policy_info_fn": lambda current, following: {"next_reward": following["reward"]},
+    }
+    observer.close()
+
+
+def code(page: str, address: str) -> str:
+    """Its Python blocks, each on the lines where it stands, so that errors lead there."""
+    text = (ROOT / page).read_text()
+    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert blocks
+    lines = [""] * text.count("\n")
+    for block in blocks:
+        first = text.count("\n", 0, block.start(1))
+        block_lines = block[1].splitlines()
+        lines[first : first + len(block_lines)] = block_lines
+    return "\n".join(lines).replace("localhost:8000", address).replace("tfds:my_dataset", "bundled:cartpole")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(
+    page: str, address: str, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A comment behind a print is what it prints."""
+    monkeypatch.chdir(tmp_path)
+    text = code(page, address)
+    exec(compile(text, page, "exec"), names)
+    names["server"].stop()
+    names["client"].close()
+    said = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)
+    assert said
+    assert set(said) <= set(capsys.readouterr().out.splitlines())

@@ -1,0 +1,70 @@
+"""The pages about views work as they stand: their server takes the pushes that they write, and samples are what they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("reverb")
+
+import yaml
+from click.testing import CliRunner
+from replay_server import EmbeddedServer, TableConfig
+from replay_server.config import decode, table_configs
+
+from rlds2reverb.cli import cli
+from tests.conformance.test_docs_code import ROOT, code
+
+PAGES = [f"docs/views/{path.name}" for path in sorted((ROOT / "docs" / "views").glob("*.md"))]
+SERVER = "server.yaml"
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a page has the reader write: name, in the block's first line, and text."""
+    return dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL))
+
+
+def tables(page: str) -> list[TableConfig]:
+    return list(table_configs(decode(yaml.safe_load(files(page)[SERVER]), f"{page}: {SERVER}")))
+
+
+def commands(page: str) -> list[list[str]]:
+    """The words of its commands."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """One server with the tables of all pages, which have different names."""
+    with EmbeddedServer([table for page in PAGES for table in tables(page)]) as server:
+        yield server.address
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_works_from_the_top_to_the_bottom(
+    page: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands first, then the code; a comment behind a print is what it prints."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in files(page).items():
+        Path(name).write_text(text)
+    serve, *pushes = commands(page)
+    assert serve == ["rlds2reverb", "serve", "--config", SERVER]
+    assert pushes
+    for words in pushes:
+        arguments = [address if word == "localhost:8000" else word for word in words[1:]]
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0, f"{' '.join(words)}: {done.output}"
+    text = code(page, address)
+    names: dict[str, Any] = {}
+    exec(compile(text, page, "exec"), names)
+    said = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)
+    assert said
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line not in printed] == []

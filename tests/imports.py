@@ -1,0 +1,134 @@
+"""The imports of a package, read from its source: what the tests of its layers look at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: of `target` (a dotted name) in `importer` (a module of the package, without the package's name)."""
+
+    importer: str
+    target: str
+    is_local: bool
+    package: str
+
+    @property
+    def ours(self) -> str | None:
+        """The target without the package's name; None when it is not of the package."""
+        if self.target == self.package:
+            return ""
+        prefix = f"{self.package}."
+        return self.target.removeprefix(prefix) if self.target.startswith(prefix) else None
+
+
+class Package:
+    """A package on disk.
+
+    Args:
+      name: its name.
+      root: its folder.
+    """
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name, self.root = name, root
+
+    @cached_property
+    def modules(self) -> dict[str, ast.Module]:
+        """Every module by dotted name, "" for the package itself."""
+        found = {}
+        for path in sorted(self.root.rglob("*.py")):
+            parts = path.relative_to(self.root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        return found
+
+    @cached_property
+    def imports(self) -> tuple[Import, ...]:
+        """Every import that runs; those for type checkers only do not."""
+        found = (
+            Import(name, target, is_local, self.name)
+            for name, tree in self.modules.items()
+            for node, is_local in _import_nodes(tree)
+            for target in self._targets(node)
+        )
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def graph(self) -> dict[str, set[str]]:
+        """Module -> modules of the package that it imports, the package itself left out."""
+        graph: dict[str, set[str]] = {name: set() for name in self.modules}
+        for found in self.imports:
+            if found.ours:
+                graph[found.importer].add(found.ours)
+        return graph
+
+    def type_checking(self) -> set[tuple[str, str]]:
+        """(importer, target) of imports of the package that only type checkers see."""
+        blocks = (
+            (name, block)
+            for name, tree in self.modules.items()
+            for block in ast.walk(tree)
+            if isinstance(block, ast.If) and _is_type_checking(block)
+        )
+        nodes = ((name, node) for name, block in blocks for part in block.body for node, _ in _import_nodes([part]))
+        found = {(name, target) for name, node in nodes for target in self._targets(node)}
+        return {(name, target) for name, target in found if target.split(".")[0] == self.name}
+
+    def _targets(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        """Dotted names of the modules that an import needs."""
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+            return
+        assert node.level == 0, f"line {node.lineno}: imports are absolute"
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            is_module = inner.removeprefix(f"{self.name}.") in self.modules
+            is_of_another = node.module != self.name and "." not in str(node.module)  # then it may be a module
+            yield inner if is_module or is_of_another else str(node.module)
+
+
+def top(name: str) -> str:
+    """The first part of a dotted name."""
+    return name.split(".")[0]
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """The modules of one circle of imports, the first one again at the end; empty when there is none."""
+    done: set[str] = set()
+
+    def visit(name: str, road: tuple[str, ...]) -> list[str]:
+        if name in road:
+            return [*road[road.index(name) :], name]
+        if name not in done:
+            for target in sorted(graph[name]):
+                if found := visit(target, (*road, name)):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in graph if (found := visit(name, ()))), [])
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def _import_nodes(
+    node: ast.AST | list[ast.stmt], is_local: bool = False
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Imports that run, and whether they run inside a function."""
+    for child in node if isinstance(node, list) else ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child, is_local
+        elif _is_type_checking(child):
+            assert isinstance(child, ast.If)
+            yield from _import_nodes(child.orelse, is_local)
+        else:
+            is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            yield from _import_nodes(child, is_local or is_function)

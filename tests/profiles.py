@@ -1,0 +1,24 @@
+"""How much the tests draw and repeat: less in `make test`, everything in `make test-deep`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from hypothesis import HealthCheck, settings
+
+DEEP = os.environ.get("RLDS2REVERB_DEEP") == "1"
+
+SEED = int(os.environ.setdefault("RLDS2REVERB_SEED", str(secrets.randbits(32))))
+"""What deep tests draw from, one for all processes of a run; other runs draw the same for ever."""
+
+
+def scaled(count: int) -> int:
+    """Examples or repetitions of a test on real servers: `count` of them, or a third (at least 5) unless deep."""
+    return count if DEEP else min(count, max(5, count // 3))
+
+
+def on_one_server(count: int) -> settings:
+    """Of a test whose examples share the server of a fixture: each takes out again what it put in, so that the next finds it empty."""
+    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=scaled(count), suppress_health_check=checks)

@@ -1,0 +1,327 @@
+"""What a start may load: broken is told apart from unreadable, nothing is passed over in silence, nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_server.choosing import find_checkpoint, find_start, survey
+from replay_server.config import CheckpointSection
+from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.folder_lock import FolderLock
+from replay_server.generation import Generation
+from replay_server.generations import Generations
+from replay_server.outlook import outlook
+from replay_server.reading import listed, opened, read_small
+from replay_server.record_files import DONE, MANIFEST
+from replay_server.restore import choose
+from replay_server.tables import TableConfig
+
+from tests.raising import error_of
+from tests.server.test_generations import FILES, add, which, write_checkpoint
+from tests.server.test_generations import opened as open_folder
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+TABLES = [TableConfig("one")]
+"""What the config has; the checkpoints here hold as many items as their number, in that table."""
+
+
+def io_error(path: Path) -> None:
+    """A regular file whose first byte cannot be read: EIO, for whoever asks."""
+    path.unlink(missing_ok=True)
+    path.symlink_to("/proc/self/mem")
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(f"/proc/self/fd/{os.open(path.parent, os.O_PATH)}/{path.name}")  # its name may be too long
+
+
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "socket": bind,
+    "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "nothing": lambda _: None,
+}
+
+
+@pytest.fixture
+def generations(tmp_path: Path) -> Generations:
+    """Three generations, 1 to 3."""
+    made = open_folder(tmp_path / "checkpoints", keep=9)
+    for number in (1, 2, 3):
+        add(made, number)
+    return made
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_broken_and_nobody_waits_for_it(generations: Generations, name: str, kind: str) -> None:
+    path = generations.paths()[0] / name
+    path.unlink()
+    NO_FILES[kind](path)
+    found, [passed] = choose(generations, start_empty=False)
+    assert found is not None
+    assert which(found) == 2
+    assert name in passed.reason
+    assert passed.path == generations.folder / "set_aside" / "000003-broken"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_cannot_be_read_stops_the_start_and_stays_where_it_is(generations: Generations, name: str) -> None:
+    io_error(generations.paths()[0] / name)
+    before = names(generations.folder)
+    for _ in range(2):
+        with pytest.raises(
+            CheckpointError, match=rf"000003/{name}: cannot be read \(Input/output error\).*--start-empty"
+        ):
+            choose(generations, start_empty=False)
+        assert names(generations.folder) == before
+
+
+def test_told_to_go_on_a_start_takes_the_older_one_and_keeps_what_it_could_not_read(generations: Generations) -> None:
+    io_error(generations.paths()[0] / "items.tfrecord")
+    found, [passed] = choose(generations, start_empty=True)
+    assert found is not None
+    assert (which(found), passed.path.name, passed.is_readable) == (2, "000003", False)
+    fewer = Generations(generations.folder, 2)
+    for number in range(4, 8):
+        assert add(fewer, number).number == number
+    assert [path.name for path in fewer.paths()] == ["000007", "000006", "000003"]  # whole, should it be read again
+
+
+def test_unreadable_and_broken_ones_without_a_valid_one(generations: Generations, tmp_path: Path) -> None:
+    three, two, one = generations.paths()
+    (three / DONE).write_text("longer")
+    io_error(two / MANIFEST)
+    os.truncate(one / "items.tfrecord", 1)
+    before = names(generations.folder)
+    with pytest.raises(CheckpointError, match=rf"none of 3 loads: .*000002/{MANIFEST}: cannot be read"):
+        choose(generations, start_empty=False)
+    assert names(generations.folder) == before
+    found, passed = choose(generations, start_empty=True)
+    assert found is None
+    assert [one.path.name for one in passed] == ["000003-broken", "000002", "000001-broken"]
+    assert [path.name for path in generations.paths()] == ["000002"]
+
+
+@given(states=st.lists(st.sampled_from(["valid", "broken", "unreadable"]), max_size=4), start_empty=st.booleans())
+def test_nothing_newer_is_passed_over_in_silence(
+    tmp_path_factory: pytest.TempPathFactory, states: list[str], start_empty: bool
+) -> None:
+    """Against the table of the module: the newest first."""
+    generations = open_folder(tmp_path_factory.mktemp("states"), keep=9)
+    for number, state in enumerate(states[::-1], 1):
+        folder = add(generations, number).folder
+        if state == "broken":
+            (folder / DONE).unlink()
+        if state == "unreadable":
+            io_error(folder / "tables.tfrecord")
+    newer = states[: states.index("valid")] if "valid" in states else states
+    refused = "unreadable" in newer or (bool(states) and "valid" not in states)
+    before = names(generations.folder)
+    if refused and not start_empty:
+        with pytest.raises(CheckpointError, match="start_empty: true"):
+            choose(generations, start_empty)
+        assert names(generations.folder) == before
+        return
+    found, passed = choose(generations, start_empty)
+    assert (None if found is None else which(found)) == (len(states) - len(newer) if "valid" in states else None)
+    assert [one.is_readable for one in passed] == [state == "broken" for state in newer]
+    assert all(one.path.exists() for one in passed)
+    shutil.rmtree(generations.folder)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that any user may come to; pytest's are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Callable[[], None]]:
+    """From its call on this process has no rights that root has."""
+    yield lambda: os.seteuid(65534) if os.geteuid() == 0 else None
+    if os.getuid() == 0:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("locked", ["000002", "000002/items.tfrecord", f"000002/{MANIFEST}", ""])
+def test_a_permission_says_nothing_of_the_content(
+    open_to_all: Path, as_nobody: Callable[[], None], locked: str
+) -> None:
+    generations = open_folder(open_to_all / "c")
+    for number in (1, 2):
+        add(generations, number)
+    path = generations.kept / locked
+    path.chmod(0)
+    as_nobody()
+    found = survey(generations.kept)
+    assert "cannot be read (Permission denied)" in found.refusal()
+    assert [one.is_readable for one in found.unloaded] == [False]
+    assert (found.generation is None) == (not locked)
+    with pytest.raises(CheckpointUnreadable, match="Permission denied"):
+        find_checkpoint(open_to_all / "c")
+    assert "Permission denied" in outlook(CheckpointSection(folder=str(open_to_all / "c")), TABLES).refusal
+
+
+def test_a_folder_that_cannot_be_listed_can_be_left_as_it_is(
+    generations: Generations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterdir = Path.iterdir
+
+    def stale(path: Path) -> Any:
+        if path == generations.kept:
+            raise OSError(116, "Stale file handle")
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", stale)
+    assert generations.clean() == []
+    with pytest.raises(CheckpointError, match=r"Stale file handle.*--start-empty"):
+        choose(generations, start_empty=False)
+    found, [passed] = choose(generations, start_empty=True)
+    assert (found, passed.path, passed.is_readable) == (None, generations.kept, False)
+    with pytest.raises(CheckpointError, match="Stale file handle"):
+        generations.adopt(write_checkpoint(generations.reverb / "2026", 4), {}, 0.0)
+
+
+@given(number=st.integers(1, 200))
+def test_every_error_of_the_system_is_a_checkpoint_error_of_one_kind(number: int) -> None:
+    """Any but those that say that something is missing or no file leaves open what is there."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        patch.setattr(Path, "iterdir", fail)
+        for read in (
+            lambda: read_small(Path("x"), 9),
+            lambda: listed(Path("x")),
+            lambda: opened(Path("x")).__enter__(),
+        ):
+            error = error_of(CheckpointError, read)
+            if error is None:
+                assert number == 2  # a folder that is missing holds nothing
+                continue
+            missing = number in (2, 6, 19, 20, 21, 40)
+            assert os.strerror(number) in str(error)
+            assert isinstance(error, CheckpointUnreadable) != missing
+
+
+def test_a_manifest_without_end_is_broken(generations: Generations) -> None:
+    os.truncate(generations.paths()[0] / MANIFEST, 1 << 40)  # takes no room
+    found, [passed] = choose(generations, start_empty=False)
+    assert found is not None
+    assert "more than" in passed.reason
+
+
+def other(tmp_path: Path, kind: str) -> tuple[Path, Generation]:
+    """A checkpoint of another experiment: a server's folder, one generation, or Reverb's own."""
+    made = open_folder(tmp_path / "other", keep=9)
+    add(made, 1)
+    newest = add(made, 2)
+    of_reverb = write_checkpoint(tmp_path / "of-reverb", 3)
+    return {"folder": made.folder, "generation": newest.folder, "reverb": of_reverb}[kind], newest
+
+
+@pytest.mark.parametrize("kind", ["folder", "generation", "reverb"])
+@pytest.mark.parametrize("name", ["items.tfrecord", "chunks.tfrecord"])
+def test_a_start_from_another_experiment_is_refused_when_it_cannot_be_read(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    path, newest = other(tmp_path, kind)
+    io_error((newest.folder if kind == "folder" else path) / name)
+    with pytest.raises(CheckpointError, match=rf"checkpoints\.start_from: .*{name}: cannot be read \(Input/output"):
+        find_start(str(path))
+    found = outlook(CheckpointSection(folder=str(tmp_path / "new"), start_from=str(path)), TABLES)
+    assert name in found.refusal
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "generation", "reverb"])
+@pytest.mark.parametrize("name", [MANIFEST, DONE, "chunks.tfrecord"])
+def test_a_pipe_in_another_experiment_hangs_nobody(tmp_path: Path, kind: str, name: str) -> None:
+    path, newest = other(tmp_path, kind)
+    pipe = (newest.folder if kind == "folder" else path) / name
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    if kind == "folder":
+        found = find_checkpoint(path)
+        assert (found.folder.name, [one.path for one in found.unloaded]) == ("000001", [newest.folder])
+        looked = outlook(CheckpointSection(folder=str(tmp_path / "new"), start_from=str(path)), TABLES)
+        assert (looked.refusal, "passed over" in looked.notes[0]) == ("", True)
+    else:
+        with pytest.raises(CheckpointError, match=name):
+            find_checkpoint(path)
+
+
+def test_links_that_lead_out_of_the_folder_are_not_followed_by_cleaning(tmp_path: Path) -> None:
+    generations = open_folder(tmp_path / "c")
+    (tmp_path / "precious").mkdir()
+    (generations.kept / "000001.partial").symlink_to(tmp_path / "precious")
+    os.mkfifo(generations.reverb / "pipe")
+    (generations.reverb / "link").symlink_to(tmp_path / "precious")
+    assert len(generations.clean()) == 3
+    assert (tmp_path / "precious").is_dir()
+
+
+def test_an_outlook_moves_nothing_and_says_what_a_start_would(generations: Generations) -> None:
+    section = CheckpointSection(folder=str(generations.folder))
+    assert outlook(section, TABLES).starts_from.startswith("generation 3, 3 items")
+    (generations.paths()[0] / DONE).unlink()
+    before = names(generations.folder)
+    found = outlook(section, TABLES)
+    assert (found.starts_from.split(",")[0], found.refusal) == ("generation 2", "")
+    [note] = found.notes
+    assert note.endswith("it would be set aside")
+    for path in generations.paths():
+        (path / DONE).unlink(missing_ok=True)
+    assert "none of 3 loads" in outlook(section, TABLES).refusal
+    allowed = outlook(CheckpointSection(folder=str(generations.folder), start_empty=True), TABLES)
+    assert (allowed.starts_from, allowed.refusal, len(allowed.notes)) == ("nothing: empty tables", "", 3)
+    assert [name for name in names(generations.folder) if DONE not in name] == [n for n in before if DONE not in n]
+
+
+@pytest.mark.parametrize("way", ["own", "start_from"])
+def test_an_outlook_says_which_items_would_be_left_out(generations: Generations, tmp_path: Path, way: str) -> None:
+    folder = str(generations.folder)
+    own = CheckpointSection(folder=folder)
+    section = own if way == "own" else CheckpointSection(folder=str(tmp_path / "new"), start_from=folder)
+    assert outlook(section, [TableConfig("one", max_size=3)]).notes == ()
+    [note] = outlook(section, [TableConfig("one", max_size=2)]).notes
+    assert note == 'table "one": max_size is 2 now: 1 item of 3 would be removed, as its remover would'
+    [note] = outlook(section, [TableConfig("another")]).notes
+    assert note == 'table "one" is not in the config: 3 items would be left out'
+
+
+def test_an_outlook_on_a_folder_in_use_is_a_refusal_and_tells_the_rest(generations: Generations) -> None:
+    lock, section = FolderLock(generations.folder, 0.0), CheckpointSection(folder=str(generations.folder))
+    lock.take()
+    assert lock.settle(lambda _: False)
+    found = outlook(section, TABLES)
+    assert f"another server uses it: process {os.getpid()} on host" in found.refusal
+    assert (found.used_by in found.refusal, found.starts_from.split(",")[0]) == (True, "generation 3")
+    for path in generations.paths():
+        (path / DONE).unlink()
+    used, unloadable = outlook(section, TABLES).refusal.splitlines()
+    assert ("another server uses it" in used, "none of 3 loads" in unloadable) == (True, True)
+    lock.release()
+    assert outlook(section, TABLES).used_by == ""

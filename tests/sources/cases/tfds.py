@@ -1,0 +1,23 @@
+"""TFDS directories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlds2reverb.datasets import bundled_path
+from rlds2reverb.sources import open_source
+
+
+def of_tfds(split: str) -> Any:
+    pytest.importorskip("tensorflow_datasets")
+    return open_source(f"tfds:{bundled_path('cartpole')}@{split}")
+
+
+SOURCES = {
+    "the first": lambda: of_tfds("train[:5]"),
+    "a slice": lambda: of_tfds("train[40%:60%]"),
+    "slices": lambda: of_tfds("train[:2]+train[-3:]"),
+}
+PUSHED = ["the first"]

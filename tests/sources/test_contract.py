@@ -1,0 +1,123 @@
+"""What every source must do: read the same twice, and give an episode one name, however the source is sharded.
+
+Every format brings its own data: `tests/sources/cases/SCHEME.py` has `SOURCES`, kind -> a new source of it, and `PUSHED`, the
+kinds that are pushed as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlds2reverb.datasets import bundled_path
+from rlds2reverb.errors import SourceError
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import Source
+from rlds2reverb.sources.registry import SOURCES as FORMATS
+from rlds2reverb.specs import flatten
+from tests.push import in_memory
+from tests.sources import toy
+from tests.sources.cases.data import EPISODES
+from tests.sources.cases.tfds import of_tfds
+
+FOLDER = Path(__file__).parent / "cases"
+WITH_DATA = [one.scheme for one in FORMATS if (FOLDER / f"{one.scheme}.py").exists()]
+CASES: dict[str, Any] = {scheme: importlib.import_module(f"tests.sources.cases.{scheme}") for scheme in WITH_DATA}
+CASES[toy.FORMAT.scheme] = toy
+"""Scheme -> its data. The toy shows that a new format needs nothing else."""
+
+SOURCES = {f"{scheme}, {kind}": make for scheme, case in CASES.items() for kind, make in case.SOURCES.items()}
+PUSHED = [f"{scheme}, {kind}" for scheme, case in CASES.items() for kind in case.PUSHED]
+
+
+BY_THE_CORE = {one.scheme for one in (*FORMATS, toy.FORMAT) if one.extra is None}
+"""Schemes that the core reads by itself; all others need TensorFlow."""
+
+
+def kinds(*names: str) -> list[Any]:
+    """Parameters: the kinds of sources, each with what it needs."""
+    return [pytest.param(name, marks=() if name.split(",")[0] in BY_THE_CORE else pytest.mark.full) for name in names]
+
+
+@pytest.fixture(params=kinds(*SOURCES), scope="module")
+def source(request: pytest.FixtureRequest) -> Source:
+    return SOURCES[request.param]()
+
+
+@pytest.mark.parametrize("scheme", [*(one.scheme for one in FORMATS), toy.FORMAT.scheme])
+def test_every_format_has_data_and_some_of_it_is_pushed(scheme: str) -> None:
+    assert scheme in CASES, f"write tests/sources/cases/{scheme}.py"
+    assert set(CASES[scheme].PUSHED) <= set(CASES[scheme].SOURCES)
+    assert CASES[scheme].PUSHED
+
+
+def contents(source: Source) -> list[tuple[str, dict[str, bytes], str]]:
+    """Name, columns and metadata of every episode, as values that can be compared."""
+    return [
+        (
+            one.id,
+            {path: f"{column.dtype}{column.shape}".encode() + column.tobytes() for path, column in one.columns.items()},
+            repr(sorted(one.metadata.items())),
+        )
+        for one in source
+    ]
+
+
+def test_a_source_reads_the_same_twice(source: Source) -> None:
+    whole = contents(source)
+    assert contents(source) == whole
+    assert len({name for name, *_ in whole}) == len(whole)
+    assert source.episode_count in (len(whole), None)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, EPISODES + 2])
+def test_shards_share_out_the_episodes_and_leave_their_names(source: Source, count: int) -> None:
+    whole = contents(source)
+    for index in range(count):
+        shard = source.shard(index, count)
+        assert contents(shard) == whole[index::count], index
+        assert shard.episode_count in (len(whole[index::count]), None)
+
+
+def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:
+    whole = contents(source)
+    assert contents(source.shard(1, 2).shard(1, 3)) == whole[1::2][1::3] == whole[3::6]
+    assert contents(source.shard(1, 2).shard(0, 1)) == whole[1::2]
+
+
+def test_a_shard_has_the_spec_of_the_whole_also_when_it_is_empty(source: Source) -> None:
+    if source.episode_count == 0:
+        pytest.skip("an empty list has no spec")
+    spec = flatten(source.spec())
+    assert flatten(source.shard(1, 2).spec()) == spec
+    assert flatten(source.shard(100, 101).spec()) == spec
+    assert contents(source.shard(100, 101)) == []
+
+
+@pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0)])
+def test_a_shard_that_does_not_exist_is_refused(source: Source, index: int, count: int) -> None:
+    with pytest.raises(SourceError, match=f"shard {index} of {count}"):
+        source.shard(index, count)
+
+
+@pytest.mark.parametrize("kind", kinds(*PUSHED))
+def test_parts_pushed_by_several_workers_add_nothing_to_what_a_whole_push_stored(kind: str) -> None:
+    server = in_memory.Server()
+    source = SOURCES[kind]()
+    in_memory.push(server, source)
+    whole = dict(server.items["replay"])
+    for index in range(3):
+        in_memory.push(server, source.shard(index, 3))
+    assert server.items["replay"].keys() == whole.keys()
+
+
+@pytest.mark.full
+def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
+    whole = [one.id for one in of_tfds("train[:4]")]
+    shutil.copytree(bundled_path("cartpole"), tmp_path / "copy")
+    copy = open_source(f"tfds:{tmp_path / 'copy'}@train[:4]")
+    assert [[one.id for one in copy.shard(index, 3)] for index in range(3)] == [whole[index::3] for index in range(3)]

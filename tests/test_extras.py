@@ -1,0 +1,86 @@
+"""What to do about a missing library, on every Python that runs this package."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rlds2reverb
+from rlds2reverb import extras
+from rlds2reverb.extras import PYTHONS, how_to_install, needing
+from tests.project import ROOT, project
+
+FULL = [(3, 10), (3, 11)]
+CORE_ONLY = [(3, 12), (3, 13), (4, 0)]
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The package believes that this Python runs it; pytest goes on knowing better."""
+    monkeypatch.setattr(extras, "sys", SimpleNamespace(version_info=(*request.param, 0, "final", 0)))
+    return request.param
+
+
+@pytest.mark.parametrize("running", FULL, indirect=True)
+def test_where_an_extra_can_be_installed_the_command_is_told(running: tuple[int, int]) -> None:
+    assert how_to_install("server") == 'install with: pip install "rlds2reverb[server]"'
+    assert how_to_install("server", "tfds") == 'install with: pip install "rlds2reverb[server,tfds]"'
+
+
+@pytest.mark.parametrize("running", CORE_ONLY, indirect=True)
+def test_where_it_cannot_nothing_is_recommended(running: tuple[int, int]) -> None:
+    major, minor = running
+    assert how_to_install("tfds") == (
+        f"this part runs on Python 3.10 and 3.11 only, and this is Python {major}.{minor}"
+    )
+
+
+@pytest.mark.parametrize("running", [*FULL, *CORE_ONLY], indirect=True)
+@pytest.mark.parametrize("name", ["push_rlds_to_reverb", "create_trajectory_data_spec"])
+def test_the_drop_in_without_tensorflow_says_the_same(
+    running: tuple[int, int], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def missing(module: str) -> Any:
+        if module == "rlds2reverb.tf_agents":
+            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+        return sys.modules[module]
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError) as error:
+        getattr(rlds2reverb, name)
+    assert str(error.value) == f"{name} needs tensorflow; {how_to_install('tf-agents')}"
+
+
+def test_no_other_text_recommends_an_installation() -> None:
+    files = [*(ROOT / "rlds2reverb").rglob("*.py"), *(ROOT / "server").rglob("*.py")]
+    telling = [file.name for file in files if "pip install" in file.read_text(encoding="utf-8")]
+    assert telling == ["extras.py"]
+
+
+def test_the_readme_and_the_packages_metadata_name_the_same_pythons() -> None:
+    known = ", ".join(f"{major}.{minor}" for major, minor in PYTHONS)
+    assert f"Python {known}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    needs_tensorflow = {
+        name
+        for name, wanted in project()["optional-dependencies"].items()
+        if any("tensorflow" in one for one in wanted)
+    }
+    table = re.findall(r"^\| `([\w-]+)`", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert needs_tensorflow <= set(table)
+
+
+def test_a_library_that_is_missing_inside_is_told_with_the_extra_that_brings_it() -> None:
+    with pytest.raises(KeyError) as error, needing("reading x", "tfds", KeyError):
+        importlib.import_module("no_such_library")
+    assert error.value.args == (f"reading x needs no_such_library; {how_to_install('tfds')}",)
+
+
+@pytest.mark.parametrize("name", ["rlds2reverb.nonsense", None])
+def test_a_module_of_our_own_that_is_missing_is_a_bug_and_stays_one(name: str | None) -> None:
+    with pytest.raises(ModuleNotFoundError, match="lost"), needing("reading x", "tfds", KeyError):
+        raise ModuleNotFoundError("lost", name=name)

@@ -1,0 +1,22 @@
+"""Numbers and words as people read them."""
+
+from __future__ import annotations
+
+import doctest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb import wording
+from rlds2reverb.wording import counted
+
+
+@given(st.integers(0, 10**12))
+def test_only_one_is_singular(count: int) -> None:
+    number, _, noun = counted(count, "episode").partition(" ")
+    assert int(number.replace(",", "")) == count
+    assert noun == ("episode" if count == 1 else "episodes")
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    assert doctest.testmod(wording).failed == 0

@@ -1,0 +1,41 @@
+"""What episodes are held to: filled, judged and put by one and the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb import Episode
+from rlds2reverb.conventions import Conventions, fill_absent
+from rlds2reverb.sources.base import spec_of
+from rlds2reverb.validation import Standard, find_problems
+from tests import strategies
+
+SHIFT = Conventions(last_reward="shift")
+
+
+def without(episode: Episode, *fields: Any) -> Episode:
+    return episode.with_only_columns({path: column for path, column in episode.columns.items() if path not in fields})
+
+
+@pytest.mark.parametrize("fields", [(), ("reward",), ("reward", "discount", "is_terminal")])
+def test_absent_fields_are_filled_and_expected(fields: tuple[str, ...]) -> None:
+    episode = without(strategies.episode(np.random.default_rng(0), 4), *fields)
+    standard = Standard.of(spec_of(episode), Conventions())
+    filled, problems = standard.examine(episode)
+    assert {path: column.tolist() for path, column in filled.columns.items()} == {
+        path: column.tolist() for path, column in fill_absent(episode).columns.items()
+    }
+    assert set(standard.columns) == set(filled.columns)
+    assert problems == standard.problems(filled) == find_problems(filled, standard.columns)
+
+
+def test_what_the_conventions_would_lose_is_a_problem_and_they_put_what_is_good() -> None:
+    episode = strategies.episode(np.random.default_rng(0), 4).with_columns(reward=np.array([0, 1, 2, 3], np.float32))
+    standard = Standard.of(spec_of(episode), SHIFT)
+    assert standard.put(episode).columns["reward"].tolist() == [1, 2, 3, 0]
+    spoilt = episode.with_columns(reward=np.array([1, 0, 0, 0], np.float32))
+    assert [problem.code for problem in standard.examine(spoilt)[1]] == ["first_reward_lost"]
+    assert Standard.of(spec_of(episode), Conventions()).examine(spoilt)[1] == []
