@@ -1,5 +1,6 @@
 # Everything works from a bare clone: each target first makes the environment that it needs.
-# PYTHON: 3.10 or 3.11 for the full set. CORE_PYTHON: the newest Python from 3.10 on, for the core without TensorFlow.
+# PYTHON: 3.10 or 3.11 for the full set. CORE_PYTHON: the newest Python from 3.10 on, for the core without TensorFlow;
+# OLDEST_PYTHON: the oldest.
 # PEERS_PYTHON: 3.11, for the libraries that some views follow.
 
 SHELL := /bin/bash
@@ -8,13 +9,16 @@ SHELL := /bin/bash
 
 PYTHON ?= $(shell scripts/find-python 3.11 3.10)
 CORE_PYTHON ?= $(shell scripts/find-python 3.13 3.12 3.11 3.10)
+OLDEST_PYTHON ?= $(shell scripts/find-python 3.10 3.11 3.12 3.13)
 PEERS_PYTHON ?= $(shell scripts/find-python 3.11)
 VENV := .venv
 CORE_VENV := .venv-core
+OLDEST_VENV := .venv-oldest
 PEERS_VENV := .venv-peers
 RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -22,6 +26,8 @@ help: ## Show this help
 setup: $(VENV)/.ready ## Make .venv: the full set, locked
 
 setup-core: $(CORE_VENV)/.ready ## Make .venv-core: no TensorFlow, newest Python and protobuf
+
+setup-oldest: $(OLDEST_VENV)/.ready ## Make .venv-oldest: the oldest Python and dependencies that we allow
 
 setup-peers: $(PEERS_VENV)/.ready ## Make .venv-peers: TorchRL, RLlib, Acme (2.5 GB)
 
@@ -31,22 +37,31 @@ $(VENV)/.ready: requirements/full.txt pyproject.toml scripts/make-venv
 $(CORE_VENV)/.ready: requirements/core.txt pyproject.toml scripts/make-venv
 	scripts/make-venv $(CORE_VENV) "$(CORE_PYTHON)" requirements/core.txt
 
+$(OLDEST_VENV)/.ready: requirements/oldest.txt pyproject.toml scripts/make-venv
+	scripts/make-venv $(OLDEST_VENV) "$(OLDEST_PYTHON)" requirements/oldest.txt
+
 $(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml requirements/peers.exclude scripts/make-venv scripts/peers-env
 	scripts/make-venv $(PEERS_VENV) "$(PEERS_PYTHON)" requirements/peers.txt
 
 demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 	$(QUIET) $(RUN)rlds2reverb demo
 
-test: test-fast test-core test-servers ## All tests
+test: test-core test-servers ## All tests, each once: the core's without TensorFlow, the others with it
 
-test-fast: setup ## Unit and property tests, no server
-	$(QUIET) $(RUN)pytest -q -n $(WORKERS) --dist loadfile --ignore tests/conformance --ignore tests/faults --ignore tests/server --ignore tests/security --ignore tests/tf --ignore tests/peers $(ARGS)
+test-core: setup-core ## The core's tests, without TensorFlow, on the newest Python and protobuf
+	$(CORE_VENV)/bin/$(PYTEST) -m "not full" $(ARGS)
 
-test-core: setup-core ## The core's tests without TensorFlow, on the newest Python and protobuf
-	$(CORE_VENV)/bin/pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers $(ARGS)
+test-servers: setup ## What needs TensorFlow or a real Reverb server: TF-Agents, conformance, faults
+	$(QUIET) $(RUN)$(PYTEST) -m full --ignore tests/chaos $(ARGS)
 
-test-servers: setup ## Conformance and fault tests on real servers
-	$(QUIET) $(RUN)pytest -q -n $(WORKERS) --dist loadfile tests/tf tests/conformance tests/server tests/security tests/faults $(ARGS)
+test-oldest: setup-oldest ## The core's tests on the oldest Python and the oldest dependencies that we allow
+	$(OLDEST_VENV)/bin/$(PYTEST) -m "not full" $(ARGS)
+
+test-deep: ## Everything at full size, drawn at random; SEED=N draws again, PARTS="core faults" takes these parts
+	scripts/test-deep $(PARTS)
+
+test-chaos: setup ## Random kills, cuts, full disks, damaged files, ten minutes of soak (25 minutes; CHAOS_SIZE=0.1: a tenth; CHAOS_SEED: draw again)
+	$(QUIET) CHAOS_SIZE=$${CHAOS_SIZE:-1} $(RUN)pytest -rP tests/chaos $(ARGS)
 
 test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
 	$(QUIET) $(PEERS_VENV)/bin/pytest -q tests/peers $(ARGS)
@@ -54,14 +69,23 @@ test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
 test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
 	scripts/containers
 
-lint: setup ## ruff, and mypy strict on our packages
+lint: setup ## ruff, mypy strict, imports, unused code, changelog fragments
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)mypy
+	$(RUN)lint-imports --no-logo
+	$(RUN)vulture
+	RUN=$(RUN) scripts/changelog check
 
 format: setup ## Rewrite the code in the agreed format
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
+
+hooks: setup ## Have git run the linters before each commit
+	$(RUN)pre-commit install
+
+changelog: setup ## Move the fragments of changelog.d into CHANGELOG.md, as the release VERSION
+	RUN=$(RUN) scripts/changelog $(VERSION)
 
 bench: setup ## The full benchmarks behind docs/benchmarks.md (about 25 minutes)
 	$(QUIET) $(RUN)python -m benchmarks all
@@ -76,6 +100,6 @@ lock: setup ## Pin everything anew
 	scripts/lock
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(CORE_VENV) $(PEERS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-peers demo test test-fast test-core test-servers test-peers test-containers lint format bench bench-short docs lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-containers lint format hooks changelog bench bench-short docs lock clean

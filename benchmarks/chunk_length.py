@@ -12,8 +12,9 @@ from benchmarks.common import Result, Size, figure, note
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import Episode
+from rlds2reverb.episodes import Array
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.chunks import choose_rows_per_chunk
+from rlds2reverb.wire.insert.chunks import choose_chunk_length
 
 FULL = Size(items=100_000, reference_items=0, repeats=3)
 SHORT = Size(items=20_000, reference_items=0, repeats=1)
@@ -28,7 +29,7 @@ LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def run(size: Size) -> Iterator[Result]:
-    """One line a chunk length, for small steps and for images; the figure is the push rate in items a second.
+    """One line per chunk length, for small steps and for images; the figure is the push rate in items per second.
 
     A single repeat measures the chosen lengths only.
     """
@@ -36,15 +37,15 @@ def run(size: Size) -> Iterator[Result]:
     yield from _lengths("images", data.pictures(), size.items // IMAGE_SHARE, size.repeats)
 
 
-def _lengths(name: str, columns: list[dict[str, data.Array]], items: int, repeats: int) -> Iterator[Result]:
+def _lengths(name: str, columns: list[dict[str, Array]], items: int, repeats: int) -> Iterator[Result]:
     cut = two_step().cut(Episode(columns[0], {}, "row"))
-    chosen = choose_rows_per_chunk(cut.row_bytes, window_rows=2)
+    chosen = choose_chunk_length(cut.row_bytes, window_rows=2)
     for length in sorted({*LENGTHS, chosen}) if repeats > 1 else [chosen]:
         yield _measure(name, columns, items, repeats, length, is_chosen=length == chosen)
 
 
 def _measure(
-    name: str, columns: list[dict[str, data.Array]], items: int, repeats: int, length: int, is_chosen: bool
+    name: str, columns: list[dict[str, Array]], items: int, repeats: int, length: int, is_chosen: bool
 ) -> Result:
     episodes = data.episodes(columns, data.episodes_for(items, len(columns[0]["is_first"])))
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:

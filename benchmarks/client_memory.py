@@ -65,7 +65,7 @@ def _watch(server: BenchServer, episodes: int) -> tuple[list[tuple[int, float]],
 
 
 def _push(address: str, episodes: int) -> None:
-    """The child: prints the steps read, a few times a second, and goes on when it is told that it has been looked at."""
+    """The child: prints the steps read, a few times per second, and goes on when it is told that it has been looked at."""
     from rlds2reverb import Progress, connect
 
     def tell(progress: Progress) -> None:

@@ -77,12 +77,12 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Things a second."""
+        """Things per second."""
         return self.count / self.seconds
 
     @property
     def processor_microseconds(self) -> float:
-        """Of one thing; other programs on the machine disturb it less than they disturb the rate."""
+        """Processor time per thing. Other programs on the machine disturb it less than the rate."""
         return self.processor_seconds / self.count * 1e6
 
 
@@ -191,17 +191,22 @@ def comparison(
         "a": ours,
         "b": reference,
         "unit": unit,
-        "rate_a": round(statistics.median(run.rate for run in a), 1),
-        "rate_b": round(statistics.median(run.rate for run in b), 1),
         "ratio": _rounded(statistics.median(ratios)),
         "ratios": [_rounded(ratio) for ratio in ratios],
-        "processor_us_a": _rounded(statistics.median(run.processor_microseconds for run in a)),
-        "processor_us_b": _rounded(statistics.median(run.processor_microseconds for run in b)),
+        **_side("a", a),
+        **_side("b", b),
         **_judged(statistics.median(ratios), goal, max(ratios)),
-        "items_a": a[0].count,
-        "items_b": b[0].count,
         "parameters": {"repeats": len(a), **parameters},
         "machine": machine(),
+    }
+
+
+def _side(letter: str, runs: Sequence[Run]) -> Result:
+    """Medians of one side's runs."""
+    return {
+        f"rate_{letter}": round(statistics.median(run.rate for run in runs), 1),
+        f"processor_us_{letter}": _rounded(statistics.median(run.processor_microseconds for run in runs)),
+        f"items_{letter}": runs[0].count,
     }
 
 

@@ -16,7 +16,7 @@ BATCH = 256
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah; rates in trajectories a second. `batch` is a drop-in, `batch_size` is our own argument."""
+    """Half-cheetah; rates in trajectories per second. `batch` is a drop-in, `batch_size` is our own argument."""
     from tf_agents.replay_buffers import rlds_to_reverb as theirs
 
     import rlds2reverb as ours

@@ -40,7 +40,7 @@ def half_cheetah() -> list[dict[str, Array]]:
 
 
 def pictures(random_bytes: bool = False) -> list[dict[str, Array]]:
-    """Columns of episodes with an image a step: a smooth background with moving blocks, or plain noise."""
+    """Columns of episodes with one image per step: a smooth background with moving blocks, or plain noise."""
     rng = np.random.default_rng(_SEED)
     return [
         {
@@ -74,7 +74,7 @@ def signature(columns: Sequence[dict[str, Array]]) -> Nest:
 
 
 def trajectory_steps(columns: Sequence[dict[str, Array]]) -> list[list[Any]]:
-    """The TF-Agents trajectory of every step, in numpy, for writers that take one step a call."""
+    """The TF-Agents trajectory of every step, in numpy, for writers that take one step per call."""
     from tf_agents.trajectories import trajectory
 
     out = []

@@ -17,7 +17,7 @@ GOAL = Goal(100)
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah episodes of 1,000 steps, an item each; rates in steps a second."""
+    """Half-cheetah episodes of 1,000 steps, one item each; rates in steps per second."""
     from tf_agents.replay_buffers import reverb_utils
     from tf_agents.replay_buffers import rlds_to_reverb as theirs
 

@@ -9,6 +9,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Side, Size, alternate, comparison
 from benchmarks.servers import BenchServer
+from rlds2reverb.episodes import Array
 
 FULL = Size(items=20_000, reference_items=10_000, repeats=5)
 SHORT = Size(items=8_000, reference_items=4_000, repeats=2)
@@ -17,12 +18,12 @@ GOAL = Goal(2.5)
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Episodes of 250 steps; rates in items a second. `scene` compresses, `random` does not."""
+    """Episodes of 250 steps; rates in items per second. `scene` compresses, `random` does not."""
     for name, random_bytes in (("scene", False), ("random", True)):
         yield _case(name, data.pictures(random_bytes), size)
 
 
-def _case(name: str, columns: list[dict[str, data.Array]], size: Size) -> Result:
+def _case(name: str, columns: list[dict[str, Array]], size: Size) -> Result:
     steps = data.trajectory_steps(columns)
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
         sides = [

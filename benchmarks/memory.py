@@ -13,6 +13,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Size, figure, note
 from benchmarks.servers import BenchServer
+from rlds2reverb.episodes import Array
 
 FULL = Size(items=200_000, reference_items=100_000, repeats=2)
 SHORT = Size(items=60_000, reference_items=20_000, repeats=1)
@@ -35,7 +36,7 @@ def run(size: Size) -> Iterator[Result]:
     yield figure(
         "memory",
         ratio,
-        "ours / theirs, bytes an item",
+        "ours / theirs, bytes per item",
         GOAL,
         bytes_a=round(statistics.median(ours)),
         bytes_b=round(statistics.median(theirs)),
@@ -45,7 +46,7 @@ def run(size: Size) -> Iterator[Result]:
     )
 
 
-def _bytes_per_item(columns: list[dict[str, data.Array]], fill: Callable[[BenchServer], int]) -> float:
+def _bytes_per_item(columns: list[dict[str, Array]], fill: Callable[[BenchServer], int]) -> float:
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
         return growth_per_item(server, fill)
 
@@ -59,7 +60,7 @@ def growth_per_item(server: BenchServer, fill: Callable[[BenchServer], int]) -> 
     return (server.rss_bytes() - before) / items
 
 
-def _push(server: BenchServer, columns: list[dict[str, data.Array]], episodes: int) -> int:
+def _push(server: BenchServer, columns: list[dict[str, Array]], episodes: int) -> int:
     return writers.push(server, data.episodes(columns, episodes)).count
 
 

@@ -19,12 +19,13 @@ from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
 from rlds2reverb.datasets import bundled_path
+from rlds2reverb.push.sender import Sender
+from rlds2reverb.push.writer import Writer
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.encoder import EpisodeEncoder, Part
-from rlds2reverb.wire.requests import Request, RequestBuilder, RequestLimits
-from rlds2reverb.wire.sender import Sender
+from rlds2reverb.wire.insert.encoder import Part
+from rlds2reverb.wire.insert.requests import Request
 
 FULL = Size(items=200_000, reference_items=200_000, repeats=5)
 SHORT = Size(items=160_000, reference_items=160_000, repeats=3)
@@ -36,7 +37,7 @@ Opener = Callable[[int], Any]
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah 2-step items, from a list of episodes and from TFDS files; rates in items a second."""
+    """Half-cheetah 2-step items, from a list of episodes and from TFDS files; rates in items per second."""
     columns = data.half_cheetah()
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
         yield _case("list", server, lambda n: data.episodes(columns, n), size)
@@ -81,18 +82,31 @@ def _encode(source: Any) -> list[Request]:
     view = two_step()
     opened = open_source(source)
     order = list(flatten(view.signature(opened.spec())))
-    encoder, push_seed = EpisodeEncoder(), secrets.randbits(64)
-    builder = RequestBuilder(RequestLimits())
-    requests: list[Request] = []
-    for episode in opened:
-        part = Part((writers.TABLE,), push_seed, episode.id, view.cut(episode).in_order(order))
-        requests += builder.add(encoder.encode(episode.id, [part]))
-    return [*requests, *builder.flush()]
+    push_seed, kept = secrets.randbits(64), _Kept()
+    with Writer(kept) as writer:
+        for episode in opened:
+            part = Part((writers.TABLE,), push_seed, episode.id, view.cut(episode).in_order(order))
+            writer.write(episode.id, [part])
+    return kept.requests
+
+
+class _Kept:
+    """Keeps the requests of a writer, to be sent later."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def send(self, request: Request) -> None:
+        """Takes a request."""
+        self.requests.append(request)
+
+    def drain(self) -> None:
+        """Has nothing to wait for."""
 
 
 def _send_encoded(server: BenchServer, requests: list[Request]) -> Run:
     server.empty(writers.TABLE)
-    with timed() as watch, Sender(server.client.channel, (writers.TABLE,), server.client.server_info()) as sender:
+    with timed() as watch, Sender(server.client.transport, (writers.TABLE,), server.client.server_info()) as sender:
         for request in requests:
             sender.send(request)
         sender.drain()

@@ -18,7 +18,7 @@ STRETCH = 40
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah steps in 1,000-step episodes; rates in steps a second."""
+    """Half-cheetah steps in 1,000-step episodes; rates in steps per second."""
     from tf_agents.replay_buffers import reverb_utils
     from tf_agents.replay_buffers import rlds_to_reverb as theirs
 

@@ -1,4 +1,4 @@
-"""`client.push` against Reverb's own writers fed with ready numpy trajectories, one call a step."""
+"""`client.push` against Reverb's own writers fed with ready numpy trajectories, one call per step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS, TRAJECTORY, STRUCTURED = "rlds2reverb", "TrajectoryWriter", "StructuredWri
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah 2-step items; rates in items a second. Making the trajectories is not timed, sending them is."""
+    """Half-cheetah 2-step items; rates in items per second. Making the trajectories is not timed, sending them is."""
     columns = data.half_cheetah()
     steps = data.trajectory_steps(columns)
     reference_episodes = data.episodes_for(size.reference_items, data.STEPS)

@@ -14,7 +14,7 @@ SHORT = Size(items=60_000, reference_items=5_000, repeats=1)
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah, in memory; rates in steps a second."""
+    """Half-cheetah, in memory; rates in steps per second."""
     dataset = data.rlds_dataset(data.half_cheetah())
     sides = [
         Side("episodes", lambda n: _episodes(dataset.take(n)), -(-size.items // data.STEPS)),

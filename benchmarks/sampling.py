@@ -12,6 +12,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
+from rlds2reverb.episodes import Array
 
 FULL = Size(items=150_000, reference_items=150_000, repeats=5)
 SHORT = Size(items=40_000, reference_items=40_000, repeats=2)
@@ -35,7 +36,7 @@ def run(size: Size) -> Iterator[Result]:
     yield _case("images", data.pictures(), min(stored, STORED_IMAGES), fewer, Goal(0.95))
 
 
-def _case(name: str, columns: list[dict[str, data.Array]], stored: int, size: Size, goal: Goal) -> Result:
+def _case(name: str, columns: list[dict[str, Array]], stored: int, size: Size, goal: Goal) -> Result:
     from tf_agents.replay_buffers import reverb_utils
 
     episodes = data.episodes_for(stored, len(columns[0]["is_first"]))

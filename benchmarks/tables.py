@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import Result, measured
@@ -25,11 +26,15 @@ def sections(results: Sequence[Result]) -> dict[str, str]:
     }
 
 
+def _with_text(text: str, found: re.Match[str]) -> str:
+    return f"{found[1]}{text}\n{found[2]}"
+
+
 def filled(page: str, results: Sequence[Result]) -> str:
     """The page with every table between its markers `<!-- NAME -->` and `<!-- /NAME -->` replaced."""
     for name, table in sections(results).items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        page, count = pattern.subn(lambda found, text=table: f"{found[1]}{text}\n{found[2]}", page)
+        page, count = pattern.subn(partial(_with_text, table), page)
         if count != 1:
             raise SystemExit(f"{PAGE.name}: expected one pair of markers <!-- {name} -->, found {count}")
     return page
@@ -59,7 +64,7 @@ def _figures(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _chunks(results: Sequence[Result]) -> Iterator[str]:
-    yield "| data | rows a chunk | pushed, items/s | server bytes an item | sampled, items/s |"
+    yield "| data | rows per chunk | pushed, items/s | server bytes per item | sampled, items/s |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for one in results:
         if one["benchmark"].startswith(_CHUNKS):

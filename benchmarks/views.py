@@ -11,6 +11,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.servers import BenchServer
+from rlds2reverb.episodes import Array
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.registry import view_of
@@ -46,11 +47,11 @@ VIEWS: dict[str, tuple[View, Goal | None]] = {
     "goal": (view_of("goal"), None),
     "target_pair": (view_of("target_pair:mode=dynamics,offset=4"), None),
 }
-"""All make one item a step of the same episodes, so the rows that they store hold about as many bytes."""
+"""All make one item per step of the same episodes, so the rows that they store hold about as many bytes."""
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah steps; rates in items a second. `bytes_per_item` is what was sent, chunks and items."""
+    """Half-cheetah steps; rates in items per second. `bytes_per_item` is what was sent, chunks and items."""
     columns = data.half_cheetah()
     with BenchServer([TableConfig(writers.TABLE), *map(TableConfig, VIEWS)]) as server:
         yield from _against_two_steps(server, columns, size)
@@ -58,7 +59,7 @@ def run(size: Size) -> Iterator[Result]:
         yield _stacks(server, size)
 
 
-def _against_two_steps(server: BenchServer, columns: list[dict[str, data.Array]], size: Size) -> Iterator[Result]:
+def _against_two_steps(server: BenchServer, columns: list[dict[str, Array]], size: Size) -> Iterator[Result]:
     sent: dict[str, float] = {}
 
     def push(name: str, view: str | View, episodes: int) -> Run:
@@ -79,8 +80,8 @@ def _against_two_steps(server: BenchServer, columns: list[dict[str, data.Array]]
         yield comparison(f"views/{name}", runs, name, TWO_STEP, "items/s", goal, view=label, **bytes_per_item)
 
 
-def _several(server: BenchServer, columns: list[dict[str, data.Array]], size: Size) -> Result:
-    """Three views in one push against three pushes, one after the other; episodes a second."""
+def _several(server: BenchServer, columns: list[dict[str, Array]], size: Size) -> Result:
+    """Three views in one push against three pushes, one after the other; episodes per second."""
     views: dict[str, Any] = {name: VIEWS[name][0] for name in ("sequence", "n_step", "frame_stack")}
     sent: dict[str, int] = {}
 
@@ -94,7 +95,7 @@ def _several(server: BenchServer, columns: list[dict[str, data.Array]], size: Si
         return watch.run(episodes)
 
     episodes = data.episodes_for(size.items // 2, data.STEPS)
-    together, apart = "one push", "a push a view"
+    together, apart = "one push", "one push per view"
     sides = [
         Side(together, partial(measured, together, [views]), episodes),
         Side(apart, partial(measured, apart, [{table: view} for table, view in views.items()]), episodes),

@@ -11,7 +11,7 @@ from benchmarks.servers import BenchServer
 TABLE = "replay"
 
 TrajectorySteps = Sequence[Sequence[Any]]
-"""Episodes of TF-Agents trajectories, one a step, as `data.trajectory_steps` makes them."""
+"""Episodes of TF-Agents trajectories, one per step, as `data.trajectory_steps` makes them."""
 
 
 def push(server: BenchServer, source: Any, table: str = TABLE, view: str = "two_step", **options: Any) -> Run:
@@ -44,7 +44,7 @@ def observe(observer: Any, episodes: TrajectorySteps) -> Run:
 
 
 def trajectory_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
-    """Reverb's TrajectoryWriter, one append and one 2-step item a step; the number of items."""
+    """Reverb's TrajectoryWriter, one append and one 2-step item per step; the number of items."""
     server.empty(TABLE)
     with timed() as watch, server.reverb.trajectory_writer(num_keep_alive_refs=2, validate_items=False) as writer:
         for episode in episodes:
@@ -60,7 +60,7 @@ def trajectory_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
 
 
 def structured_writer(server: BenchServer, episodes: TrajectorySteps) -> Run:
-    """Reverb's StructuredWriter with a pattern for 2-step items, one append a step; the number of items."""
+    """Reverb's StructuredWriter with a pattern for 2-step items, one append per step; the number of items."""
     import tree
     from reverb import structured_writer as patterns
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.views.base import Cut, Field, StreamView, View
+from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.requirements import Requirements
 
@@ -110,9 +111,13 @@ def small_episode(number: int, rows: int, view: str) -> Episode:
 
 def cut_of(picture: Picture) -> Cut:
     """The cut that is drawn."""
-    cut = picture.view.stream() if isinstance(picture.view, StreamView) else picture.view.cut
     episodes = [small_episode(n, rows, picture.title) for n, rows in enumerate(picture.rows)]
-    return [cut(episode) for episode in episodes][-1]
+    if not isinstance(picture.view, StreamView):
+        return picture.view.cut(episodes[-1])
+    stream = picture.view.stream()
+    for episode in episodes:
+        cut, stream = stream.cut(episode)
+    return cut
 
 
 def draw(picture: Picture) -> str:

@@ -14,6 +14,8 @@ from pathlib import Path
 import click
 
 from rlds2reverb import cli
+from rlds2reverb.push.options import CHOICES, HELP, option_fields
+from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.validation import CODES
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -30,15 +32,28 @@ def codes_table() -> str:
     return "\n".join(rows)
 
 
+def options_table() -> str:
+    """Every option of a push: its name in Python and on the command line, its default, its help."""
+    rows = ["| `Client.push` | `rlds2reverb push` | default | meaning |", "| --- | --- | --- | --- |"]
+    spelled = {parameter.name: parameter.opts[0] for parameter in _command("push").params}
+    for field in option_fields():
+        values = f" One of {', '.join(field.metadata[CHOICES])}." if field.metadata[CHOICES] else ""
+        default = f"`{field.default!r}`"
+        rows.append(f"| `{field.name}` | `{spelled[field.name]}` | {default} | {field.metadata[HELP]}{values} |")
+    return "\n".join(rows)
+
+
 def cli_reference() -> str:
     """The exit codes, and the help of every command."""
     exit_codes = (cli.__doc__ or "").partition("\n\n")[2].strip()
-    pages = [_help(cli.cli, "rlds2reverb")]
-    for name in cli.COMMANDS:
-        command = cli.cli.get_command(click.Context(cli.cli), name)
-        assert command is not None  # the table names only commands that exist
-        pages.append(_help(command, f"rlds2reverb {name}"))
-    return "\n\n".join(["## Exit codes", exit_codes, *pages])
+    commands = (_help(_command(name), f"rlds2reverb {name}") for name in cli.COMMANDS)
+    return "\n\n".join(["## Exit codes", exit_codes, _help(cli.cli, "rlds2reverb"), *commands])
+
+
+def _command(name: str) -> click.Command:
+    command = cli.cli.get_command(click.Context(cli.cli), name)
+    assert command is not None  # the table names only commands that exist
+    return command
 
 
 def _help(command: click.Command, path: str) -> str:
@@ -49,7 +64,9 @@ def _help(command: click.Command, path: str) -> str:
 
 SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "codes": ("validation.md", codes_table),
+    "options": ("cli.md", options_table),
     "cli": ("cli.md", cli_reference),
+    "sources": ("datasets.md", SOURCES.table),
 }
 """Section -> page and what writes it."""
 
