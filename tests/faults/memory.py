@@ -16,6 +16,7 @@ from rlds2reverb.sources.episodes import EpisodeList
 from tests import strategies
 
 EPISODES, STEPS = 500, 1000
+COLUMNS = {"observation": (np.dtype(np.float32), (64,)), "action": (np.dtype(np.float32), (6,))}
 WARM = 50
 """Episodes after which everything that is made once is made."""
 
@@ -26,11 +27,15 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def _episode(number: int) -> Episode:
+    return strategies.episode(np.random.default_rng(number), STEPS, COLUMNS, episode_id=f"stream-{number}")
+
+
 class Stream(EpisodeList):
     """`EPISODES` episodes that are made when they are asked for; notes the memory between them."""
 
     def __init__(self) -> None:
-        super().__init__([strategies.episode(np.random.default_rng(0), STEPS, episode_id="spec")])
+        super().__init__([_episode(0)])
         self.resident: list[int] = []
 
     @property
@@ -40,8 +45,13 @@ class Stream(EpisodeList):
 
     def __iter__(self) -> Iterator[Episode]:
         for number in range(EPISODES):
-            yield strategies.episode(np.random.default_rng(number), STEPS, episode_id=f"stream-{number}")
+            yield _episode(number)
             self.resident.append(resident_bytes())
+
+
+def stream_bytes() -> int:
+    """Bytes of the columns of all episodes after the first `WARM`."""
+    return (EPISODES - WARM) * sum(column.nbytes for column in _episode(0).columns.values())
 
 
 def main(address: str, table: str) -> None:
