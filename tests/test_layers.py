@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "strict_yaml": {"errors"},
     "conventions": FOUNDATION,
     "cuts": FOUNDATION,
+    "tfds_files": FOUNDATION,
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
