@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
-    "sources": FOUNDATION | {"datasets", "formats"},
+    "sources": FOUNDATION | {"datasets", "formats", "tfds_files"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts"},
     "transport": FOUNDATION | {"wire"},
