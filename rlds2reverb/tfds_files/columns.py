@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Union
 
 import numpy as np
@@ -57,10 +58,20 @@ class Column:
     shape_key: bytes | None
     row_keys: tuple[bytes, ...]
 
-    @property
+    @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of the whole column, sequences included."""
         return ArraySpec((*self.lengths, *self.leaf.shape), self.leaf.dtype)
+
+    @cached_property
+    def step_spec(self) -> ArraySpec:
+        """Shape and dtype of one step."""
+        return ArraySpec(self.spec.shape[1:], self.spec.dtype)
+
+    @cached_property
+    def _empty_shape(self) -> tuple[int, ...]:
+        """Of an item of which nothing is known but the features."""
+        return tuple(size or 0 for size in self.leaf.shape)
 
     def encoded(self) -> Column:
         """The same column of an image as its file's bytes."""
@@ -90,7 +101,7 @@ class Column:
         items = self._items(features, where)
         if len(items) != 1:
             if self.spec.shape and 0 in self.spec.shape:
-                return np.zeros(tuple(size or 0 for size in self.leaf.shape), self.leaf.dtype)
+                return np.zeros(self._empty_shape, self.leaf.dtype)
             raise SourceError(f"{where}: has {len(items):,} values; expected one of the shape {self.leaf.shape}")
         return items[0]
 
@@ -100,14 +111,14 @@ class Column:
             if leaf.is_optional:
                 return missing_item(leaf)[0]
             if None in leaf.shape:
-                return np.zeros(tuple(size or 0 for size in leaf.shape), leaf.dtype)
+                return np.zeros(self._empty_shape, leaf.dtype)
         raise SourceError(f"{where}: is missing, and it is not optional")
 
     def _items(self, features: Features, where: str) -> Array:
         """[n, *shape], whatever the sequences around."""
         feature, leaf = features.get(self.key), self.leaf
         if feature is None or is_empty(feature):
-            return np.zeros((0, *(size or 0 for size in leaf.shape)), leaf.dtype)
+            return np.zeros((0, *self._empty_shape), leaf.dtype)
         if isinstance(leaf, ImageFeature):
             return decode_images(leaf, texts(feature, where), where)
         if is_plain(leaf):

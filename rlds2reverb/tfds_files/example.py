@@ -139,7 +139,7 @@ def _packed_start(data: bytes) -> int | None:
     if data[0] != _PACKED:
         return None
     length = shift = 0
-    for at in range(1, min(len(data), _LONGEST_VARINT)):
+    for at in range(1, min(len(data), _LONGEST_VARINT)):  # of the length
         length |= (data[at] & 0x7F) << shift
         if data[at] < _MORE:
             return at + 1 if length == len(data) - at - 1 else None

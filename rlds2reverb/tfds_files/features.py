@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Union
 
@@ -62,7 +63,7 @@ class TensorFeature:
     encoding: str = NONE
     is_optional: bool = False
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many values an item has, over the sizes that are known."""
         return math.prod(size for size in self.shape if size is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,11 @@ class EpisodeFeatures:
     @property
     def images(self) -> dict[str, ArraySpec]:
         """The step columns that are stored as PNG or JPEG files: path -> shape and dtype of a step, decoded."""
-        return {column.path: _of_step(column) for column in self._steps if isinstance(column.leaf, ImageFeature)}
+        return {column.path: column.step_spec for column in self._steps if isinstance(column.leaf, ImageFeature)}
+
+    @cached_property
+    def _ragged(self) -> tuple[Column, ...]:
+        return tuple(column for column in self._steps if column.row_keys)
 
     def encoded(self, paths: Collection[str]) -> EpisodeFeatures:
         """The same features where these columns of images stay the bytes of their files: columns of objects.
@@ -79,7 +84,7 @@ class EpisodeFeatures:
             if path not in images:
                 raise SourceError(f'"{path}": not a column of images; there are: {", ".join(images) or "none"}')
         columns = tuple(column.encoded() if column.path in paths else column for column in self._steps)
-        specs = {column.path: _of_step(column) for column in columns}
+        specs = {column.path: column.step_spec for column in columns}
         return replace(self, steps_spec=_with_specs(self.steps_spec, specs), _steps=columns)
 
     def read(self, record: bytes, where: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -110,8 +115,8 @@ class EpisodeFeatures:
         if len(lengths) > 1 or (lengths and self.steps_length not in (None, *lengths)):
             told = ", ".join(f"{path}: {len(column):,}" for path, column in columns.items())
             raise SourceError(f"{where}: the columns of steps have different lengths, or others than expected: {told}")
-        for column in self._steps:
-            if columns[column.path].ndim != 1 + len(_of_step(column).shape):
+        for column in self._ragged:
+            if columns[column.path].ndim != 1 + len(column.step_spec.shape):
                 raise SourceError(
                     f'{where}, feature "{column.path}": steps of different lengths; all of an episode must have one'
                 )
@@ -121,7 +126,7 @@ class EpisodeFeatures:
         steps = max(map(len, columns.values()))
         for column in self._steps:
             shape = columns[column.path].shape[1:]
-            if 0 in _of_step(column).shape:
+            if 0 in column.step_spec.shape:
                 columns[column.path] = np.zeros((steps, *shape), column.leaf.dtype)
 
 
@@ -171,11 +176,6 @@ def _nest(feature: Feature, lengths: tuple[int | None, ...] = ()) -> Nest:
     if isinstance(feature, SequenceFeature):
         return _nest(feature.feature, (*lengths, feature.length))
     return ArraySpec((*lengths, *feature.shape), feature.dtype)
-
-
-def _of_step(column: Column) -> ArraySpec:
-    spec = column.spec
-    return ArraySpec(spec.shape[1:], spec.dtype)
 
 
 def _with_specs(nest: Nest, specs: Mapping[str, ArraySpec], path: str = "") -> Nest:

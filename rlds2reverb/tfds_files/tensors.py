@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,10 @@ def plain_items(tensor: TensorFeature, feature: Any, where: str) -> Array:
     """
     values = _values(tensor.dtype, feature, where)
     size = tensor.size
-    free = None in tensor.shape
     if len(values) % size if size else len(values):
         raise SourceError(f"{where}: has {len(values):,} values; expected a multiple of {size:,}, for the shape {tensor.shape}")
     count = len(values) // size if size else 0
-    if free:
+    if None in tensor.shape:
         return values.reshape(1, *(count if one is None else one for one in tensor.shape))
     return values.reshape(count, *tensor.shape)
 
@@ -95,7 +95,7 @@ def _values(dtype: np.dtype[Any], feature: Any, where: str) -> Array:
     if dtype.kind == "O":
         return np.array(texts(feature, where), object)
     if dtype.kind == "f":
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore") if dtype.itemsize < 4 else nullcontext():
             return floats(feature, where).astype(dtype, copy=False)
     values = integers(feature, where)
     return values != 0 if dtype.kind == "b" else values.astype(dtype)
