@@ -56,7 +56,7 @@ OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_dataset
 NEEDS_OPTIONAL = {
     "sources.loading",
     "sources.rlds",
-    "sources.tfds",
+    "sources.tfds_by_tensorflow",
     "tf_agents",
     "tf_agents.conversion",
     "tf_agents.data",

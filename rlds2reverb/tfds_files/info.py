@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.tfds_files.names import FileNames
+from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, RIEGELI, TFRECORD
 from rlds2reverb.wording import shortened
 
 INFO_FILE = "dataset_info.json"
 FEATURES_FILE = "features.json"
 EXPECTED = f"a version directory with {INFO_FILE} and {FEATURES_FILE}"
 
-TFRECORD = "tfrecord"
-FILE_FORMATS = (TFRECORD, "riegeli", "array_record", "parquet")
+FILE_FORMATS = (TFRECORD, RIEGELI, ARRAY_RECORD, PARQUET)
 
 INFO_FIELDS = (
     "name", "description", "version", "release_notes", "config_name", "config_description", "config_tags", "features",

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.tfds_files.records import REFUSE, SKIP
 
 SYNTAX = "tfds:NAME[/CONFIG][:VERSION][@SPLIT] or tfds:/path[@SPLIT]"
 
 TFDS_ORDER, FILE_ORDER = "tfds", "file"
-REFUSE, SKIP = "refuse", "skip"
 
 _NAME = re.compile(
     r"(?:(?P<namespace>[\w\-]+):)?(?P<name>[a-zA-Z]\w*)"
@@ -108,7 +108,7 @@ class Request:
       dataset: a name, or the text of a directory.
       split: as TFDS writes splits.
       order: `TFDS_ORDER` or `FILE_ORDER`.
-      lost_records: `REFUSE` or `SKIP`.
+      lost_records: `records.REFUSE` or `records.SKIP`.
       even: which even part of the split; None for the whole.
     """
 
@@ -169,7 +169,7 @@ def _one_of(**known: Any) -> Callable[[str], Any]:
 
 _KNOWN: dict[str, Callable[[str], Any]] = {
     "order": _one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
-    "lost_records": _one_of(refuse=REFUSE, skip=SKIP),
+    "lost_records": _one_of(**{REFUSE: REFUSE, SKIP: SKIP}),
     "even": _even,
     "drop_remainder": _one_of(yes=True, no=False),
 }

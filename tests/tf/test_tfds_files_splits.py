@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.info import SplitInfo
 from rlds2reverb.tfds_files.names import FileNames
-from rlds2reverb.tfds_files.order import turns
+from rlds2reverb.tfds_files.order import interleaved
 from rlds2reverb.tfds_files.requests import EvenPart
 from rlds2reverb.tfds_files.splits import parts_of
 from tests.profiles import scaled
@@ -121,10 +121,11 @@ def test_file_names_are_those_of_tfds(template: str, count: int) -> None:
 @settings(max_examples=scaled(40))
 @given(st.lists(st.sampled_from([0, 1, 5, 15, 16, 17, 31, 32, 33, 48, 50]), min_size=1, max_size=40))
 def test_files_are_interleaved_as_tensorflow_does(lengths: list[int]) -> None:
-    assert interleaved(lengths) == by_turns(lengths)
+    files = [[(file, record) for record in range(length)] for file, length in enumerate(lengths)]
+    assert list(interleaved(files)) == by_tensorflow(lengths)
 
 
-def interleaved(lengths: Sequence[int]) -> list[tuple[int, int]]:
+def by_tensorflow(lengths: Sequence[int]) -> list[tuple[int, int]]:
     """(file, record) as the call in TFDS's reader gives them."""
     files = tf.data.Dataset.from_tensor_slices((list(range(len(lengths))), tf.constant(lengths, tf.int64)))
     read = files.interleave(
@@ -135,15 +136,6 @@ def interleaved(lengths: Sequence[int]) -> list[tuple[int, int]]:
         deterministic=True,
     )
     return [(int(file), int(record)) for file, record in read.as_numpy_iterator()]
-
-
-def by_turns(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    at = [0] * len(lengths)
-    found = []
-    for file, count in turns(lengths):
-        found += [(file, at[file] + number) for number in range(count)]
-        at[file] += count
-    return found
 
 
 def test_an_ordered_dataset_is_read_with_one_file_at_a_time() -> None:

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.tfds_files.order import turns
+from rlds2reverb.tfds_files.order import interleaved
 
 
 def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tuple[int, int]]:
     """(file, record) as the interleaving gives them: one slot after the other, one record after the other."""
-    files = [iter([(file, record) for record in range(length)]) for file, length in enumerate(lengths)]
+    unopened = [iter(file) for file in files(lengths)]
     slots: list[Iterator[tuple[int, int]] | None] = [None] * cycle
     at = given_in_turn = 0
-    while files or any(slots):
-        if slots[at] is None and files:
-            slots[at] = files.pop(0)
+    while unopened or any(slots):
+        if slots[at] is None and unopened:
+            slots[at] = unopened.pop(0)
         slot = slots[at]
         record = None if slot is None else next(slot, None)
         if record is None:
@@ -29,33 +29,35 @@ def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tup
             at, given_in_turn = (at + 1) % cycle, 0
 
 
-def spelled_out(lengths: list[int], cycle: int, block: int) -> list[tuple[int, int]]:
-    """The same from `turns`."""
-    read = [0] * len(lengths)
-    found = []
-    for file, count in turns(lengths, cycle, block):
-        assert 1 <= count <= block
-        found += [(file, read[file] + number) for number in range(count)]
-        read[file] += count
-    return found
+def files(lengths: list[int]) -> list[list[tuple[int, int]]]:
+    return [[(file, record) for record in range(length)] for file, length in enumerate(lengths)]
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5), st.integers(1, 20))
-def test_turns_give_every_record_in_the_order_of_the_interleaving(lengths: list[int], cycle: int, block: int) -> None:
-    assert spelled_out(lengths, cycle, block) == list(record_by_record(lengths, cycle, block))
+def test_every_record_comes_in_the_order_of_the_interleaving(lengths: list[int], cycle: int, block: int) -> None:
+    assert list(interleaved(files(lengths), cycle, block)) == list(record_by_record(lengths, cycle, block))
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 20))
 def test_a_cycle_of_one_reads_file_by_file(lengths: list[int], block: int) -> None:
-    wanted = [(file, record) for file, length in enumerate(lengths) for record in range(length)]
-    assert spelled_out(lengths, 1, block) == wanted
+    assert list(interleaved(files(lengths), 1, block)) == [record for file in files(lengths) for record in file]
 
 
-def test_short_files_are_read_in_the_order_of_the_files() -> None:
-    assert list(turns([16] * 40)) == [(file, 16) for file in range(40)]
-    assert list(turns([])) == []
+def test_files_are_opened_when_their_turn_comes_and_closed_with_the_reading() -> None:
+    opened: list[int] = []
+    closed: list[int] = []
 
+    def records(file: int) -> Iterator[int]:
+        opened.append(file)
+        try:
+            yield from [file] * 20
+        finally:
+            closed.append(file)
 
-def test_very_long_files_are_told_bit_by_bit() -> None:
-    told = turns([1 << 62] * 2)
-    assert [next(told) for _ in range(3)] == [(0, 16), (1, 16), (0, 16)]
+    reading = interleaved(map(records, range(100)), 2, 16)
+    assert next(reading) == 0
+    assert opened == [0]
+    assert [next(reading) for _ in range(16)][-1] == 1
+    assert (opened, closed) == ([0, 1], [])
+    reading.close()  # type: ignore[attr-defined]
+    assert closed == [0, 1]

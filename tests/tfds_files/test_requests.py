@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.requests import FILE_ORDER, SKIP, DatasetName, EvenPart, Request
+from rlds2reverb.tfds_files.records import SKIP
+from rlds2reverb.tfds_files.requests import FILE_ORDER, DatasetName, EvenPart, Request
 
 
 @pytest.mark.parametrize(
