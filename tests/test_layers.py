@@ -50,7 +50,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": BELOW_PUSH | {"client", "datasets", "push", "reports"},
 }
 
-OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_datasets", "tf_agents"}
+OPTIONAL = {
+    "array_record",
+    "imagecodecs",
+    "pyarrow",
+    "replay_server",
+    "reverb",
+    "rlds",
+    "simplejpeg",
+    "tensorflow",
+    "tensorflow_datasets",
+    "tf_agents",
+}
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
@@ -67,7 +78,18 @@ NEEDS_OPTIONAL = {
     "tf_agents.specs",
 }
 
-CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy", "rich", "xxhash", "yaml"}
+CORE_DEPENDENCIES = {
+    "click",
+    "cramjam",
+    "google",
+    "google_crc32c",
+    "grpc",
+    "ml_dtypes",
+    "numpy",
+    "rich",
+    "xxhash",
+    "yaml",
+}
 
 GRPC_USERS = {
     "cli.options",  # credentials from files
