@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "validation", "views"},
-    "cli": BELOW_PUSH | {"client", "datasets", "push", "reports"},
+    "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
 }
 
 OPTIONAL = {
@@ -92,7 +92,7 @@ CORE_DEPENDENCIES = {
 }
 
 GRPC_USERS = {
-    "cli.options",  # credentials from files
+    "cli.connecting",  # credentials from files
     "transport.connections",
     "transport.grpc_stream",
     "transport.grpc_transport",
