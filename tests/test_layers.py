@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "validation", "views"},
     "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
+    "__main__": {"cli"},
 }
 
 OPTIONAL = {
