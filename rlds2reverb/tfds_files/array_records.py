@@ -6,6 +6,7 @@ Source: array_record 0.8's Python bindings. TFDS writes one record per group, so
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,22 @@ def array_records(path: Path, skip: int, take: int) -> Iterator[bytes]:
     """
     reader = _open(path)
     try:
-        found = reader.num_records()
+        found = _count(path, reader)
         if found < skip + take:
             raise SourceError(f"{path}: has {found:,} records; expected at least {skip + take:,}; copy the file again")
         for start in range(skip, skip + take, _AT_ONCE):
             yield from _read(path, reader, start, min(start + _AT_ONCE, skip + take))
     finally:
-        reader.close()
+        with suppress(RuntimeError):  # of a damaged file it says again what was said
+            reader.close()
+
+
+def _count(path: Path, reader: Any) -> int:
+    try:
+        found: int = reader.num_records()
+    except (RuntimeError, ValueError) as error:
+        raise _unreadable(path, "", error) from error
+    return found
 
 
 def _open(path: Path) -> Any:

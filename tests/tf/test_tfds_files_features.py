@@ -38,8 +38,12 @@ def serialized(steps: Kind, metadata: dict[str, Kind], sizes: list[list[int]], s
 
 
 def assert_read_alike(features: Any, records: list[bytes]) -> None:
-    spec, wanted = through_tfds(features, records)
     here_spec, here = read_here(features, records)
+    found = outcome_of(SourceError, lambda: through_tfds(features, records))
+    if isinstance(found, SourceError):  # a sequence without elements of free sizes, which TensorFlow cannot stack
+        assert "elements of an empty list" in str(found)
+        return
+    spec, wanted = found
     assert flatten(here_spec) == flatten(spec)
     assert len(here) == len(wanted)
     for one, other in zip(here, wanted):
@@ -47,7 +51,7 @@ def assert_read_alike(features: Any, records: list[bytes]) -> None:
         assert_same(dict(one.metadata), dict(other.metadata))
 
 
-@settings(max_examples=scaled(60))
+@settings(max_examples=scaled(18))
 @given(
     kinds.step_features(),
     kinds.episode_features(),
