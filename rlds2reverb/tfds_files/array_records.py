@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import needing
 from rlds2reverb.tfds_files.tfrecord import check_kind
 
+_EXTRA = "array-record"
 _AT_ONCE = 64
 """Records read in one call."""
 
@@ -46,13 +48,10 @@ def _count(path: Path, reader: Any) -> int:
 def _open(path: Path) -> Any:
     try:
         check_kind(path)
-        from array_record.python.array_record_module import ArrayRecordReader
-    except ModuleNotFoundError as missing:
-        raise SourceError(
-            f"{path}: array_record files are read by the package array_record; install with: pip install array_record"
-        ) from missing
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+    with needing(f"{path}: reading array_record files", _EXTRA, SourceError):
+        from array_record.python.array_record_module import ArrayRecordReader
     try:
         return ArrayRecordReader(str(path))
     except (RuntimeError, ValueError) as error:

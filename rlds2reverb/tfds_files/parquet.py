@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import needing
 from rlds2reverb.tfds_files.tfrecord import check_kind
 
+_EXTRA = "parquet"
 _COLUMN = "data"
 _BINARY = ("binary", "large_binary")
 _ROWS_AT_ONCE = 16
@@ -56,14 +58,11 @@ def _check_rows(path: Path, found: int, expected: int, skips_lost: bool) -> None
 def _open(path: Path) -> Any:
     try:
         check_kind(path)
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ModuleNotFoundError as missing:
-        raise SourceError(
-            f"{path}: parquet files are read by pyarrow; install with: pip install pyarrow"
-        ) from missing
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+    with needing(f"{path}: reading parquet files", _EXTRA, SourceError):
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
     try:
         file = ParquetFile(path, page_checksum_verification=True)
     except (ArrowException, OSError, ValueError) as error:
