@@ -131,7 +131,9 @@ class Column:
         return _list_of_integers(features, self.shape_key, where).reshape(-1, len(self.leaf.shape))
 
 
-def columns_of_feature(feature: Feature, path: str, where: str, lengths: Shape = (), prefix: str = "") -> Iterator[Column]:
+def columns_of_feature(
+    feature: Feature, path: str, where: str, lengths: Shape = (), prefix: str = ""
+) -> Iterator[Column]:
     """The leaves of a feature, in the order of its names.
 
     Args:
