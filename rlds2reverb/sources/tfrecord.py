@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-from io import FileIO
 from itertools import count
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def check_records(path: Path, most: int | None = None) -> None:
     try:
         _check_kind(path)
         with path.open("rb", buffering=0) as file:
-            _check_lengths(path, file, most)
+            _check_lengths(path, file.fileno(), most)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -48,11 +47,10 @@ def _check_kind(path: Path) -> None:
         raise SourceError(f"{path}: cannot be read: not a regular file")
 
 
-def _check_lengths(path: Path, file: FileIO, most: int | None) -> None:
-    size, start = os.fstat(file.fileno()).st_size, 0
+def _check_lengths(path: Path, file: int, most: int | None) -> None:
+    size, start = os.fstat(file).st_size, 0
     for number in count() if most is None else range(most):
-        file.seek(start)
-        head = file.read(_LENGTH_BYTES)
+        head = os.pread(file, _LENGTH_BYTES, start)
         if len(head) < _LENGTH_BYTES:
             return
         length = int.from_bytes(head, "little")
