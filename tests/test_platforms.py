@@ -50,7 +50,7 @@ OTHERS_FIRST = (
 WITH_TENSORFLOW = {"sources.tfrecord"}
 """What looks at a file for TensorFlow, which is on Linux."""
 
-CORE = sorted(f"{PACKAGE}.{name}" for name in CODE.modules if name and name not in NEEDS_OPTIONAL)
+CORE = sorted(f"{PACKAGE}.{name}" for name in CODE.modules if name and name not in {*NEEDS_OPTIONAL, "__main__"})
 
 
 def on_windows(*lines: str, first: str = "") -> str:
