@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from rlds2reverb.cli import output
+from rlds2reverb.cli.loading import without_collecting
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.registry import SOURCES
@@ -19,4 +20,5 @@ def opened(name: str) -> Source:
     format_ = SOURCES.named(name)
     if format_ is not None and format_.extra == "tfds" and "tensorflow" not in sys.modules and sys.stderr.isatty():
         output.talk("loading TensorFlow, which reads the source ...")
-    return open_source(name)
+    with without_collecting():
+        return open_source(name)
