@@ -80,9 +80,7 @@ class Selection:
         prefixes = id_prefixes([self.path(part).as_posix() for part in self.parts])
         return interleaved((self._read(part, prefixes, on_lost) for part in self.parts), self.cycle)
 
-    def _read(
-        self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]
-    ) -> Iterator[Record]:
+    def _read(self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]) -> Iterator[Record]:
         path, number, size = self.path(part), part.skip, 0
         prefix = prefixes[path.as_posix()]
         for data in open_records(path, self.file_format, part.skip, part.take, lost_records=self.lost_records):
