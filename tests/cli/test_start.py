@@ -40,7 +40,7 @@ def heavy_modules_of(*arguments: str) -> set[str]:
     command = [sys.executable, "-c", program, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    return set(ended.stderr.split())
+    return set(ended.stderr.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,11 @@ def heavy_modules_of(*arguments: str) -> set[str]:
 )
 def test_a_command_loads_what_it_needs(command: str, loaded: set[str]) -> None:
     assert heavy_modules_of(command, "--help") == loaded
+
+
+@pytest.mark.parametrize("command", ["inspect", "validate"])
+def test_reading_a_dataset_of_numbers_takes_protobuf_only(command: str) -> None:
+    assert heavy_modules_of(command, "bundled:cartpole") == {"google.protobuf"}
 
 
 def test_the_list_of_commands_loads_nothing() -> None:
