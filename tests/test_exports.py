@@ -31,6 +31,7 @@ class Episode()
     columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ''
+    faults: tuple[tuple[str, str], ...] = ()
     __len__(self) -> int
     @property recorded_id(self) -> str | None
     @property title(self) -> str
@@ -61,6 +62,7 @@ class PushOptions()
     strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward) as a problem.'))
     terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
     last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
+    transform: TransformLike = field(default=(), metadata=_told('Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
     again: bool = field(default=False, metadata=_told('New item keys: store everything once more.'))
@@ -71,6 +73,8 @@ class PushOptions()
     @cached_property outputs(self) -> tuple[Output, ...]
     @property tables(self) -> tuple[str, ...]
     @property conventions(self) -> Conventions
+    @property chosen_transform(self) -> Transform
+    @property data_label(self) -> str
     check_files(self) -> None
 class PushPlan()
     source: Source
