@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.specs import ArraySpec, column_spec
 from rlds2reverb.transforms.concat import joined, joined_spec, parts_of, too_large, written
 from tests import strategies
@@ -86,7 +87,7 @@ def test_what_is_no_number_is_not_joined(dtype: type) -> None:
     ],
 )
 def test_integers_that_no_float_holds_are_told(value: int, dtype: type, into: type, fits: bool) -> None:
-    column = np.array([[0, 1], [1, value]], dtype)
+    column: Array = np.array([[0, 1], [1, value]], dtype)
     reason = too_large(column, np.dtype(into))
     if fits:
         assert reason is None
