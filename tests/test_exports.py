@@ -115,6 +115,7 @@ class PushReport()
     items_taken_out: int = 0
     episodes_unread: int | None = None
     stopped: str = ''
+    transform: Mapping[str, Any] = field(default_factory=dict)
     @property episodes_rejected(self) -> int
     @property episodes_unconfirmed(self) -> int
     @property items_per_second(self) -> float

@@ -212,4 +212,5 @@ def report_of_nothing(plan: PushPlan) -> PushReport:
         filled=plan.filled,
         not_in_items=plan.not_in_items,
         episodes_unread=plan.episodes,
+        transform=plan.options.chosen_transform.as_dict(),
     )

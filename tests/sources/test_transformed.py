@@ -44,7 +44,10 @@ WHOLE = Transform(
 def robot(number: int, rows: int = 4) -> Episode:
     episode = strategies.episode(np.random.default_rng(number), rows, COLUMNS, episode_id=f"robots#{number}")
     mode = episode.columns["action/mode"] % 1000  # as float32 holds it
-    return replace(episode.with_only_columns({**episode.columns, "action/mode": mode}), metadata={"episode_metadata/episode_id": f"kitchen {number}".encode()})
+    return replace(
+        episode.with_only_columns({**episode.columns, "action/mode": mode}),
+        metadata={"episode_metadata/episode_id": f"kitchen {number}".encode()},
+    )
 
 
 def source(*episodes: Episode) -> Source:
