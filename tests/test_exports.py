@@ -126,6 +126,20 @@ class Target()
     client: Client
     output: Output
     get_table_signature(self) -> Nest | None
+class Transform()
+    select: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    action: str = ''
+    resize: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    reward_last: str = AS_RECORDED
+    @cached_property parts(self) -> tuple[str, ...]
+    @cached_property sizes(self) -> Mapping[str, Size]
+    @property changes_columns(self) -> bool
+    @property label(self) -> str
+    with_conventions(self, conventions: Conventions) -> Conventions
+    as_dict(self) -> dict[str, Any]
+    lines(self) -> dict[str, str]
 def connect(address: str, credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call, wait_seconds: float=0.0) -> Client
 def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
