@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -106,13 +106,22 @@ def first_episodes(source: Source, count: int | None) -> Source:
 
 
 def spec_of(episode: Episode) -> Nest:
-    """The step spec of one episode; '/'-joined paths become nested dicts.
+    """The step spec of one episode.
 
     Raises:
       SourceError: a column has the name of a group of columns ("a" beside "a/b").
     """
+    return nested({path: column_spec(column) for path, column in episode.columns.items()})
+
+
+def nested(leaves: Mapping[str, Any]) -> Nest:
+    """The way back from `specs.flatten`: '/'-joined paths become nested dicts.
+
+    Raises:
+      SourceError: a leaf has the name of a group of leaves.
+    """
     nest: dict[str, Nest] = {}
-    for path, column in episode.columns.items():
+    for path, value in leaves.items():
         *parents, leaf = path.split("/")
         level = nest
         for parent in parents:
@@ -121,5 +130,5 @@ def spec_of(episode: Episode) -> Nest:
                 raise SourceError(f'column "{path}" lies below another column; rename one of them')
         if leaf in level:
             raise SourceError(f'column "{path}" has the name of a group of columns; rename one of them')
-        level[leaf] = column_spec(column)
+        level[leaf] = value
     return nest
