@@ -35,6 +35,7 @@ from rlds2reverb.tf_agents.specs import check_discount, check_signature
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.extras import EXTRAS
 from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.views.trajectory import POLICY_INFO
 from rlds2reverb.wire.insert.encoder import Part
@@ -130,6 +131,10 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
 
 
 def _cutter(view: View) -> RowCutter:
+    if getattr(view, EXTRAS, ()):
+        raise ViewError(
+            f"view {view.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
+        )
     if isinstance(view, AcrossEpisodes):
         return StreamCutter(view.stream())
     if isinstance(view, (SequenceView, WholeEpisode)):
