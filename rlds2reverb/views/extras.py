@@ -182,8 +182,11 @@ def _found(
         columns = [path for path in steps if is_under(path, name)]
         features = [path for path in metadata if is_under(metadata_path(path), name)]
         if not columns and not features:
-            there = [*further, *map(metadata_path, metadata)]
-            raise ViewError(f'{view}: extras: no column "{name}" beside those of the items; there are {there}')
+            there = ", ".join([*further, *map(metadata_path, metadata)]) or "none"
+            raise ViewError(
+                f'{view}: extras: "{name}": expected a step column beside those of the items, or metadata of the episode'
+                f" ({METADATA}/...); found {there}"
+            )
         if (held is EVERYTHING and columns) or _is_under_any(name, held or ()):
             raise ViewError(f'{view}: extras: "{name}" is in the items already; leave it out')
         of_steps += columns
