@@ -323,7 +323,8 @@ def test_policy_info_with_which_extras_do_not_go_is_refused(further: dict[str, A
 
 def test_items_that_have_a_field_extras_take_none() -> None:
     episode = plain_episode("slices", {**MORE, "extras/x": np.arange(9)}, {"task": b"x"})
-    for view in (Slices(extras="metadata"), Requirements({"extras": {"data_col": "obs"}}, extras="language")):
+    views: list[View] = [Slices(extras="metadata"), Requirements({"extras": {"data_col": "obs"}}, extras="language")]
+    for view in views:
         with pytest.raises(ViewError, match='the items have a field "extras" already; rename it'):
             signature(view, episode)
     assert "x" in signature(Transition(extras="extras"), episode)["extras"]["extras"]
