@@ -79,6 +79,8 @@ def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_i
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
+    if isinstance(reverb_observer, Target):
+        _refuse_extras(reverb_observer.output.view)
     plan = plan_of(rlds_data, policy_info_fn)
     check_signature(plan.spec, reverb_observer)
     check_discount(plan.step_spec)
@@ -130,11 +132,14 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
     return steps
 
 
-def _cutter(view: View) -> RowCutter:
+def _refuse_extras(view: View) -> None:
     if getattr(view, EXTRAS, ()):
         raise ViewError(
             f"view {view.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
         )
+
+
+def _cutter(view: View) -> RowCutter:
     if isinstance(view, AcrossEpisodes):
         return StreamCutter(view.stream())
     if isinstance(view, (SequenceView, WholeEpisode)):
