@@ -16,7 +16,7 @@ from tests.imports import Package, circle, top
 PACKAGE = "rlds2reverb"
 ROOT = Path(rlds2reverb.__file__).parent
 
-FOUNDATION = {"errors", "episodes", "extras", "files", "specs", "wording"}
+FOUNDATION = {"errors", "episodes", "extras", "files", "remarks", "specs", "wording"}
 BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transport", "validation", "views", "wire"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "formats": {"errors", "extras"},
     "files": set(),
+    "remarks": set(),
     "wording": set(),
     "strict_yaml": {"errors"},
     "conventions": FOUNDATION,

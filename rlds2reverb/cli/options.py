@@ -150,7 +150,7 @@ def push_options(*names: str) -> Callable[[Command], Command]:
 
 judging_options = push_options("allow", "strict")
 
-conventions_options = push_options("terminal_discount", "last_reward")
+conventions_options = push_options("terminal_discount", "last_reward", "last_observation")
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")
 

@@ -38,7 +38,9 @@ def command(
     episodes, findings = validate_source(opened(source), limit, Conventions(**conventions))
     rejecting = findings.codes(strict, allow)
     if as_json:
-        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": findings.as_dict()})
+        remarks = [remark.as_dict() for remark in findings.remarks]
+        problems = findings.as_dict()
+        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": problems, "remarks": remarks})
     else:
         print_findings(findings)
     output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")

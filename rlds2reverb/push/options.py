@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.push.outputs import Output, outputs_of
@@ -59,13 +59,23 @@ class PushOptions:
         metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
     )
     allow: Sequence[str] = field(default=(), metadata=_told("Problem codes to tolerate."))
-    strict: bool = field(default=False, metadata=_told("Treat advice (terminal_discount, last_reward) as a problem."))
+    strict: bool = field(
+        default=False, metadata=_told("Treat advice (terminal_discount, last_reward, ...) as a problem.")
+    )
     terminal_discount: str = field(
         default=AS_RECORDED,
         metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
     )
     last_reward: str = field(
         default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
+    )
+    last_observation: str = field(
+        default=AS_RECORDED,
+        metadata=_told(
+            'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
+            "row out.",
+            LAST_OBSERVATIONS,
+        ),
     )
     ledger: str | Path | None = field(
         default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
@@ -88,7 +98,7 @@ class PushOptions:
         if self.ledger is not None:
             _check_goes_with_ledger(streams, self.again)
         check_choices(self.on_invalid, self.quarantine, self.allow)
-        Conventions(self.terminal_discount, self.last_reward)  # refuses unknown ones
+        self.conventions  # noqa: B018  refuses unknown ones
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -102,8 +112,8 @@ class PushOptions:
 
     @property
     def conventions(self) -> Conventions:
-        """terminal_discount and last_reward."""
-        return Conventions(self.terminal_discount, self.last_reward)
+        """terminal_discount, last_reward and last_observation."""
+        return Conventions(self.terminal_discount, self.last_reward, self.last_observation)
 
     def check_files(self) -> None:
         """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.

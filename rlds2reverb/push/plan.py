@@ -14,8 +14,9 @@ from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
+from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.sources.base import Source, checked_spec, remarks_of
 from rlds2reverb.specs import Nest, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
@@ -99,6 +100,11 @@ class PushPlan:
         """Table -> paths of the step columns that its items do not hold, where there are any."""
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
 
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the source tells of its data as a whole before it is read."""
+        return remarks_of(self.source)
+
     def telling(self, on_progress: Callable[[Progress], object]) -> PushPlan:
         """The same plan with another `on_progress`."""
         return replace(self, options=replace(self.options, on_progress=on_progress))
@@ -109,6 +115,7 @@ class PushPlan:
             "source": self.source.name,
             "episodes": self.episodes,
             "filled": list(self.filled),
+            "remarks": [remark.as_dict() for remark in self.remarks],
             "tables": {table.name: table.as_dict() for table in self.tables},
         }
 
@@ -125,7 +132,7 @@ def plan_push(
       tuning: how it sends; None for what the options say.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
+      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last; or, strictly, it tells of a fault in itself.
       ViewError: a view cannot cut such steps.
       ConfigError: the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
@@ -137,6 +144,7 @@ def plan_push(
     options.check_files()
     source = open_source(source)
     spec = checked_spec(source)
+    _check_remarks(source, options)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
     signatures = [output.view.signature(step_spec) for output in options.outputs]
     info = ask()
@@ -158,6 +166,12 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     if missing:
         raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
     return absent_fields(spec)
+
+
+def _check_remarks(source: Source, options: PushOptions) -> None:
+    told = [remark for remark in remarks_of(source) if remark.code not in options.allow]
+    if options.strict and told:
+        raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")
 
 
 def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:

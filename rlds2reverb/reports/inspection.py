@@ -16,10 +16,13 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
-from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.reports.ends import Ends
+from rlds2reverb.sources.base import Source, checked_spec, remarks_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.validation import Problem, Standard
+from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.findings import Findings
+from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.items import lack_of_items, view_refused
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
@@ -119,6 +122,7 @@ class Inspection:
       step_bytes: bytes of one step, text not counted.
       ranges: path -> range of the values.
       findings: what is wrong.
+      ends: how the episodes end.
     """
 
     source: str
@@ -130,6 +134,7 @@ class Inspection:
     step_bytes: int = 0
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    ends: Ends = field(default_factory=Ends)
 
     def return_summary(self) -> Statistics | None:
         """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""
@@ -153,7 +158,9 @@ class Inspection:
             "episode_length": summary(self.lengths),
             "return": self.return_summary(),
             "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
+            "ends": self.ends.as_dict(),
             "problems": self.findings.as_dict(),
+            "remarks": [remark.as_dict() for remark in self.findings.remarks],
         }
 
 
@@ -193,12 +200,16 @@ def inspect_source(
     inspection = Inspection(source=source.name, step_spec=columns, filled=absent_fields(spec), outputs={})
     inspection.step_bytes = sum(map(_row_bytes, columns.values()))
     inspection.ranges = {path: Range() for path in columns}
-    standard = Standard.of(spec, conventions)
-    for episode in islice(source, limit):
+    standard, holdings = Standard.of(spec, conventions), Holdings.of(columns)
+    for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         filled, problems = standard.examine(episode)
+        problems += found
         _take_in(inspection, episode, problems)
+        inspection.ends.add(filled)
+        holdings = holdings.after(episode)
         if all(problem.is_advice for problem in problems):
             inspection.findings.add(episode, _cut(cutters, tallies, standard.put(filled)))
+    inspection.findings.remarks = (*remarks_of(source), *holdings.remarks)
     inspection.outputs = {table: _inspected(*one, spec) for table, one in zip(views, zip(cutters, tallies))}
     return inspection
 
@@ -217,10 +228,13 @@ def validate_source(
       SourceError: it cannot be read.
     """
     findings, count = Findings(), 0
-    standard = Standard.of(checked_spec(source), conventions)
-    for episode in islice(source, limit):
+    spec = checked_spec(source)
+    standard, holdings = Standard.of(spec, conventions), Holdings.of(flatten(spec))
+    for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         count += 1
-        findings.add(episode, standard.examine(episode)[1])
+        findings.add(episode, [*standard.examine(episode)[1], *found])
+        holdings = holdings.after(episode)
+    findings.remarks = (*remarks_of(source), *holdings.remarks)
     return count, findings
 
 

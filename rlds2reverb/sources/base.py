@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest, column_spec, flatten
 
 
@@ -44,6 +45,23 @@ class Source(Protocol):
         Raises:
           SourceError: not 0 <= index < count.
         """
+
+
+@runtime_checkable
+class TellsRemarks(Protocol):
+    """A source that knows something of its data as a whole: files that lost records, say. Offering it is optional."""
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What it knows by now; more, perhaps, once it has been read. Codes are keys of `validation.CODES`.
+
+        Whoever reads the source asks before the first episode and after the last; `inspect`, `validate` and the report of a push tell them.
+        """
+
+
+def remarks_of(source: object) -> tuple[Remark, ...]:
+    """What a source tells of its data as a whole; () for one that tells nothing."""
+    return tuple(source.remarks) if isinstance(source, TellsRemarks) else ()
 
 
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:
@@ -91,6 +109,11 @@ class FirstEpisodes:
     def spec(self) -> Nest:
         """The source's."""
         return self._source.spec()
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The source's."""
+        return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
         return islice(iter(self._source), self._count)
