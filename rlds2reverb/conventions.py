@@ -13,13 +13,12 @@ the discount of the row before it; and a reward recorded on the last step (as Op
 the boundary row, which learners mask. And some producers end episodes with an observation that is not theirs (TFDS' d4rl_*
 sets: the last of the whole file; or zeros). What was there is lost, so one can only do without it:
 
-| last_observation | the last row, where it was added: its action and reward are 0 | lost |
-| --- | --- | --- |
-| as_recorded | stays | nothing; learners see a false transition |
-| repeat | has the observation of the row before it | nothing; bootstraps from the state before, not at all where the end is terminal |
-| drop | is left out; the row before is the last one, and not terminal | each episode's last transition, so that a learner sees no terminal end |
+- "repeat": the last row gets the observation of the row before it. Every reward and every terminal end stays; where the end is
+  truncated, learners bootstrap from the state before.
+- "drop": the last row goes, and with it the last transition. The row before is the last one now, and not terminal: no learner
+  sees a terminal end, or its reward.
 
-A last row with an action or a reward of its own was recorded, not added, and stays under each of them.
+Both leave a last row alone that has an action or a reward: it was recorded, not added.
 """
 
 from __future__ import annotations

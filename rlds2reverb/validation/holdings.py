@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Holdings:
     def of(columns: Mapping[str, ArraySpec]) -> Holdings:
         """Nothing seen yet of these columns."""
         return Holdings(
-            {path: 0 for path, spec in columns.items() if spec.dtype == np.float64},
+            {path: 0 for path, spec in columns.items() if _is_float64(spec.dtype)},
             {path: 0 for path, spec in columns.items() if _is_image_of_floats(spec)},
         )
 
@@ -91,7 +92,7 @@ def _counted(
 
 def _rounded_values(column: Array) -> int | None:
     """How many values need float32's digits; None where one needs more."""
-    if column.dtype != np.float64:
+    if not _is_float64(column.dtype):
         return None
     values = column[np.isfinite(column)]
     with np.errstate(over="ignore", under="ignore"):
@@ -106,6 +107,10 @@ def _whole_values(column: Array) -> int | None:
     if column.dtype.kind != "f" or np.any((column != np.rint(column)) | (column < 0) | (column > 255)):
         return None
     return int(np.count_nonzero(column > 1))
+
+
+def _is_float64(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" and dtype.itemsize == 8
 
 
 def _is_image_of_floats(spec: ArraySpec) -> bool:
