@@ -13,8 +13,9 @@ The state is that of one stream of episodes: a push of one shard sees its shard 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import xxhash
@@ -24,19 +25,20 @@ from rlds2reverb.episodes import OBSERVATION, Array, Episode, byte_view
 from rlds2reverb.validation.leaps import leaps, numeric_observations
 from rlds2reverb.validation.problems import Problem
 
+_Known = TypeVar("_Known")
+
 MOST_HELD = 8
 """Episodes that wait, at most, for those that show what is wrong with them."""
 
 _VOTES = 2
-_MOST_KNOWN = 16
-"""Observations that are remembered; those that ended several episodes longest."""
-_MOST_BEFORES = 16
+_MOST_SINGLE, _MOST_SHARED, _MOST_BEFORES = 16, 16, 16
+"""What is remembered."""
+_FEW_BYTES = 512
 _DOUBTED = 5
 """Episodes after which a shared observation that was not recognised keeps no others waiting."""
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """How one episode ends.
 
     Attributes:
@@ -47,11 +49,24 @@ class Ending:
     before: bytes
 
 
+class _Single(NamedTuple):
+    """An observation with which one episode ended, so far."""
+
+    title: str
+    before: bytes
+
+
 @dataclass(frozen=True)
 class _Shared:
-    """An observation with which episodes ended."""
+    """An observation with which several episodes ended.
 
-    last: bytes
+    Attributes:
+      title: of the first of them.
+      befores: what stands for the rows before it; the first few.
+      episodes: how many.
+      votes_for, votes_against: of the episodes after the first: whether it is not their own.
+    """
+
     title: str
     befores: tuple[bytes, ...]
     episodes: int = 1
@@ -64,14 +79,18 @@ class _Shared:
 
     @property
     def is_open(self) -> bool:
-        return 1 < self.episodes < _DOUBTED and not self.is_false
+        return self.episodes < _DOUBTED and not self.is_false
 
-    def with_episode(self, ending: Ending, has_leapt: bool) -> _Shared:
-        is_other_way = ending.before not in self.befores
-        befores = (*self.befores, ending.before) if is_other_way else self.befores
-        count = "votes_for" if is_other_way and has_leapt else "votes_against"
-        changed = replace(self, befores=befores[:_MOST_BEFORES], episodes=self.episodes + 1)
-        return replace(changed, **{count: getattr(self, count) + 1})
+    def with_episode(self, before: bytes, has_leapt: bool) -> _Shared:
+        is_other_way = before not in self.befores
+        is_for = is_other_way and has_leapt
+        return _Shared(
+            self.title,
+            (*self.befores, before)[:_MOST_BEFORES] if is_other_way else self.befores,
+            self.episodes + 1,
+            self.votes_for + is_for,
+            self.votes_against + (not is_for),
+        )
 
 
 @dataclass(frozen=True)
@@ -80,27 +99,26 @@ class Endings:
 
     Attributes:
       episodes: taken in.
-      known: observations with which they ended, the newest first.
+      single: last observations of one episode each, the oldest first; at most `_MOST_SINGLE`.
+      shared: last observations of several, the one that was met longest ago first; at most `_MOST_SHARED`.
     """
 
     episodes: int = 0
-    known: tuple[_Shared, ...] = ()
+    single: Mapping[bytes, _Single] = field(default_factory=dict)
+    shared: Mapping[bytes, _Shared] = field(default_factory=dict)
 
     def after(self, episode: Episode, ending: Ending | None) -> Endings:
         """What is known once this episode, which ends so, is taken in."""
         if ending is None:
-            return replace(self, episodes=self.episodes + 1)
-        same = self._ended_by(ending)
-        others = [one for one in self.known if one is not same]
-        if same is None:
-            same = _Shared(ending.last, episode.title, (ending.before,))
-        else:
-            same = same.with_episode(ending, leaps(numeric_observations(episode)))
-        return Endings(self.episodes + 1, (same, *_kept(others)))
+            return Endings(self.episodes + 1, self.single, self.shared)
+        if ending.last not in self.single and ending.last not in self.shared:
+            single = {**self.single, ending.last: _Single(episode.title, ending.before)}
+            return Endings(self.episodes + 1, _newest(single, _MOST_SINGLE), self.shared)
+        return self._with_another(episode, ending)
 
     def problems(self, ending: Ending | None) -> list[Problem]:
         """What is wrong with an episode that ends so."""
-        same = None if ending is None else self._ended_by(ending)
+        same = None if ending is None else self.shared.get(ending.last)
         if same is None or not same.is_false:
             return []
         detail = (
@@ -112,19 +130,27 @@ class Endings:
     @property
     def is_open(self) -> bool:
         """Whether the next episodes may show that one of those so far does not own its last observation."""
-        return self.episodes < 2 or any(one.is_open for one in self.known)
+        return self.episodes < 2 or any(one.is_open for one in self.shared.values())
 
-    def _ended_by(self, ending: Ending) -> _Shared | None:
-        return next((one for one in self.known if one.last == ending.last), None)
+    def _with_another(self, episode: Episode, ending: Ending) -> Endings:
+        """What is known after an episode that ends as another did."""
+        single, shared = dict(self.single), dict(self.shared)
+        first = single.pop(ending.last, None)
+        same = shared.pop(ending.last) if first is None else _Shared(first.title, (first.before,))
+        observations = numeric_observations(episode)
+        has_leapt = any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
+        shared[ending.last] = same.with_episode(ending.before, has_leapt)
+        return Endings(self.episodes + 1, single, _newest(shared, _MOST_SHARED))
 
 
 def ending_of(episode: Episode) -> Ending | None:
-    """How an episode ends; None where that cannot tell: no observation of floats, columns of several lengths, nothing but zeros."""
-    observations = numeric_observations(episode)
-    if len(episode) < 2 or not any(column.dtype.kind == "f" for column in observations.values()):
+    """How an episode ends; None where that cannot tell: no observation of floats, one row, columns of several lengths."""
+    columns = list(numeric_observations(episode).values())
+    if "f" not in [column.dtype.kind for column in columns] or len(columns[0]) < 2:
         return None
-    last, before = (_digest(observations.values(), row) for row in (-1, -2))
-    return Ending(last, before) if any(np.any(column[-1]) for column in observations.values()) else None
+    return Ending(
+        b"".join([_mark(column[-1]) for column in columns]), b"".join([_mark(column[-2]) for column in columns])
+    )
 
 
 def with_problems_of_ends(
@@ -160,17 +186,15 @@ def with_problems_of_ends(
     yield from judged()
 
 
-def _kept(known: list[_Shared]) -> list[_Shared]:
-    """One place fewer than there are: of the observations that ended one episode only, the oldest goes."""
-    if len(known) < _MOST_KNOWN:
-        return known
-    single = [number for number, one in enumerate(known) if one.episodes == 1]
-    goes = single[-1] if single else len(known) - 1
-    return known[:goes] + known[goes + 1 :]
+def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:
+    """At most so many, the first one goes."""
+    if len(known) > most:
+        del known[next(iter(known))]
+    return known
 
 
-def _digest(columns: Iterable[Array], row: int) -> bytes:
-    digest = xxhash.xxh3_128()
-    for column in columns:
-        digest.update(byte_view(np.ascontiguousarray(column[row])))
-    return digest.digest()
+def _mark(row: Array) -> bytes:
+    """What stands for the values of a row: themselves, or a digest where they are many."""
+    if row.nbytes <= _FEW_BYTES:
+        return row.tobytes()
+    return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(row)))

@@ -43,8 +43,7 @@ CODES: dict[str, Code] = {
     "discount_range": Code("a discount lies outside [0, 1]"),
     "first_reward_lost": Code('last_reward="shift" would drop a first reward that is not 0'),
     "last_observation_shared": Code(
-        "the episode ends with the very observation of others, which is not its own, as in TFDS' d4rl_* sets; "
-        'last_observation="repeat" or "drop" does without it'
+        "the episode ends with the very observation of others, which is not its own, as in TFDS' d4rl_* sets"
     ),
     "no_items": Code("the view makes no item of the episode"),
     "view_refused": Code("the view cannot cut the episode: it is too long, say, or a priority is not a number"),
@@ -61,8 +60,7 @@ CODES: dict[str, Code] = {
         "the last step has a reward, which learners do not see, as in most Open X-Embodiment sets", is_advice=True
     ),
     "zero_last_observation": Code(
-        "the last observation is nothing but zeros, as TFDS' d4rl_* sets end where they had none; "
-        'last_observation="repeat" or "drop" does without it',
+        "the last observation is nothing but zeros, as TFDS' d4rl_* sets end where they had none",
         is_advice=True,
     ),
     "rounded_float64": Code(

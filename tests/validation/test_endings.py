@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode
-from rlds2reverb.validation.endings import _MOST_KNOWN, MOST_HELD, Endings, ending_of, with_problems_of_ends
+from rlds2reverb.validation.endings import _MOST_SINGLE, MOST_HELD, Endings, ending_of, with_problems_of_ends
 from rlds2reverb.validation.leaps import leaps
 from tests import strategies
 
@@ -231,9 +231,9 @@ class TestTheStream:
         rng = np.random.default_rng(0)
         state = Endings()
         shared = poisoned(rng, 3)
-        for one in [*shared, *(episode_of(walk(rng, 6)) for _ in range(4 * _MOST_KNOWN))]:
+        for one in [*shared, *(episode_of(walk(rng, 6)) for _ in range(4 * _MOST_SINGLE))]:
             state = state.after(one, ending_of(one))
-        assert len(state.known) == _MOST_KNOWN
+        assert (len(state.single), len(state.shared)) == (_MOST_SINGLE, 1)
         assert state.problems(ending_of(shared[0]))
 
 
