@@ -21,6 +21,7 @@ _D4RL = "discount 0 in it even where truncated: as TFDS' d4rl_* sets"
 _D4RL_WITHOUT_NEXT = (
     "last row added where terminal, real where truncated: as TFDS' d4rl_* sets of files without next_observations"
 )
+_REWARDED_LAST = "a reward in the last row only, where learners do not look; last_reward=shift moves it one step back"
 _ENV_LOGGER = "not all marked is_last: as EnvLogger leaves episodes that were cut off"
 _MIXED = "some have a last row that was added, some a real one"
 _NONE_TERMINAL = "none terminal, though discounts of 0 lead into some ends"
@@ -101,6 +102,8 @@ class Ends:
             yield _MIXED
         if self.added == self.episodes and 0 < self.truncated == self.zero_discount:
             yield _D4RL
+        if self.rewarded_last == self.episodes and self.terminal < self.episodes:
+            yield _REWARDED_LAST
         if self.unmarked:
             yield _ENV_LOGGER
         if self.cut_by_discount and not self.terminal:

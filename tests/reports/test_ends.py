@@ -33,6 +33,7 @@ def episode(action: Any, reward: Any, discount: Any, terminal: bool, last: bool 
 
 
 OPEN_X = episode([1, 1, 1], [0, 0, 1], [1, 1, 1], terminal=True)
+OPEN_X_FAILED = episode([1, 1, 1], [0, 0, 1], [1, 1, 1], terminal=False)
 RLDS_TERMINAL = episode([1, 1, 0], [1, 1, 0], [1, 0, 0], terminal=True)
 RLDS_TRUNCATED = episode([1, 1, 0], [1, 1, 0], [1, 1, 1], terminal=False)
 D4RL_TIMEOUT = episode([1, 1, 0], [1, 1, 0], [1, 1, 0], terminal=False)
@@ -76,6 +77,11 @@ def ends_of(*episodes: Episode) -> Ends:
             (DMLAB,),
             "last row real, so no observation follows its action, and learners do not see it; "
             "none terminal, though discounts of 0 lead into some ends",
+        ),
+        (
+            (OPEN_X_FAILED,),
+            "last row real, so no observation follows its action, and learners do not see it; "
+            "a reward in the last row only, where learners do not look; last_reward=shift moves it one step back",
         ),
         ((OPEN_X, RLDS_TERMINAL), "some have a last row that was added, some a real one"),
     ],
