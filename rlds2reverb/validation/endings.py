@@ -130,7 +130,7 @@ class Endings:
     @property
     def is_open(self) -> bool:
         """Whether the next episodes may show that one of those so far does not own its last observation."""
-        return self.episodes < 2 or any(one.is_open for one in self.shared.values())
+        return (self.episodes < 2 and bool(self.single)) or any(one.is_open for one in self.shared.values())
 
     def _with_another(self, episode: Episode, ending: Ending) -> Endings:
         """What is known after an episode that ends as another did."""
@@ -158,7 +158,7 @@ def with_problems_of_ends(
 ) -> Iterator[tuple[Episode, list[Problem]]]:
     """Every episode, in order, with the problems that only the others show.
 
-    An episode waits for the next ones while these may show something: the first for the second, and those that end alike for a few more.
+    An episode waits for the next ones while these may show something: the first for the second where it has observations of floats, and those that end alike for a few more.
     At most `MOST_HELD` wait. When something stops the reading, those that wait come first.
 
     Args:
@@ -170,12 +170,11 @@ def with_problems_of_ends(
     def judged() -> Iterator[tuple[Episode, list[Problem]]]:
         while held:
             episode, ending = held.popleft()
-            problems = endings.problems(ending)
-            yield episode, [] if problems and conventions.mends_end(episode) else problems
+            yield episode, endings.problems(ending)
 
     try:
         for episode in episodes:
-            ending = ending_of(episode)
+            ending = None if conventions.mends_end(episode) else ending_of(episode)
             endings = endings.after(episode, ending)
             held.append((episode, ending))
             if not endings.is_open or len(held) >= MOST_HELD:

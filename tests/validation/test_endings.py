@@ -201,6 +201,16 @@ class TestTheStream:
         episodes = [episode_of(walk(rng, 9)) for _ in range(6)]
         assert [read for read, _ in self.counted(episodes)] == [2, 2, 3, 4, 5, 6]
 
+    def test_waits_for_none_where_observations_are_no_floats(self) -> None:
+        episodes = [episode_of(np.full((9, 4, 4), number, np.uint8)) for number in range(3)]
+        assert [read for read, _ in self.counted(episodes)] == [1, 2, 3]
+
+    def test_waits_for_none_where_conventions_mend_the_end(self) -> None:
+        stream = with_problems_of_ends(
+            iter(poisoned(np.random.default_rng(0), 5)), Conventions(last_observation="drop")
+        )
+        assert next(stream)[0].id == "e0"
+
     def test_waits_until_it_is_shown(self) -> None:
         assert [read for read, _ in self.counted(poisoned(np.random.default_rng(0), 5, owner=4))] == [3, 3, 3, 4, 5]
 
