@@ -17,7 +17,7 @@ PACKAGE = "rlds2reverb"
 ROOT = Path(rlds2reverb.__file__).parent
 
 FOUNDATION = {"errors", "episodes", "extras", "files", "metadata", "specs", "wording"}
-BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transport", "validation", "views", "wire"}
+BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transforms", "transport", "validation", "views", "wire"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     # Low to high; a name stands for the module or the package with all in it. A package may import within itself.
@@ -29,35 +29,49 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "formats": {"errors", "extras"},
     "files": set(),
+    "protobuf": set(),
     "wording": set(),
     "strict_yaml": {"errors"},
     "conventions": FOUNDATION,
     "cuts": FOUNDATION,
-    "tfds_files": FOUNDATION,
+    "tfds_files": FOUNDATION | {"protobuf"},
+    "transforms": FOUNDATION | {"conventions", "strict_yaml"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
-    "sources": FOUNDATION | {"datasets", "formats"},
+    "sources": FOUNDATION | {"datasets", "formats", "tfds_files", "transforms"},
     # The wire sees what a cut is, not how views make it.
-    "wire": FOUNDATION | {"cuts"},
+    "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "client": BELOW_PUSH | {"push"},
     "tf_agents": FOUNDATION
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
-    | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "validation", "views"},
-    "cli": BELOW_PUSH | {"client", "datasets", "push", "reports"},
+    | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
+    "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
+    "__main__": {"cli"},
 }
 
-OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_datasets", "tf_agents"}
+OPTIONAL = {
+    "array_record",
+    "imagecodecs",
+    "pyarrow",
+    "replay_server",
+    "reverb",
+    "rlds",
+    "simplejpeg",
+    "tensorflow",
+    "tensorflow_datasets",
+    "tf_agents",
+}
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
     "sources.loading",
     "sources.rlds",
-    "sources.tfds",
+    "sources.tfds_by_tensorflow",
     "tf_agents",
     "tf_agents.conversion",
     "tf_agents.data",
@@ -68,10 +82,21 @@ NEEDS_OPTIONAL = {
     "tf_agents.specs",
 }
 
-CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy", "rich", "xxhash", "yaml"}
+CORE_DEPENDENCIES = {
+    "click",
+    "cramjam",
+    "google",
+    "google_crc32c",
+    "grpc",
+    "ml_dtypes",
+    "numpy",
+    "rich",
+    "xxhash",
+    "yaml",
+}
 
 GRPC_USERS = {
-    "cli.options",  # credentials from files
+    "cli.connecting",  # credentials from files
     "transport.connections",
     "transport.grpc_stream",
     "transport.grpc_transport",
@@ -81,6 +106,10 @@ GRPC_USERS = {
 
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
+    ("tfds_files.array_records", "array_record"): "read by an extra",
+    ("tfds_files.images", "imagecodecs"): "decoded by an extra",
+    ("tfds_files.images", "simplejpeg"): "decoded by an extra",
+    ("tfds_files.parquet", "pyarrow"): "read by an extra",
     ("cli.inspect", "replay_server"): "what a server's config looks like comes with an extra",
     ("cli.serve", "replay_server"): "the server comes with an extra",
     ("cli.demo", "reverb"): "the demo's sampler comes with the same extra",

@@ -9,13 +9,15 @@ from typing import Any
 from rlds2reverb.conventions import absent_fields, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST
 from rlds2reverb.errors import CapacityError, SourceError, keep_report, reason_of
-from rlds2reverb.push.options import PushOptions, Tuning
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
+from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
+from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.specs import ArraySpec, Nest, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
@@ -68,7 +70,7 @@ class PushPlan:
     """A push of one source to the tables of one server, before anything is sent, with the tables as they are at this moment.
 
     Attributes:
-      source: the episodes.
+      source: the episodes, as the transform makes them.
       options: how.
       tuning: how it sends.
       info: the server's tables.
@@ -111,6 +113,7 @@ class PushPlan:
         return {
             "source": self.source.name,
             "episodes": self.episodes,
+            "transform": self.options.chosen_transform.as_dict(),
             "filled": list(self.filled),
             "tables": {table.name: table.as_dict() for table in self.tables},
         }
@@ -130,7 +133,7 @@ def plan_push(
     Raises:
       SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
       ViewError: a view cannot cut such steps.
-      ConfigError: the server has no such table, or a file cannot be written.
+      ConfigError: a transform that the steps do not allow, the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
       CapacityError: the source has more episodes than a table has places, as far as that is known; nothing is stored, which
         the error's `report` says.
@@ -138,7 +141,7 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    source = open_source(source)
+    source = transformed(open_source(source), options.chosen_transform)
     spec = checked_spec(source)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
     views = [output.view for output in options.outputs]
@@ -216,4 +219,5 @@ def report_of_nothing(plan: PushPlan) -> PushReport:
         filled=plan.filled,
         not_in_items=plan.not_in_items,
         episodes_unread=plan.episodes,
+        transform=plan.options.chosen_transform.as_dict(),
     )

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.metadata import metadata_specs
-from rlds2reverb.specs import ArraySpec, Nest, column_spec, flatten
+from rlds2reverb.specs import Nest, column_spec, flatten
 
 
 class Source(Protocol):
@@ -137,7 +137,7 @@ def first_episodes(source: Source, count: int | None) -> Source:
 
 
 def spec_of(episode: Episode) -> Nest:
-    """The step spec of one episode; '/'-joined paths become nested dicts.
+    """The step spec of one episode.
 
     Raises:
       SourceError: a column has the name of a group of columns ("a" beside "a/b").
@@ -145,14 +145,14 @@ def spec_of(episode: Episode) -> Nest:
     return nested({path: column_spec(column) for path, column in episode.columns.items()})
 
 
-def nested(columns: Mapping[str, ArraySpec]) -> Nest:
-    """Specs by '/'-joined path -> nested dicts.
+def nested(leaves: Mapping[str, Any]) -> Nest:
+    """The way back from `specs.flatten`: '/'-joined paths become nested dicts.
 
     Raises:
-      SourceError: as `spec_of`.
+      SourceError: a leaf has the name of a group of leaves.
     """
     nest: dict[str, Nest] = {}
-    for path, spec in columns.items():
+    for path, value in leaves.items():
         *parents, leaf = path.split("/")
         level = nest
         for parent in parents:
@@ -161,5 +161,5 @@ def nested(columns: Mapping[str, ArraySpec]) -> Nest:
                 raise SourceError(f'column "{path}" lies below another column; rename one of them')
         if leaf in level:
             raise SourceError(f'column "{path}" has the name of a group of columns; rename one of them')
-        level[leaf] = spec
+        level[leaf] = value
     return nest

@@ -55,6 +55,11 @@ def _unreadable_flags(problems: list[Problem]) -> set[str]:
     return {problem.path for problem in problems if problem.code in ("missing_column", "flag_dtype")}
 
 
+def _check_faults(episode: Episode, _: Columns) -> Iterator[Problem]:
+    for path, reason in episode.faults:
+        yield Problem("untransformed", path, reason)
+
+
 def _check_length(episode: Episode, _: Columns) -> Iterator[Problem]:
     lengths = {path: len(column) for path, column in episode.columns.items()}
     if not any(lengths.values()):
@@ -208,6 +213,7 @@ def _stray(
 
 
 _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
+    _check_faults,
     _check_length,
     _check_columns,
     _check_specs,

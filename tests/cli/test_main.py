@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import opening, output, reports
+from rlds2reverb.cli import output, progress, reports
 from rlds2reverb.errors import keep_report
 from rlds2reverb.push.report import Progress, PushReport
-from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.registry import SOURCES
 from tests.transport.fake_reverb import FakeReverb
 from tests.wire.certificates import self_signed
@@ -157,13 +156,13 @@ def test_an_interrupted_push_says_what_another_run_of_it_does(
 
 
 def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
-    line = output.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
+    line = progress.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
     assert line == "5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting"
-    assert "ETA" not in output.describe(Progress(5, 5000, None, 4000, 0, 2.0))
+    assert "ETA" not in progress.describe(Progress(5, 5000, None, 4000, 0, 2.0))
 
 
 def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress_bar(quiet=False) as update:
+    with progress.told(quiet=False) as update:
         for inserts in (1, 2, 3):
             text = f'table "t": its rate limiter waits for {inserts} more samples'
             update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))
@@ -212,18 +211,3 @@ def test_the_help_lists_every_form_of_a_source() -> None:
     shown = " ".join(CliRunner().invoke(cli.cli, ["--help"], terminal_width=200).output.split())
     for form in (form for one in SOURCES for form in one.forms):
         assert f"{', '.join(form.examples)} {form.names}" in shown
-
-
-@pytest.mark.parametrize(("source", "is_terminal", "said"), [
-    ("bundled:cartpole", True, "loading TensorFlow"), ("bundled:cartpole", False, ""), ("nonsense", True, "")
-])  # fmt: skip
-def test_what_takes_long_to_load_is_said_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str, is_terminal: bool, said: str
-) -> None:
-    monkeypatch.setattr(opening, "open_source", lambda name: EpisodeList([], name))
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
-    opening.opened(source)
-    told = capsys.readouterr().err
-    assert told.startswith(said)
-    assert bool(told) == bool(said)
