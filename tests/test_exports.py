@@ -85,6 +85,7 @@ class PushPlan()
     step_spec: Nest
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
+    metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
     @property episodes(self) -> int | None
     @property view(self) -> str
     @property not_in_items(self) -> dict[str, tuple[str, ...]]

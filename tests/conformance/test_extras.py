@@ -165,7 +165,8 @@ def test_an_agent_learns_from_what_the_buffer_gives(address: str, client: rlds2r
     agent.initialize()
     experience, _ = next(iter(buffer.as_dataset(sample_batch_size=4, num_steps=2, single_deterministic_pass=False)))
     assert experience.policy_info["metadata"]["seed"].shape == (4, 2)
-    assert np.isfinite(agent.train(experience).loss.numpy())
+    first = tf.nest.map_structure(lambda tensor: tensor[:, 0], experience)  # this agent wants single steps
+    assert np.isfinite(agent.train(first).loss.numpy())
 
 
 def test_a_data_spec_needs_a_table_of_trajectories() -> None:
