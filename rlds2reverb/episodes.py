@@ -45,6 +45,7 @@ class Episode:
         The arrays are made read-only; text columns have dtype object and hold `bytes`.
       metadata: episode-level features by path, each a numpy array or scalar.
       id: stable across runs (source fingerprint and index), or a digest of the content when none is given.
+      faults: what could not be made of it on the way in: (path of a recorded column, why). Validation refuses an episode that has any.
 
     Columns of unequal length are not refused here: validation reports them, so that a quarantine
     report can name them.
@@ -56,6 +57,7 @@ class Episode:
     columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
+    faults: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         columns = {path: _read_only(path, column) for path, column in self.columns.items()}

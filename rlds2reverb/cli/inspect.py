@@ -17,6 +17,7 @@ from rlds2reverb.cli.options import (
     json_option,
     limit_option,
     source_argument,
+    transform_option,
     view_option,
     views_of_tables,
 )
@@ -25,6 +26,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Range, Statistics, inspect_source, summary
 from rlds2reverb.specs import spec_texts
+from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation import CODES
 from rlds2reverb.validation.findings import Findings
 from rlds2reverb.wording import counted
@@ -35,6 +37,7 @@ from rlds2reverb.wording import counted
 @view_option
 @into_option
 @conventions_options
+@transform_option
 @limit_option
 @click.option(
     "--server-config",
@@ -48,6 +51,7 @@ def command(
     view: str | None,
     view_config: Path | None,
     into: tuple[str, ...],
+    transform: tuple[str, ...],
     limit: int | None,
     server_config: bool,
     table: str | None,
@@ -59,12 +63,13 @@ def command(
         raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
+    wanted = transform_of(transform)
     if server_config:
         _check_server_package()
-    inspection = inspect_source(opened(source), views, limit, Conventions(**conventions))
+    inspection = inspect_source(opened(source), views, limit, Conventions(**conventions), wanted)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
-        chosen += _conventions_as_options(conventions)
+        chosen += [*_repeated("--transform", transform), *_conventions_as_options(conventions)]
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
@@ -118,7 +123,11 @@ def _print(inspection: Inspection) -> None:
             "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
         }
     )
-    click.echo("\nstep spec")
+    if shown := inspection.transform.lines():
+        click.echo("\ntransform, in this order")
+        left_out = {"left out": ", ".join(inspection.left_out)} if inspection.left_out else {}
+        output.print_fields({**shown, **left_out}, "  ")
+    click.echo("\nstep spec" + (" after it" if shown else ""))
     output.print_fields(
         {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
         "  ",

@@ -53,6 +53,8 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
         return
     episodes = "" if plan.episodes is None else f"  ({counted(plan.episodes, 'episode')})"
     output.print_fields({"source": f"{plan.source.name}{episodes}"})
+    for operation, text in plan.options.chosen_transform.lines().items():
+        output.print_fields({operation: text})
     if plan.filled:
         output.print_fields({"filled": ", ".join(plan.filled)})
     for table in plan.tables:

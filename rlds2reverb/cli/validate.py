@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rlds2reverb.cli import output
@@ -14,9 +16,11 @@ from rlds2reverb.cli.options import (
     judging_options,
     limit_option,
     source_argument,
+    transform_option,
 )
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.reports.inspection import validate_source
+from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation.policy import RAISE, check_choices
 from rlds2reverb.wording import counted
 
@@ -25,17 +29,17 @@ from rlds2reverb.wording import counted
 @source_argument
 @judging_options
 @conventions_options
+@transform_option
 @limit_option
 @json_option
-def command(
-    source: str, allow: tuple[str, ...], strict: bool, limit: int | None, as_json: bool, **conventions: str
-) -> None:
+def command(source: str, allow: tuple[str, ...], strict: bool, limit: int | None, as_json: bool, **given: Any) -> None:
     """Check every episode. Exit 0 when all are good, 1 when some are not.
 
     What only a view finds (no_items, view_refused) is told by inspect.
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
-    episodes, findings = validate_source(opened(source), limit, Conventions(**conventions))
+    transform = transform_of(given.pop("transform"))  # what makes no sense is told before the source is opened
+    episodes, findings = validate_source(opened(source), limit, Conventions(**given), transform)
     rejecting = findings.codes(strict, allow)
     if as_json:
         output.print_json({"episodes": episodes, "valid": not rejecting, "problems": findings.as_dict()})

@@ -14,6 +14,8 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.push.report import Progress
+from rlds2reverb.transforms.reading import TransformLike, transform_of
+from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
@@ -43,7 +45,7 @@ class PushOptions:
       on_progress: called a few times per second, from the caller's thread.
 
     Raises:
-      ConfigError: no table or one named twice, a chunk length below 1, no time to stall, an unknown action, code or convention,
+      ConfigError: no table or one named twice, a transform that makes no sense or cannot be read, a chunk length below 1, no time to stall, an unknown action, code or convention,
         a quarantine file that does not go with the action, or a ledger together with `again` or with a view of streams.
       ViewError: a view that makes no sense.
     """
@@ -64,6 +66,12 @@ class PushOptions:
     )
     last_reward: str = field(
         default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
+    )
+    transform: TransformLike = field(
+        default=(),
+        metadata=_told(
+            'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'
+        ),
     )
     ledger: str | Path | None = field(
         default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
@@ -87,6 +95,7 @@ class PushOptions:
             _check_goes_with_ledger(streams, self.again)
         check_choices(self.on_invalid, self.quarantine, self.allow)
         Conventions(self.terminal_discount, self.last_reward)  # refuses unknown ones
+        object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -100,8 +109,19 @@ class PushOptions:
 
     @property
     def conventions(self) -> Conventions:
-        """terminal_discount and last_reward."""
-        return Conventions(self.terminal_discount, self.last_reward)
+        """terminal_discount and last_reward; rewards are shifted, too, when the transform says so."""
+        return self.chosen_transform.with_conventions(Conventions(self.terminal_discount, self.last_reward))
+
+    @property
+    def chosen_transform(self) -> Transform:
+        """What is done to the columns first."""
+        return transform_of(self.transform)
+
+    @property
+    def data_label(self) -> str:
+        """Transform and conventions; pushes with equal labels store the same of the same episodes. Part of the item keys."""
+        label = self.chosen_transform.label
+        return f"{self.conventions.label}|transform={label}" if label else self.conventions.label
 
     def check_files(self) -> None:
         """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.

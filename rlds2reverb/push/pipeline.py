@@ -49,11 +49,11 @@ class Pusher:
         again = secrets.randbits(64) if options.again else None
         signatures = {table.name: table.signature for table in plan.tables}
         self._outputs = [
-            OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, options.conventions.label, again))
+            OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, options.data_label, again))
             for one in options.outputs
         ]
         self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
-        self._judge = Judge(self._policy, Standard(flatten(plan.step_spec), options.conventions))
+        self._judge = Judge(self._policy, Standard(flatten(plan.step_spec), options.conventions, plan.metadata))
         self._account = Account()
         self._sender: Sender | None = None
         self._admission: Admission | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlds2reverb.conventions import absent_fields, filled_spec
@@ -16,10 +16,12 @@ from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec
-from rlds2reverb.specs import Nest, spec_texts
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
+from rlds2reverb.sources.transformed import transformed
+from rlds2reverb.specs import ArraySpec, Nest, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
+from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -68,13 +70,14 @@ class PushPlan:
     """A push of one source to the tables of one server, before anything is sent, with the tables as they are at this moment.
 
     Attributes:
-      source: the episodes.
+      source: the episodes, as the transform makes them.
       options: how.
       tuning: how it sends.
       info: the server's tables.
       step_spec: of the steps, absent fields filled in.
       filled: step fields that the dataset lacks and that are filled (`conventions`).
       tables: what is found in each table and put there, in the order of the options.
+      metadata: path -> spec of the episodes' metadata that items hold.
     """
 
     source: Source
@@ -84,6 +87,7 @@ class PushPlan:
     step_spec: Nest
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
+    metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
 
     @property
     def episodes(self) -> int | None:
@@ -109,6 +113,7 @@ class PushPlan:
         return {
             "source": self.source.name,
             "episodes": self.episodes,
+            "transform": self.options.chosen_transform.as_dict(),
             "filled": list(self.filled),
             "tables": {table.name: table.as_dict() for table in self.tables},
         }
@@ -120,7 +125,7 @@ def plan_push(
     """Looks at the source and the tables, and refuses what cannot go well.
 
     Args:
-      source: anything that `open_source` takes; no episode is read.
+      source: anything that `open_source` takes. No episode is read, unless items hold metadata that only an episode can tell.
       options: how.
       ask: the server's tables; asked once, when the source is known.
       tuning: how it sends; None for what the options say.
@@ -128,7 +133,7 @@ def plan_push(
     Raises:
       SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
       ViewError: a view cannot cut such steps.
-      ConfigError: the server has no such table, or a file cannot be written.
+      ConfigError: a transform that the steps do not allow, the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
       CapacityError: the source has more episodes than a table has places, as far as that is known; nothing is stored, which
         the error's `report` says.
@@ -136,10 +141,12 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    source = open_source(source)
+    source = transformed(open_source(source), options.chosen_transform)
     spec = checked_spec(source)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
-    signatures = [output.view.signature(step_spec) for output in options.outputs]
+    views = [output.view for output in options.outputs]
+    metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
+    signatures = [signature_of(view, step_spec, metadata_spec) for view in views]
     info = ask()
     for output, signature in zip(options.outputs, signatures):
         check_tables(output, signature, info)
@@ -149,7 +156,8 @@ def plan_push(
         for name in output.tables
     )
     tuning = Tuning.of(options) if tuning is None else tuning
-    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables)
+    metadata = metadata_in_items(views, metadata_spec)
+    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables, metadata)
     _check_room(plan)
     return plan
 
@@ -211,4 +219,5 @@ def report_of_nothing(plan: PushPlan) -> PushReport:
         filled=plan.filled,
         not_in_items=plan.not_in_items,
         episodes_unread=plan.episodes,
+        transform=plan.options.chosen_transform.as_dict(),
     )

@@ -38,6 +38,7 @@ class PushReport:
         put back. The same push run again puts them back.
       episodes_unread: left in the source; None when it does not know how many it has.
       stopped: what ended the push, on one line; "" when it is finished.
+      transform: what was done to the columns first: operation -> value, those that did something.
     """
 
     source: str
@@ -65,6 +66,7 @@ class PushReport:
     items_taken_out: int = 0
     episodes_unread: int | None = None
     stopped: str = ""
+    transform: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def episodes_rejected(self) -> int:

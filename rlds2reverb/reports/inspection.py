@@ -16,12 +16,15 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
-from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
+from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
+from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Problem, Standard
 from rlds2reverb.validation.findings import Findings
 from rlds2reverb.validation.items import lack_of_items, view_refused
 from rlds2reverb.views.base import View, not_in_items
+from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.trajectory import table_signature
 
@@ -110,7 +113,7 @@ class Inspection:
 
     Attributes:
       source: its name.
-      step_spec: path -> spec of a step as recorded.
+      step_spec: path -> spec of a step as recorded, or as the transform makes it.
       filled: step fields that the dataset lacks and that a push would fill.
       outputs: table -> what its view makes.
       lengths: [episodes] steps of each episode.
@@ -119,6 +122,8 @@ class Inspection:
       step_bytes: bytes of one step, text not counted.
       ranges: path -> range of the values.
       findings: what is wrong.
+      transform: what is done to the columns first.
+      left_out: paths of the recorded columns that it leaves out.
     """
 
     source: str
@@ -130,6 +135,8 @@ class Inspection:
     step_bytes: int = 0
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    transform: Transform = Transform()
+    left_out: tuple[str, ...] = ()
 
     def return_summary(self) -> Statistics | None:
         """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""
@@ -147,6 +154,8 @@ class Inspection:
             "episodes": len(self.lengths),
             "steps": sum(self.lengths),
             "step_bytes": self.step_bytes,
+            "transform": self.transform.as_dict(),
+            "left_out": list(self.left_out),
             "step_spec": {path: str(spec) for path, spec in self.step_spec.items()},
             "filled": list(self.filled),
             **(next(iter(outputs.values())) if len(outputs) == 1 else {"tables": outputs}),
@@ -171,7 +180,11 @@ def summary(values: Sequence[float]) -> Statistics | None:
 
 
 def inspect_source(
-    source: Source, views: Mapping[str, View], limit: int | None = None, conventions: Conventions = Conventions()
+    source: Source,
+    views: Mapping[str, View],
+    limit: int | None = None,
+    conventions: Conventions = Conventions(),
+    transform: Transform = Transform(),
 ) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
@@ -180,20 +193,29 @@ def inspect_source(
       views: table -> view whose items and signature to tell.
       limit: episodes to read at most, or None for all.
       conventions: what a push would mend in the episodes.
+      transform: what a push would do to the columns first.
 
     Raises:
       SourceError: it cannot be read.
+      ConfigError: the steps do not allow the transform.
       ViewError: the view cannot cut such steps.
     """
+    source = transformed(source, transform)
     spec = checked_spec(source)
     step_spec = filled_spec(spec)
-    cutters = [Cutter(Output((table,), view), view.signature(step_spec)) for table, view in views.items()]
+    metadata_spec = metadata_spec_of(source) if wants_metadata(views.values()) else ()
+    cutters = [
+        Cutter(Output((table,), view), signature_of(view, step_spec, metadata_spec)) for table, view in views.items()
+    ]
     tallies = [Tally() for _ in cutters]
     columns = flatten(spec)
     inspection = Inspection(source=source.name, step_spec=columns, filled=absent_fields(spec), outputs={})
     inspection.step_bytes = sum(map(_row_bytes, columns.values()))
     inspection.ranges = {path: Range() for path in columns}
-    standard = Standard.of(spec, conventions)
+    inspection.transform, inspection.left_out = transform, left_out_of(source)
+    standard = Standard.of(
+        spec, transform.with_conventions(conventions), metadata_in_items(views.values(), metadata_spec)
+    )
     for episode in islice(source, limit):
         filled, problems = standard.examine(episode)
         _take_in(inspection, episode, problems)
@@ -204,7 +226,10 @@ def inspect_source(
 
 
 def validate_source(
-    source: Source, limit: int | None = None, conventions: Conventions = Conventions()
+    source: Source,
+    limit: int | None = None,
+    conventions: Conventions = Conventions(),
+    transform: Transform = Transform(),
 ) -> tuple[int, Findings]:
     """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
 
@@ -212,12 +237,15 @@ def validate_source(
       source: what to read.
       limit: episodes to read at most, or None for all.
       conventions: what a push would mend in the episodes.
+      transform: what a push would do to the columns first.
 
     Raises:
       SourceError: it cannot be read.
+      ConfigError: the steps do not allow the transform.
     """
     findings, count = Findings(), 0
-    standard = Standard.of(checked_spec(source), conventions)
+    source = transformed(source, transform)
+    standard = Standard.of(checked_spec(source), transform.with_conventions(conventions))
     for episode in islice(source, limit):
         count += 1
         findings.add(episode, standard.examine(episode)[1])

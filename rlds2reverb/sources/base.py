@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.specs import Nest, column_spec, flatten
 
 
@@ -46,6 +47,18 @@ class Source(Protocol):
         """
 
 
+@runtime_checkable
+class TellsMetadata(Protocol):
+    """A source that knows the metadata of its episodes before it reads one."""
+
+    def metadata_spec(self) -> Nest:
+        """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`.
+
+        Raises:
+          SourceError: as `Source.spec`.
+        """
+
+
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:
     """Leaf path -> leaf of what a dataset has or says of itself; see `specs.flatten`.
 
@@ -67,6 +80,20 @@ def checked_spec(source: Source) -> Nest:
     spec = source.spec()
     columns_of(spec, source.name)
     return spec
+
+
+def metadata_spec_of(source: Source) -> Nest:
+    """The spec of what the dataset says of whole episodes, dicts within dicts: the source's own `metadata_spec()`, or else that of its first episode.
+
+    Raises:
+      SourceError: the source cannot tell, and has no episode to look at or cannot be read; or two features have the same path.
+    """
+    if isinstance(source, TellsMetadata):
+        return nested(columns_of(source.metadata_spec(), source.name))
+    first = next(iter(source), None)
+    if first is None:
+        raise SourceError(f"{source.name}: no episode, so its metadata is not known")
+    return nested(metadata_specs(first))
 
 
 def check_shard(index: int, count: int) -> None:
@@ -92,6 +119,10 @@ class FirstEpisodes:
         """The source's."""
         return self._source.spec()
 
+    def metadata_spec(self) -> Nest:
+        """The source's."""
+        return metadata_spec_of(self._source)
+
     def __iter__(self) -> Iterator[Episode]:
         return islice(iter(self._source), self._count)
 
@@ -106,13 +137,22 @@ def first_episodes(source: Source, count: int | None) -> Source:
 
 
 def spec_of(episode: Episode) -> Nest:
-    """The step spec of one episode; '/'-joined paths become nested dicts.
+    """The step spec of one episode.
 
     Raises:
       SourceError: a column has the name of a group of columns ("a" beside "a/b").
     """
+    return nested({path: column_spec(column) for path, column in episode.columns.items()})
+
+
+def nested(leaves: Mapping[str, Any]) -> Nest:
+    """The way back from `specs.flatten`: '/'-joined paths become nested dicts.
+
+    Raises:
+      SourceError: a leaf has the name of a group of leaves.
+    """
     nest: dict[str, Nest] = {}
-    for path, column in episode.columns.items():
+    for path, value in leaves.items():
         *parents, leaf = path.split("/")
         level = nest
         for parent in parents:
@@ -121,5 +161,5 @@ def spec_of(episode: Episode) -> Nest:
                 raise SourceError(f'column "{path}" lies below another column; rename one of them')
         if leaf in level:
             raise SourceError(f'column "{path}" has the name of a group of columns; rename one of them')
-        level[leaf] = column_spec(column)
+        level[leaf] = value
     return nest

@@ -30,7 +30,7 @@ from rlds2reverb.tfds_files.features import (
     TensorFeature,
 )
 from rlds2reverb.tfds_files.images import decode_images
-from rlds2reverb.tfds_files.tensors import encoded_items, is_plain, missing_item, plain_items
+from rlds2reverb.tfds_files.tensors import encoded_items, missing_item, plain_items
 
 Leaf = Union[TensorFeature, ImageFeature]
 
@@ -91,7 +91,7 @@ class Column:
         if not self.lengths:
             return self._single(features, where)
         items = self._items(features, where)
-        rows = [_row_lengths(features, key, where) for key in self.row_keys]
+        rows = [_list_of_integers(features, key, where) for key in self.row_keys]
         return _as_rows(items, rows, self.lengths[1:], where) if rows else items
 
     def _single(self, features: Features, where: str) -> Any:
@@ -107,7 +107,7 @@ class Column:
 
     def _missing(self, where: str) -> Any:
         leaf = self.leaf
-        if isinstance(leaf, TensorFeature) and is_plain(leaf):
+        if isinstance(leaf, TensorFeature) and leaf.is_plain:
             if leaf.is_optional:
                 return missing_item(leaf)[0]
             if None in leaf.shape:
@@ -117,18 +117,21 @@ class Column:
     def _items(self, features: Features, where: str) -> Array:
         """[n, *shape], whatever the sequences around."""
         feature, leaf = features.get(self.key), self.leaf
-        if feature is None or is_empty(feature):
+        if feature is None:
             return np.zeros((0, *self._empty_shape), leaf.dtype)
         if isinstance(leaf, ImageFeature):
             return decode_images(leaf, texts(feature, where), where)
-        if is_plain(leaf):
+        if leaf.is_plain:
             return plain_items(leaf, feature, where)
         return encoded_items(leaf, texts(feature, where), self._shapes(features, where), where)
 
     def _shapes(self, features: Features, where: str) -> Array | None:
         if self.shape_key is None:
             return None
-        return _list_of_integers(features, self.shape_key, where).reshape(-1, len(self.leaf.shape))
+        sizes, dimensions = _list_of_integers(features, self.shape_key, where), len(self.leaf.shape)
+        if len(sizes) % dimensions:
+            raise SourceError(f"{where}: shapes of {len(sizes):,} sizes in all; expected {dimensions} each")
+        return sizes.reshape(-1, dimensions)
 
 
 def columns_of_feature(
@@ -171,7 +174,7 @@ def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> C
 
 
 def _check_readable(tensor: TensorFeature, path: str, where: str, lengths: Shape) -> None:
-    if not is_plain(tensor):
+    if not tensor.is_plain:
         return
     if tensor.dtype.kind in "cV":
         raise NotReadHere(f'{where}: feature "{path}": {tensor.dtype} with encoding "none" is not read here')
@@ -185,8 +188,10 @@ def _as_rows(items: Array, rows: list[Array], lengths: Shape, where: str) -> Arr
     """Items [n, *shape] -> [length, ..., *shape], or an array of objects where the rows differ, as a RaggedTensor's."""
     counts = [*map(len, rows[1:]), len(items)]
     for row, count, length in zip(rows, counts, lengths):
-        if (row < 0).any() or row.sum() != count:
-            raise SourceError(f"{where}: rows of {int(row.sum()):,} items in all, and there are {count:,}")
+        if (row < 0).any() or (row > count).any() or row.sum() != count:
+            raise SourceError(
+                f"{where}: its rows have other lengths in all than {count:,}, and so many items there are"
+            )
         if length is not None and (row != length).any():
             raise SourceError(f"{where}: a row of another length than {length}")
     for row, length in zip(reversed(rows), reversed(lengths)):
@@ -207,13 +212,9 @@ def _rows(items: Array, lengths: Array, when_none: int) -> Array:
     return rows
 
 
-def _row_lengths(features: Features, key: bytes, where: str) -> Array:
-    return _list_of_integers(features, key, where)
-
-
 def _list_of_integers(features: Features, key: bytes, where: str) -> Array:
     feature = features.get(key)
-    if feature is None or is_empty(feature):
+    if feature is None:
         return np.zeros(0, np.int64)
     return integers(feature, where).astype(np.int64)
 

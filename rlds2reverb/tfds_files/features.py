@@ -70,6 +70,11 @@ class TensorFeature:
         """How many values an item has, over the sizes that are known."""
         return math.prod(size for size in self.shape if size is not None)
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the values stand in the record's list as they are."""
+        return self.encoding == NONE
+
     @property
     def is_dynamic(self) -> bool:
         """Whether a record has the shape beside the values."""

@@ -23,6 +23,9 @@ class Code:
 CODES: dict[str, Code] = {
     "no_steps": Code("the episode has no steps"),
     "single_step": Code("the episode has one step, so no transition"),
+    "untransformed": Code(
+        "a column that the transform reads is not as the dataset's spec says, or holds an integer that floats do not hold exactly"
+    ),
     "missing_column": Code("a column that RLDS requires, or that other episodes have, is absent"),
     "extra_column": Code("a column that the dataset's spec does not have"),
     "unequal_lengths": Code("columns have different numbers of rows"),

@@ -65,6 +65,7 @@ def test_plain_values_go_through_json() -> None:
         "items_taken_out": 0,
         "episodes_unread": None,
         "stopped": "",
+        "transform": {},
         "episodes_unconfirmed": 0,
         "items_per_second": 6.4,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -79,6 +80,7 @@ CASES = [
     ("no_steps", "", an_episode(**{path: column[:0] for path, column in an_episode().columns.items()})),
     ("single_step", "", an_episode(**{path: column[-1:] for path, column in an_episode().columns.items()}).with_columns(
         is_first=np.array([True]))),
+    ("untransformed", "action/arm", replace(an_episode(), faults=(("action/arm", "expected rows of float32[3]"),))),
     ("missing_column", "confidence", an_episode(confidence=None)),
     ("missing_column", "is_last", an_episode(is_last=None)),
     ("extra_column", "surplus", an_episode(surplus=np.zeros(6))),
