@@ -162,15 +162,15 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
     if IS_TERMINAL not in episode.columns:
         return
-    is_terminal, is_ended = ends_terminal(episode), bool(episode.columns[IS_LAST][-1])
-    for path, discount in columns_under(episode.columns, DISCOUNT).items():
-        if not _is_real(discount) or len(discount) < 2:
-            continue
-        is_zero = not np.any(discount[-2])
-        if is_terminal and not is_zero:
-            yield Problem("terminal_discount", path, _TERMINAL_DISCOUNT.format(len(discount) - 2, discount[-2]))
-        if is_ended and is_zero and not is_terminal:
-            yield Problem("terminal_unmarked", IS_TERMINAL, _UNMARKED.format(len(discount) - 2, discount[-2]))
+    discounts = columns_under(episode.columns, DISCOUNT).items()
+    real = {path: discount for path, discount in discounts if _is_real(discount) and len(discount) > 1}
+    into_end = {path: np.any(discount[-2]) for path, discount in real.items()}
+    if ends_terminal(episode):
+        for path in (path for path in real if into_end[path]):
+            detail = _TERMINAL_DISCOUNT.format(len(real[path]) - 2, real[path][-2])
+            yield Problem("terminal_discount", path, detail)
+    elif episode.columns[IS_LAST][-1:].any() and into_end and not any(into_end.values()):
+        yield Problem("terminal_unmarked", IS_TERMINAL, _UNMARKED.format(len(episode) - 2))
 
 
 def _check_zero_end(episode: Episode) -> Iterator[Problem]:
@@ -250,4 +250,4 @@ _END: _ContentChecks = ((_check_zero_end, (IS_LAST,)),)
 _TERMINAL_DISCOUNT = (
     'step {} leads into a terminal step with discount {}, expected 0; terminal_discount="transition" mends it'
 )
-_UNMARKED = "step {} leads into the last step with discount {}, so learners take it as terminal, and the step says that it is not"
+_UNMARKED = "step {} leads into the last step with discount 0, so learners take it as terminal, and the step says that it is not"

@@ -258,6 +258,12 @@ class TestAnEndThatIsNotMarked:
         codes = {problem.code for problem in find_problems(an_episode(**changes))}
         assert ("terminal_unmarked" in codes) is is_one
 
+    def test_is_found_once_where_all_of_several_discounts_say_so(self) -> None:
+        zeros, ones = np.zeros(6, np.float32), np.ones(6, np.float32)
+        unmarked = {"is_terminal": np.zeros(6, bool), "discount": None, "discount/a": zeros}
+        assert found(an_episode(**unmarked, **{"discount/b": zeros})) == {("terminal_unmarked", "is_terminal")}
+        assert found(an_episode(**unmarked, **{"discount/b": ones})) == set()
+
 
 class TestDetails:
     """The message says where, what was expected and what came."""
