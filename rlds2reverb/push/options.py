@@ -44,8 +44,10 @@ class PushOptions:
       view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
       on_progress: called a few times per second, from the caller's thread.
 
+    `encoded` takes one path, several, or "all".
+
     Raises:
-      ConfigError: no table or one named twice, a chunk length below 1, no time to stall, an unknown action, code or convention,
+      ConfigError: no table or one named twice, a path that is none, a chunk length below 1, no time to stall, an unknown action, code or convention,
         a quarantine file that does not go with the action, or a ledger together with `again` or with a view of streams.
       ViewError: a view that makes no sense.
     """
@@ -66,6 +68,12 @@ class PushOptions:
     )
     last_reward: str = field(
         default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
+    )
+    encoded: str | Sequence[str] = field(
+        default=(),
+        metadata=_told(
+            'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.'
+        ),
     )
     ledger: str | Path | None = field(
         default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
@@ -89,6 +97,7 @@ class PushOptions:
             _check_goes_with_ledger(streams, self.again)
         check_choices(self.on_invalid, self.quarantine, self.allow)
         Conventions(self.terminal_discount, self.last_reward)  # refuses unknown ones
+        _check_encoded(self.encoded_paths)
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -104,6 +113,11 @@ class PushOptions:
     def conventions(self) -> Conventions:
         """terminal_discount and last_reward."""
         return Conventions(self.terminal_discount, self.last_reward)
+
+    @property
+    def encoded_paths(self) -> tuple[str, ...]:
+        """Paths of image columns to keep encoded, or "all" among them."""
+        return (self.encoded,) if isinstance(self.encoded, str) else tuple(self.encoded)
 
     def check_files(self) -> None:
         """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.
@@ -149,6 +163,12 @@ def _check_chunk_length(rows: object) -> None:
 def _check_stall_seconds(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
         raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+
+
+def _check_encoded(paths: Sequence[object]) -> None:
+    for path in paths:
+        if not isinstance(path, str) or not path:
+            raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
 
 
 def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:

@@ -15,8 +15,8 @@ from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec
-from rlds2reverb.specs import Nest, spec_texts
+from rlds2reverb.sources.base import Source, checked_spec, with_encoded
+from rlds2reverb.specs import Nest, flatten, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
 from rlds2reverb.wire.limiter import waits_when_full
@@ -95,6 +95,13 @@ class PushPlan:
         return ", ".join(dict.fromkeys(table.view for table in self.tables))
 
     @property
+    def identity(self) -> str:
+        """What two pushes by the same views must share for their items to be the same: conventions, and which images stay encoded."""
+        encoded = [path for path, leaf in flatten(self.step_spec).items() if leaf.image is not None]
+        label = self.options.conventions.label
+        return f"{label}|encoded={','.join(encoded)}" if encoded else label
+
+    @property
     def not_in_items(self) -> dict[str, tuple[str, ...]]:
         """Table -> paths of the step columns that its items do not hold, where there are any."""
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
@@ -125,7 +132,7 @@ def plan_push(
       tuning: how it sends; None for what the options say.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
+      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded.
       ViewError: a view cannot cut such steps.
       ConfigError: the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
@@ -135,7 +142,7 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    source = open_source(source)
+    source = with_encoded(open_source(source), options.encoded_paths)
     spec = checked_spec(source)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
     signatures = [output.view.signature(step_spec) for output in options.outputs]

@@ -13,19 +13,22 @@ sees it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import naming, read_only_builder
 from tensorflow_datasets.core.utils import error_utils
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources.base import columns_of
 from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.sources.rlds import STEPS, RldsSource
@@ -93,11 +96,64 @@ def open_tfds(text: str, name_for_people: str = "") -> RldsSource:
         fingerprint, as_is = _fingerprint(builder), _columns_are_stored_as_is(builder)
     _check_shapes(builder, people)
     _check_files(builder, name, people)
-    read_config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False)
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
-    with source_errors(f'{people}: split "{name.split}" cannot be read'):
-        dataset = builder.as_dataset(split=name.split, shuffle_files=False, read_config=read_config, decoders=decoders)
-    return RldsSource(dataset, fingerprint, people, _ID_FEATURE)
+    return TfdsSource(builder, name.split, fingerprint, people, decoders)
+
+
+class TfdsSource(RldsSource):
+    """A split of a TFDS dataset.
+
+    Args:
+      builder: the dataset's.
+      split: any that TFDS has.
+      fingerprint, name: as for `RldsSource`.
+      decoders: as TFDS takes them.
+      images: path -> what it decodes to, of the columns that the decoders leave encoded.
+
+    Raises:
+      SourceError: TFDS cannot read the split, or it is not in RLDS form.
+    """
+
+    def __init__(
+        self,
+        builder: Any,
+        split: str,
+        fingerprint: str,
+        name: str,
+        decoders: Any = None,
+        images: Mapping[str, ImageSpec] = MappingProxyType({}),
+    ) -> None:
+        read_config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False)
+        with source_errors(f'{name}: split "{split}" cannot be read'):
+            dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=read_config, decoders=decoders)
+        super().__init__(dataset, fingerprint, name, _ID_FEATURE, images)
+        self._builder, self._split = builder, split
+
+    def images(self) -> dict[str, ImageSpec]:
+        """The Image features of its steps, those below sequences left out."""
+        steps = getattr(self._builder.info.features[STEPS], "feature", None)
+        return {path: image for path, image in _images(steps, "") if path not in self._images}
+
+    def encoded(self, paths: Collection[str]) -> TfdsSource:
+        """The same split with the bytes of these images' files."""
+        images = {**self._images, **{path: image for path, image in self.images().items() if path in paths}}
+        decoders: dict[str, Any] = {}
+        for path in images:
+            level = decoders
+            *parents, leaf = path.split("/")
+            for parent in parents:
+                level = level.setdefault(parent, {})
+            level[leaf] = tfds.decode.SkipDecoding()
+        return TfdsSource(self._builder, self._split, self._fingerprint, self.name, {STEPS: decoders}, images)
+
+
+def _images(feature: Any, path: str) -> Iterator[tuple[str, ImageSpec]]:
+    """Path -> image of every Image feature in nested dicts of features."""
+    if isinstance(feature, tfds.features.FeaturesDict):
+        for name, child in feature.items():
+            yield from _images(child, f"{path}/{name}" if path else name)
+    elif type(feature) is tfds.features.Image:
+        yield path, ImageSpec(feature.shape, np.dtype(feature.np_dtype), feature.encoding_format or "")
 
 
 @contextmanager
