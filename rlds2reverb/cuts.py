@@ -130,3 +130,9 @@ class Cut:
     def row_bytes(self) -> int:
         """Bytes of one row over all columns, the mean where there is text."""
         return sum(map(column_bytes, self.rows.values())) // max(1, self.row_count)
+
+    @property
+    def text_bytes(self) -> int:
+        """Those of them that are text."""
+        texts = (column for column in self.rows.values() if column.dtype == object)
+        return sum(map(column_bytes, texts)) // max(1, self.row_count)

@@ -48,11 +48,12 @@ class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
 class FromDataset(_Section, frozen=True):
     """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
 
-    A view is text as for --view, or a mapping as in a file for --view-config.
+    A view is text as for --view, or a mapping as in a file for --view-config. `encoded` names images as --encoded does.
     """
 
     from_dataset: str
     view: str | dict[str, Any] = "two_step"
+    encoded: str | tuple[str, ...] = ()
 
 
 class TableSection(_Section, frozen=True):
@@ -257,11 +258,14 @@ def _signature(value: Any, path: str) -> Nest | None:
 def _signature_of_dataset(wanted: FromDataset) -> Nest:
     from rlds2reverb.conventions import filled_spec
     from rlds2reverb.sources import open_source
+    from rlds2reverb.sources.base import with_encoded
     from rlds2reverb.views.registry import view_from
     from rlds2reverb.views.trajectory import table_signature
 
     view = view_from(wanted.view)
-    return table_signature(view.signature(filled_spec(open_source(wanted.from_dataset).spec())))
+    encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
+    source = with_encoded(open_source(wanted.from_dataset), encoded)
+    return table_signature(view.signature(filled_spec(source.spec())))
 
 
 def _override(plain: Any, keys: list[str], value: str, where: str) -> None:
