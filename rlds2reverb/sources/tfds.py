@@ -33,7 +33,7 @@ from rlds2reverb.sources.base import columns_of
 from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.sources.rlds import STEPS, RldsSource
 from rlds2reverb.sources.tfds_metadata import check_metadata
-from rlds2reverb.sources.tfrecord import check_records
+from rlds2reverb.tfds_files.tfrecord import check_records
 
 _ID_FEATURE = "tfds_id"
 

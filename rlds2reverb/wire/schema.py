@@ -1,9 +1,7 @@
 """The messages of Reverb's protocol, described once and built when imported.
 
 Sources: reverb_service.proto and schema.proto of dm-reverb 0.14; tensor.proto, tensor_shape.proto and
-struct.proto of TensorFlow 2.15. Field numbers are the protocol; the package name here is our own, so nothing
-clashes with TensorFlow's or Reverb's generated classes in the same process. Descriptors built at import
-work on every protobuf from 4.25 on, which generated modules do not.
+struct.proto of TensorFlow 2.15. Field numbers are the protocol.
 
 Only the fields that this package reads or writes are described; protobuf keeps or skips the others.
 """
@@ -12,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from rlds2reverb.protobuf import message_classes
 
 PACKAGE = "rlds2reverb.wire"
 
@@ -136,47 +134,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "MutatePrioritiesRequest": ("string table = 1", "repeated uint64 delete_keys = 3"),
 }
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "double": _Field.TYPE_DOUBLE,
-    "float": _Field.TYPE_FLOAT,
-    "int64": _Field.TYPE_INT64,
-    "uint64": _Field.TYPE_UINT64,
-    "int32": _Field.TYPE_INT32,
-    "uint32": _Field.TYPE_UINT32,
-    "bool": _Field.TYPE_BOOL,
-    "string": _Field.TYPE_STRING,
-    "bytes": _Field.TYPE_BYTES,
-}
-
-
-def _add_field(message: descriptor_pb2.DescriptorProto, declaration: str) -> None:
-    words = declaration.replace("=", " ").split()
-    label = _Field.LABEL_OPTIONAL
-    if words[0] == "repeated":
-        label = _Field.LABEL_REPEATED
-        words = words[1:]
-    type_name, name, number = words
-    field = message.field.add(name=name, number=int(number), label=label)
-    if type_name in _SCALARS:
-        field.type = _SCALARS[type_name]
-    else:
-        field.type = _Field.TYPE_MESSAGE
-        field.type_name = f".{PACKAGE}.{type_name}"
-
-
-def _build() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="rlds2reverb/wire.proto", package=PACKAGE, syntax="proto3")
-    for name, declarations in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for declaration in declarations:
-            _add_field(message, declaration)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES}
-
-
-_CLASSES = _build()
+_CLASSES = message_classes(PACKAGE, MESSAGES)
 
 
 def message_class(name: str) -> Any:

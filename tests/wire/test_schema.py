@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pool
 
-from rlds2reverb.wire import schema
+from rlds2reverb.protobuf import message_classes
 from rlds2reverb.wire.schema import MESSAGES, PACKAGE, message_class
 
 _TYPES = {"double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes"}
@@ -82,7 +82,7 @@ def test_nothing_is_put_into_the_pool_that_other_packages_share() -> None:
 
 
 def test_building_again_makes_classes_of_its_own() -> None:
-    again = schema._build()
+    again = message_classes(PACKAGE, MESSAGES)
     assert again.keys() == MESSAGES.keys()
     data = message_class("Dim")(size=3).SerializeToString()
     assert again["Dim"] is not message_class("Dim")

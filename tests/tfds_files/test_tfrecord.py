@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.datasets import BUNDLED, bundled_path
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.tfrecord import check_records
+from rlds2reverb.tfds_files.tfrecord import check_records
 from tests.raising import error_of
 
 

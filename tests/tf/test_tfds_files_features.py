@@ -1,0 +1,81 @@
+"""Features of all kinds, as TFDS writes them, read here and through TFDS: the same values, dtypes and shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.specs import flatten
+from tests.profiles import scaled
+from tests.raising import outcome_of
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+from tests.tf import tfds_features as kinds  # noqa: E402
+from tests.tf.tfds_features import F, Kind, assert_same, read_here, through_tfds  # noqa: E402
+
+
+def serialized(steps: Kind, metadata: dict[str, Kind], sizes: list[list[int]], seed: int) -> tuple[Any, list[bytes]]:
+    """TFDS features of episodes, and a record for each list of sizes: one size per step."""
+    rng = np.random.default_rng(seed)
+    whole = {"steps": F.Dataset(steps.feature), **{name: kind.feature for name, kind in metadata.items()}}
+    features = F.FeaturesDict(whole)
+    records = [
+        features.serialize_example(
+            {
+                "steps": [steps.value(rng, size) for size in one],
+                **{name: kind.value(rng, len(one)) for name, kind in metadata.items()},
+            }
+        )
+        for one in sizes
+    ]
+    return features, records
+
+
+def assert_read_alike(features: Any, records: list[bytes]) -> None:
+    spec, wanted = through_tfds(features, records)
+    here_spec, here = read_here(features, records)
+    assert flatten(here_spec) == flatten(spec)
+    assert len(here) == len(wanted)
+    for one, other in zip(here, wanted):
+        assert_same(dict(one.columns), dict(other.columns))
+        assert_same(dict(one.metadata), dict(other.metadata))
+
+
+@settings(max_examples=scaled(60))
+@given(
+    kinds.step_features(),
+    kinds.episode_features(),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)).map(lambda one: [one[0]] * one[1]), min_size=1, max_size=3),
+    st.integers(0, 1 << 20),
+)
+def test_random_features_are_read_as_through_tfds(
+    steps: Kind, metadata: dict[str, Kind], sizes: list[list[int]], seed: int
+) -> None:
+    assert_read_alike(*serialized(steps, metadata, sizes, seed))
+
+
+FREE = {
+    "sequence": kinds.sequence(kinds.tensor("int32", ())),
+    "texts": kinds.sequence(kinds.text()),
+    "bytes": kinds.tensor("float32", (None, 2), "bytes"),
+    "zlib": kinds.tensor("float32", (2, None), "zlib"),
+    "dynamic": kinds.tensor("uint8", (None, None), "zlib"),
+    "image": kinds.image("uint8", 3, free=True),
+    "video": kinds.video(),
+    "sequence of free sizes": kinds.sequence(kinds.tensor("int16", (None,), "bytes")),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_steps_of_different_sizes_are_refused_as_through_tfds(name: str) -> None:
+    features, records = serialized(kinds.together({"a": FREE[name]}), {}, [[2, 3]], 0)
+    for read in (through_tfds, read_here):
+        error = outcome_of(SourceError, lambda read=read: read(features, records))
+        assert isinstance(error, SourceError)
+        assert '"a"' in str(error)
