@@ -10,3 +10,11 @@ def counted(count: int, noun: str) -> str:
     ('1 episode', '0 steps', '1,234 items')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+_MOST_CHARACTERS = 300
+
+
+def shortened(text: str) -> str:
+    """At most a few hundred characters of a text."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
-    "sources": FOUNDATION | {"datasets", "formats"},
+    "sources": FOUNDATION | {"datasets", "formats", "tfds_files"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts"},
     "transport": FOUNDATION | {"wire"},
@@ -59,7 +59,7 @@ OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_dataset
 NEEDS_OPTIONAL = {
     "sources.loading",
     "sources.rlds",
-    "sources.tfds",
+    "sources.tfds_by_tensorflow",
     "tf_agents",
     "tf_agents.conversion",
     "tf_agents.data",

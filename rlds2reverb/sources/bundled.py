@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rlds2reverb.datasets import bundled_path
@@ -11,18 +12,18 @@ from rlds2reverb.formats import Lazily
 if TYPE_CHECKING:
     from rlds2reverb.sources.base import Source
 
-_open_tfds = Lazily("rlds2reverb.sources.tfds:open_tfds")  # so that a wrong name is told without TensorFlow
+_open_tfds = Lazily("rlds2reverb.sources.tfds:open_tfds")  # so that a wrong name is told without numpy
 
 
 def open_bundled(text: str) -> Source:
-    """Opens the part of a source name after "bundled:", "NAME[@SPLIT]".
+    """Opens the part of a source name after "bundled:", "NAME[@SPLIT][?OPTIONS]".
 
     Raises:
-      SourceError: no such dataset or split.
+      SourceError: no such dataset or split, or an unknown option.
     """
-    dataset, _, split = text.partition("@")
+    dataset = re.split("[@?]", text, maxsplit=1)[0]
     try:
         path = bundled_path(dataset)
     except ValueError as error:
         raise SourceError(str(error)) from error
-    return _open_tfds(f"{path}@{split}", f"bundled:{text}")  # type: ignore[no-any-return]
+    return _open_tfds(f"{path}{text.removeprefix(dataset)}", f"bundled:{text}")  # type: ignore[no-any-return]

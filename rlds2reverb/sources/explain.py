@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
+from rlds2reverb.wording import shortened
 
 _NODE = re.compile(r" for '\{\{node .*|\{\{[^{}]*\}\}\s*|\s*\[Op:\w*\].*")
 _COMPONENT = re.compile(r"\bcomponent (\d+)")
-_MOST_CHARACTERS = 300
 _SAYS_ENOUGH = (OSError, ValueError, NotImplementedError)
 """Kinds of errors whose text is a sentence. For others ("'content'") the kind is told, too."""
 
@@ -52,8 +52,3 @@ def one_line(error: Exception) -> str:
 def _feature(found: re.Match[str], features: Sequence[str]) -> str:
     number = int(found[1])
     return f'feature "{features[number]}"' if number < len(features) else found[0]
-
-
-def shortened(text: str) -> str:
-    """At most a few hundred characters of a text."""
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.sources.base import Source, checked_spec
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.rlds import STEPS, RldsSource, with_single_steps
+from rlds2reverb.sources.tfds import TfdsSource
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten, map_leaves, map_with_path
 
 
 def rlds_dataset(source: Source) -> tf.data.Dataset:
-    """A source as RLDS writes it. One that is no RLDS dataset gives its steps without metadata.
+    """A source as RLDS writes it. One of neither RLDS nor TFDS gives its steps without metadata.
 
     Raises:
       SourceError: there is no spec, or an episode of a list has other columns. An episode of another source with other columns
@@ -31,16 +32,22 @@ def rlds_dataset(source: Source) -> tf.data.Dataset:
         for episode in source:
             _check_columns(episode, wanted, source.name)
 
+    metadata = source.metadata_spec() if isinstance(source, TfdsSource) else {}
+
     def elements() -> Iterator[Any]:
         for episode in source:
             _check_columns(episode, wanted, source.name)
-            yield {STEPS: _nested(episode.columns, spec)}
+            yield {**_nested(episode.metadata, metadata), STEPS: _nested(episode.columns, spec)}
 
-    signature = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
-    return tf.data.Dataset.from_generator(elements, output_signature={STEPS: signature}).map(with_single_steps)
+    steps = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
+    others = map_leaves(lambda leaf: tf.TensorSpec(leaf.shape, _tf_dtype(leaf.dtype)), metadata)
+    columns = tf.data.Dataset.from_generator(elements, output_signature={**others, STEPS: steps})
+    if source.episode_count is not None:
+        columns = columns.apply(tf.data.experimental.assert_cardinality(source.episode_count))
+    return columns.map(with_single_steps)
 
 
-def _nested(columns: Mapping[str, Array], spec: Nest) -> Nest:
+def _nested(columns: Mapping[str, Any], spec: Nest) -> Nest:
     return map_with_path(lambda path, _: columns[path], spec)
 
 

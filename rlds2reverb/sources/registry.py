@@ -24,11 +24,10 @@ SOURCES: Formats[Source] = Formats(
             "tfds",
             Lazily("rlds2reverb.sources.tfds:open_tfds"),
             _READING_RLDS,
-            extra="tfds",
             forms=(
-                Form("tfds:NAME[/CONFIG][:VERSION][@SPLIT]", "a dataset that TFDS has prepared on this machine"),
+                Form("tfds:NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS has prepared on this machine"),
                 Form(
-                    "tfds:/path/to/version_dir[@SPLIT]",
+                    "tfds:/path/to/version_dir[@SPLIT][?OPTIONS]",
                     "a directory in TFDS format (dataset_info.json), registered or not",
                 ),
             ),
@@ -37,8 +36,7 @@ SOURCES: Formats[Source] = Formats(
             "bundled",
             Lazily("rlds2reverb.sources.bundled:open_bundled"),
             _READING_RLDS,
-            extra="tfds",
-            forms=(Form("bundled:NAME[@SPLIT]", "a small dataset shipped with this package", BUNDLED),),
+            forms=(Form("bundled:NAME[@SPLIT][?OPTIONS]", "a small dataset shipped with this package", BUNDLED),),
         ),
         Format(
             "episodes",

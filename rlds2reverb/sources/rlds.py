@@ -8,7 +8,6 @@ Source of the form: https://github.com/google-research/rlds, "Dataset format".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import tensorflow as tf
 
 from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources.base import check_shard, columns_of
 from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
@@ -46,24 +44,17 @@ class RldsSource:
         dataset must give its episodes in the same order each time.
       name: for messages.
       id_feature: an episode feature that names the episode within `fingerprint`, instead of its number.
-      images: path -> what it decodes to, of the step features that come as the bytes of image files.
 
     Raises:
       SourceError: the dataset is not in RLDS form; says what was found.
     """
 
     def __init__(
-        self,
-        dataset: tf.data.Dataset,
-        fingerprint: str = "",
-        name: str = "dataset",
-        id_feature: str = "",
-        images: Mapping[str, ImageSpec] = MappingProxyType({}),
+        self, dataset: tf.data.Dataset, fingerprint: str = "", name: str = "dataset", id_feature: str = ""
     ) -> None:
         self._dataset = dataset
         self._fingerprint = fingerprint
         self._id_feature = id_feature
-        self._images = images
         self._numbers = range(_ENDLESS)
         self.name = name
         self._steps_spec, self._batched = _steps_spec(dataset.element_spec, name)
@@ -109,11 +100,7 @@ class RldsSource:
         if count == 1:
             return self
         part = RldsSource(
-            self._dataset.shard(count, index),
-            self._fingerprint,
-            f"{self.name}[{index}/{count}]",
-            self._id_feature,
-            self._images,
+            self._dataset.shard(count, index), self._fingerprint, f"{self.name}[{index}/{count}]", self._id_feature
         )
         part._numbers = self._numbers[index::count]
         return part
@@ -121,8 +108,6 @@ class RldsSource:
     def _step_feature(self, path: str, leaf: Any) -> ArraySpec:
         where = f'{self.name}: step feature "{path}"'
         spec = array_spec(leaf, where)
-        if path in self._images:
-            spec = ArraySpec.of_images(self._images[path], spec.shape)
         if not self._batched:
             return spec
         if not spec.shape:

@@ -17,19 +17,14 @@ Where tensorflow-datasets 4.9.10 takes a class from text (`FeatureConnector.from
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.explain import one_line, shortened
-
-INFO_FILE = "dataset_info.json"
-FEATURES_FILE = "features.json"
-
-_MOST_BYTES = 16 << 20
-"""Most bytes of a file. Those of large robot datasets have some hundred kilobytes."""
+from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE
+from rlds2reverb.tfds_files.json_files import read_object
+from rlds2reverb.wording import shortened
 
 _CLASS_KEYS = ("pythonClassName", "python_class_name")
 _OLD_CLASS_KEY = "type"
@@ -48,7 +43,7 @@ def check_metadata(directory: Path, known: Collection[str]) -> None:
     """
     for name in (INFO_FILE, FEATURES_FILE):
         path = directory / name
-        for part in _objects(_read(path)):
+        for part in _objects(read_object(path, EXPECTED)):
             _check_classes(path, part, known)
             _check_files(path, part)
 
@@ -98,27 +93,3 @@ def _parsed(text: str) -> list[Any]:
         return [json.loads(text)]
     except (ValueError, RecursionError):
         return []
-
-
-def _read(path: Path) -> Any:
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise SourceError(f"{path}: not a regular file")
-        if found.st_size > _MOST_BYTES:
-            raise SourceError(f"{path}: has {found.st_size:,} bytes; expected at most {_MOST_BYTES:,}")
-        return _decoded(path, path.read_bytes())
-    except OSError as error:
-        raise SourceError(
-            f"{path}: cannot be read: {error.strerror}; expected a version directory with {INFO_FILE} and {FEATURES_FILE}"
-        ) from error
-
-
-def _decoded(path: Path, data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: not JSON: {one_line(error)}") from error
-    if not isinstance(found, dict):
-        raise SourceError(f"{path}: expected a JSON object, found {shortened(json.dumps(found))}")
-    return found

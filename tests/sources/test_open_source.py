@@ -55,11 +55,12 @@ def test_a_source_is_itself() -> None:
         ("tfds:cartpole", ("cartpole",)),
         ("tfds:d4rl/x:1.0.0@train[:10%]", ("d4rl/x:1.0.0@train[:10%]",)),
         ("tfds:/data/x/1.0.0", ("/data/x/1.0.0",)),
-        ("bundled:cartpole", (f"{bundled_path('cartpole')}@", "bundled:cartpole")),
+        ("bundled:cartpole", (f"{bundled_path('cartpole')}", "bundled:cartpole")),
         (
             "bundled:half_cheetah@train[:2]",
             (f"{bundled_path('half_cheetah')}@train[:2]", "bundled:half_cheetah@train[:2]"),
         ),
+        ("bundled:cartpole?order=file", (f"{bundled_path('cartpole')}?order=file", "bundled:cartpole?order=file")),
     ],
 )
 def test_names_go_to_the_module_of_their_scheme(opened: list[Any], name: str, asked: tuple[str, ...]) -> None:
@@ -101,18 +102,16 @@ def test_what_is_no_source_is_refused(thing: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "source"),
     [
-        (open_source, "tfds:cartpole"),
-        (open_source, "bundled:cartpole"),
         (open_source, SimpleNamespace(element_spec={})),
         (load, [Episode({"reward": np.zeros(2)})]),
     ],
-    ids=["tfds", "bundled", "dataset", "load"],
+    ids=["dataset", "load"],
 )
 def test_a_missing_library_becomes_a_message_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], source: str | SimpleNamespace | list[Episode]
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # which is how Python marks a module that cannot be imported
-    for module in ("loading", "rlds", "tfds"):
+    for module in ("loading", "rlds"):
         monkeypatch.delitem(sys.modules, f"rlds2reverb.sources.{module}", raising=False)
     with pytest.raises(SourceError) as error:
         function(source)

@@ -1,0 +1,107 @@
+"""The records that parts of files stand for, in order, each with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.tfds_files.names import id_prefixes
+from rlds2reverb.tfds_files.order import interleaved
+from rlds2reverb.tfds_files.records import TFRECORD, open_records
+from rlds2reverb.tfds_files.splits import Part
+from rlds2reverb.tfds_files.tfrecord import check_kind
+
+_FILES_AT_ONCE = 16
+"""How many are looked at in parallel: where files are far away, each look is a wait."""
+
+_BYTES_AROUND_DATA = 16
+"""Of a TFRecord."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One episode as it is stored.
+
+    Attributes:
+      name: within the dataset: what TFDS calls `tfds_id`.
+      where: file and number; for messages.
+      data: a serialized `tf.train.Example`.
+    """
+
+    name: str
+    where: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Records of a version directory.
+
+    Attributes:
+      directory: the version directory.
+      file_format: of its files.
+      parts: in the order of the split's terms.
+      cycle: how many files are interleaved; 1 reads file by file.
+      lost_records: "refuse" or "skip", see `records.open_records`.
+    """
+
+    directory: Path
+    file_format: str
+    parts: Sequence[Part]
+    cycle: int
+    lost_records: str
+
+    def path(self, part: Part) -> Path:
+        """The file of a part."""
+        return self.directory / part.file
+
+    def check_files(self) -> None:
+        """Looks whether the files are there.
+
+        Raises:
+          SourceError: one is missing, or is no regular file.
+        """
+        paths = dict.fromkeys(map(self.path, self.parts))
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            list(pool.map(_check_file, paths))
+
+    def records(self, on_lost: Callable[[Path, int], None]) -> Iterator[Record]:
+        """Reads the records.
+
+        Args:
+          on_lost: is told of a file that has fewer records than it should, and how many fewer, where that is no error.
+
+        Raises:
+          SourceError: a file cannot be read, a record is damaged, or there are more or fewer than the dataset says.
+        """
+        prefixes = id_prefixes([self.path(part).as_posix() for part in self.parts])
+        return interleaved((self._read(part, prefixes, on_lost) for part in self.parts), self.cycle)
+
+    def _read(
+        self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]
+    ) -> Iterator[Record]:
+        path, number, size = self.path(part), part.skip, 0
+        prefix = prefixes[path.as_posix()]
+        for data in open_records(path, self.file_format, part.skip, part.take, lost_records=self.lost_records):
+            yield Record(f"{prefix}__{number}", f"{path}, record {number}", data)
+            number += 1
+            size += len(data) + _BYTES_AROUND_DATA
+        lost = part.skip + part.take - number
+        if lost:
+            on_lost(path, lost)
+        elif part.take == part.length and self.file_format == TFRECORD and path.stat().st_size > size:
+            raise SourceError(
+                f"{path}: there are more than the {part.length:,} records that the dataset says; prepare or copy it again"
+            )
+
+
+def _check_file(path: Path) -> None:
+    try:
+        check_kind(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a NUL in the name
+        raise SourceError(f"{str(path)!r}: no path: {error}") from error
