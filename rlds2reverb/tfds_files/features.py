@@ -226,8 +226,8 @@ class _Parser:
             raise self._wrong(path, f"expected an image of {', '.join(_IMAGE_DTYPES)}, found {dtype}")
         if len(shape) == 4:
             raise NotReadHere(f"{self._at(path)}: an Image of four dimensions is a GIF, which is not read here")
-        if len(shape) != 3 or shape[2] not in (None, 1, 2, 3, 4):
-            raise self._wrong(path, f"expected an image's shape (height, width, 1 to 4), found {shape}")
+        if len(shape) != 3 or shape[2] not in (None, 1, 3, 4):  # of two channels, TensorFlow reads none either
+            raise self._wrong(path, f"expected an image's shape (height, width, 1, 3 or 4 channels), found {shape}")
         if dtype.kind == "f" and shape[2] != 1:
             raise self._wrong(path, f"a float32 image has one channel; found {shape}")
         return ImageFeature(shape, dtype)
