@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 PYTHONS = ((3, 10), (3, 11))
-"""Those that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra that users are told of needs one of the two."""
+"""Those that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra but the next ones needs one of the two."""
+
+ON_ANY_PYTHON = frozenset({"array-record", "images", "parquet"})
+"""Extras for every Python that the core runs on."""
 
 
 def how_to_install(*extras: str) -> str:
@@ -16,11 +20,20 @@ def how_to_install(*extras: str) -> str:
     Args:
       extras: of this package; they bring the library.
     """
+    if "array-record" in extras and not _array_record_exists():
+        return (
+            "that library exists for Linux and for Macs with ARM processors only; have the dataset written as TFRecords"
+        )
     running = sys.version_info[:2]
-    if running in PYTHONS:
+    if running in PYTHONS or ON_ANY_PYTHON.issuperset(extras):
         return f'install with: pip install "rlds2reverb[{",".join(extras)}]"'
     known = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
     return f"this part runs on Python {known} only, and this is Python {running[0]}.{running[1]}"
+
+
+def _array_record_exists() -> bool:
+    """Whether this platform is one that the library `array_record` is built for."""
+    return sys.platform == "linux" or (sys.platform == "darwin" and platform.machine() == "arm64")
 
 
 @contextmanager

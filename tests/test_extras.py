@@ -12,7 +12,7 @@ import pytest
 
 import rlds2reverb
 from rlds2reverb import extras
-from rlds2reverb.extras import PYTHONS, how_to_install, needing
+from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS, how_to_install, needing
 from tests.project import ROOT, project
 
 FULL = [(3, 10), (3, 11)]
@@ -22,7 +22,7 @@ CORE_ONLY = [(3, 12), (3, 13), (4, 0)]
 @pytest.fixture
 def running(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The package believes that this Python runs it; pytest goes on knowing better."""
-    monkeypatch.setattr(extras, "sys", SimpleNamespace(version_info=(*request.param, 0, "final", 0)))
+    monkeypatch.setattr(extras, "sys", SimpleNamespace(version_info=(*request.param, 0, "final", 0), platform="linux"))
     return request.param
 
 
@@ -38,6 +38,34 @@ def test_where_it_cannot_nothing_is_recommended(running: tuple[int, int]) -> Non
     assert how_to_install("tfds") == (
         f"this part runs on Python 3.10 and 3.11 only, and this is Python {major}.{minor}"
     )
+
+
+@pytest.mark.parametrize("running", [*FULL, *CORE_ONLY], indirect=True)
+def test_what_is_for_any_python_is_recommended_on_all(running: tuple[int, int]) -> None:
+    for extra in ON_ANY_PYTHON:
+        assert how_to_install(extra) == f'install with: pip install "rlds2reverb[{extra}]"'
+    assert ("pip install" in how_to_install("images", "tfds")) == (running in PYTHONS)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "exists"),
+    [
+        ("linux", "x86_64", True),
+        ("linux", "aarch64", True),
+        ("darwin", "arm64", True),
+        ("darwin", "x86_64", False),
+        ("win32", "AMD64", False),
+    ],
+)
+def test_array_record_is_recommended_where_it_exists(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, exists: bool
+) -> None:
+    monkeypatch.setattr(extras, "sys", SimpleNamespace(version_info=sys.version_info, platform=system))
+    monkeypatch.setattr(extras, "platform", SimpleNamespace(machine=lambda: machine))
+    assert ("pip install" in how_to_install("array-record")) is exists
+    assert ("TFRecords" in how_to_install("array-record")) is not exists
+    (marker,) = re.findall(r"; (.*)", *project()["optional-dependencies"]["array-record"])
+    assert eval(marker, {"sys_platform": system, "platform_machine": machine}) is exists
 
 
 @pytest.mark.parametrize("running", [*FULL, *CORE_ONLY], indirect=True)
@@ -60,6 +88,20 @@ def test_no_other_text_recommends_an_installation() -> None:
     files = [*(ROOT / "rlds2reverb").rglob("*.py"), *(ROOT / "server").rglob("*.py")]
     telling = [file.name for file in files if "pip install" in file.read_text(encoding="utf-8")]
     assert telling == ["extras.py"]
+
+
+def test_the_readme_names_every_extra() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[\w`, -]+) \|.* \| ([^|]+) \|$", readme, re.MULTILINE)
+    pythons = {name: pythons for names, pythons in rows for name in re.findall(r"`([\w-]+)`", names)}
+    assert pythons.keys() == project()["optional-dependencies"].keys()
+    assert {name for name, known in pythons.items() if "3.13" in known} == ON_ANY_PYTHON | {"test"}
+
+
+def test_what_is_for_any_python_needs_no_tensorflow() -> None:
+    wanted = project()["optional-dependencies"]
+    assert wanted.keys() >= ON_ANY_PYTHON
+    assert not [one for extra in ON_ANY_PYTHON for one in wanted[extra] if "tensorflow" in one or "rlds2reverb" in one]
 
 
 def test_the_readme_and_the_packages_metadata_name_the_same_pythons() -> None:

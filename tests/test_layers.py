@@ -50,10 +50,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "validation", "views"},
-    "cli": BELOW_PUSH | {"client", "datasets", "push", "reports"},
+    "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
 }
 
-OPTIONAL = {"replay_server", "reverb", "rlds", "tensorflow", "tensorflow_datasets", "tf_agents"}
+OPTIONAL = {
+    "array_record",
+    "imagecodecs",
+    "pyarrow",
+    "replay_server",
+    "reverb",
+    "rlds",
+    "simplejpeg",
+    "tensorflow",
+    "tensorflow_datasets",
+    "tf_agents",
+}
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
@@ -70,10 +81,21 @@ NEEDS_OPTIONAL = {
     "tf_agents.specs",
 }
 
-CORE_DEPENDENCIES = {"click", "cramjam", "google", "grpc", "ml_dtypes", "numpy", "rich", "xxhash", "yaml"}
+CORE_DEPENDENCIES = {
+    "click",
+    "cramjam",
+    "google",
+    "google_crc32c",
+    "grpc",
+    "ml_dtypes",
+    "numpy",
+    "rich",
+    "xxhash",
+    "yaml",
+}
 
 GRPC_USERS = {
-    "cli.options",  # credentials from files
+    "cli.connecting",  # credentials from files
     "transport.connections",
     "transport.grpc_stream",
     "transport.grpc_transport",

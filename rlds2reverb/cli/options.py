@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
 import click
-import grpc
 
-from rlds2reverb.client import Client, connect
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats import Lazily
 from rlds2reverb.push.options import CHOICES, HELP, option_fields
-from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import read_view, view_of
+from rlds2reverb.views.registry import view_of
 
 Command = Callable[..., Any]
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_read_view: Callable[[Path], View] = Lazily("rlds2reverb.views.reading:read_view")  # PyYAML, only where there is a file
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -84,7 +81,7 @@ def chosen_view(view: str | None, view_config: Path | None) -> View:
     """
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
-    return view_of("two_step" if view is None else view) if view_config is None else read_view(view_config)
+    return view_of("two_step" if view is None else view) if view_config is None else _read_view(view_config)
 
 
 into_option = click.option(
@@ -116,7 +113,7 @@ def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
             raise ConfigError(f'--into "{text}": expected TABLE=VIEW')
         if table in views:
             raise ConfigError(f'--into: table "{table}" stands twice')
-        views[table] = read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
+        views[table] = _read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
     return views
 
 
@@ -156,67 +153,3 @@ conventions_options = push_options("terminal_discount", "last_reward")
 encoded_option = push_options("encoded")
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")
-
-server_options = with_options(
-    click.option(
-        "--server",
-        required=True,
-        envvar="RLDS2REVERB_SERVER",
-        show_envvar=True,
-        metavar="HOST:PORT",
-        help="Address of the Reverb server.",
-    ),
-    click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificate authority (PEM); turns TLS on."),
-    click.option("--tls-cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
-    click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
-    click.option("--header", multiple=True, metavar="NAME=VALUE", help="Metadata sent with every call; repeatable."),
-    click.option(
-        "--timeout",
-        type=SECONDS,
-        default=Deadlines.call,
-        show_default=True,
-        help="Seconds to wait for the server to answer.",
-    ),
-    click.option(
-        "--wait",
-        type=SECONDS,
-        help="Seconds to wait for a server that is just starting; without it, an address where nothing listens is an error at once.",
-    ),
-)
-
-
-def open_client(
-    server: str, header: tuple[str, ...], timeout: float, wait: float | None, **certificates: Path | None
-) -> Client:
-    """Connects as `server_options` say; `certificates` are tls_ca, tls_cert and tls_key.
-
-    Raises:
-      ConfigError: a certificate without its key, a file that cannot be read, or a header without "=".
-      ServerUnreachable: see `connect`.
-    """
-    pairs = [text.partition("=") for text in header]
-    for text, (name, separator, value) in zip(header, pairs):
-        if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
-            raise ConfigError(f'--header "{text}": expected NAME=VALUE, a name of letters, digits, "_", "-" and "."')
-    credentials = _credentials(**certificates)
-    return connect(server, credentials, [(name.lower(), value) for name, _, value in pairs], timeout, wait or 0.0)
-
-
-def _credentials(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Any:
-    if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("--tls-cert and --tls-key go together")
-    if tls_ca is None and tls_cert is None:
-        return None
-    return grpc.ssl_channel_credentials(_read_pem(tls_ca), _read_pem(tls_key), _read_pem(tls_cert))
-
-
-def _read_pem(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    if b"-----BEGIN " not in data:
-        raise ConfigError(f"{path}: expected PEM (-----BEGIN ...), got {len(data)} other bytes")
-    return data

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import output, progress
+from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.interrupts import ends_when_interrupted_twice
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
@@ -17,9 +18,7 @@ from rlds2reverb.cli.options import (
     into_option,
     json_option,
     limit_option,
-    open_client,
     push_options,
-    server_options,
     source_argument,
     view_option,
     views_of_tables,
@@ -74,7 +73,7 @@ def command(
         with told_when_stopped(as_json, options.again):
             plan = plan_push(data, options, client.transport.server_info)
             _tell_left_out(plan)
-            with ends_when_interrupted_twice(), output.progress_bar(quiet=as_json) as on_progress:
+            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
                 report = Pusher(client.transport, plan.telling(on_progress)).run()
     print_report(as_json, report)
 

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import ANSWERS_H, json_option, open_client, server_options
+from rlds2reverb.cli.connecting import open_client, server_options
+from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.errors import SpecError
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence

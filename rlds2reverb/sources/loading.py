@@ -33,6 +33,7 @@ def rlds_dataset(source: Source) -> tf.data.Dataset:
             _check_columns(episode, wanted, source.name)
 
     metadata = source.metadata_spec() if isinstance(source, TfdsSource) else {}
+    count = source.episode_count if isinstance(source, TfdsSource) else None
 
     def elements() -> Iterator[Any]:
         for episode in source:
@@ -42,8 +43,8 @@ def rlds_dataset(source: Source) -> tf.data.Dataset:
     steps = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
     others = map_leaves(lambda leaf: tf.TensorSpec(leaf.shape, _tf_dtype(leaf.dtype)), metadata)
     columns = tf.data.Dataset.from_generator(elements, output_signature={**others, STEPS: steps})
-    if source.episode_count is not None:
-        columns = columns.apply(tf.data.experimental.assert_cardinality(source.episode_count))
+    if count is not None:
+        columns = columns.apply(tf.data.experimental.assert_cardinality(count))
     return columns.map(with_single_steps)
 
 

@@ -106,7 +106,7 @@ def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _
                     full, batch = batch.items, _Batch([], min(2 * batch.room, _MOST_ITEMS))
                     if not shelf.put(full):
                         return
-    except BaseException as error:  # noqa: BLE001 - raised again by whoever takes the items
+    except BaseException as error:
         failure = error
     if batch.items:
         shelf.put(batch.items)

@@ -25,7 +25,9 @@ SOURCES: Formats[Source] = Formats(
             Lazily("rlds2reverb.sources.tfds:open_tfds"),
             _READING_RLDS,
             forms=(
-                Form("tfds:NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS has prepared on this machine"),
+                Form(
+                    "tfds:NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS has prepared on this machine"
+                ),
                 Form(
                     "tfds:/path/to/version_dir[@SPLIT][?OPTIONS]",
                     "a directory in TFDS format (dataset_info.json), registered or not",

@@ -125,16 +125,13 @@ class TfdsSource:
         return part
 
     def _episodes(self) -> Generator[Episode, None, None]:
-        if not self._numbers:
-            return
-        number, last = -1, self._numbers[-1]
+        number = 0
         try:
-            for number, record in enumerate(self._selection.records(self._lose)):
+            for record in self._selection.records(self._lose) if self._numbers else ():
                 if number in self._numbers:
                     columns, metadata = self._features.read(record.data, record.where)
                     yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
-                if number == last and self._selection.lost_records == SKIP:
-                    return
+                number += 1
         except SourceError as error:
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}") from error
 

@@ -1,8 +1,8 @@
 """Where the files of a named dataset are: data folders, configs, versions.
 
 A data folder has DATASET[/CONFIG]/VERSION/ with dataset_info.json and features.json in it. TFDS has one data folder,
-`TFDS_DATA_DIR` or ~/tensorflow_datasets, and a program may add others. `RLDS2REVERB_DATA_DIRS` adds others here,
-separated as in PATH.
+`TFDS_DATA_DIR` or ~/tensorflow_datasets, and a program may add others (`tfds.core.add_data_dir`). `RLDS2REVERB_DATA_DIRS`
+adds others here, separated as in PATH.
 
 Rules of tensorflow-datasets 4.9.10, core/read_only_builder.py, for a dataset whose code is not loaded: of several
 versions the highest is taken, number by number; without a config, the one that DATASET/.config/metadata.json names; a
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,7 @@ DATA_DIR = "TFDS_DATA_DIR"
 MORE_DATA_DIRS = "RLDS2REVERB_DATA_DIRS"
 
 _USUAL_FOLDER = "~/tensorflow_datasets"
+_WHERE_TFDS_KEEPS_THEM = "tensorflow_datasets.core.utils.file_utils"
 _HOW_TO_GO_ON = "prepare it first (`tfds build`), or name its directory: tfds:/path/to/version_dir"
 _NUMBER = r"(?:\d|[1-9]\d*)"
 _VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})", re.ASCII)
@@ -34,7 +36,7 @@ Version = tuple[int, ...]
 
 
 def data_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The data folders, each once, in the order of their names.
+    """The data folders, each once, in the order of their names; those that the program added to TFDS are among them.
 
     Args:
       environment: variables; `TFDS_DATA_DIR` replaces the usual folder, `RLDS2REVERB_DATA_DIRS` adds others.
@@ -44,7 +46,13 @@ def data_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """
     named = [environment.get(DATA_DIR, _USUAL_FOLDER)]
     named += [folder for folder in _apart(environment.get(MORE_DATA_DIRS, "")) if folder]
-    return sorted({local_path(folder) for folder in named})
+    return sorted({local_path(folder) for folder in (*named, *_added_to_tfds())})
+
+
+def _added_to_tfds() -> list[str]:
+    """What a program that has loaded TFDS told it; TFDS is not loaded for it."""
+    module = sys.modules.get(_WHERE_TFDS_KEEPS_THEM)
+    return [os.fspath(folder) for folder in getattr(module, "_REGISTERED_DATA_DIRS", ())]
 
 
 def local_path(text: str) -> Path:

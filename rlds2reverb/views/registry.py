@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Any
 
-from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
@@ -83,16 +81,6 @@ def view_from(config: Any, where: str = "view") -> View:
         came = f"the keys {', '.join(map(str, config))}" if isinstance(config, Mapping) else repr(config)
         raise ViewError(f'{where}: expected a view\'s name, or a mapping with "view" and its options, got {came}')
     return _make(config["view"], {key: value for key, value in config.items() if key != "view"}, where)
-
-
-def read_view(path: Path) -> View:
-    """A view from a YAML file; see `view_from`.
-
-    Raises:
-      ConfigError: the file cannot be read, or is not YAML.
-      ViewError: it names no view, or its options make no sense.
-    """
-    return view_from(strict_yaml.read(path), str(path))
 
 
 def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:

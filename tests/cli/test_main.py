@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import opening, output, reports
+from rlds2reverb.cli import opening, output, progress, reports
 from rlds2reverb.errors import keep_report
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.sources.episodes import EpisodeList
@@ -157,13 +157,13 @@ def test_an_interrupted_push_says_what_another_run_of_it_does(
 
 
 def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
-    line = output.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
+    line = progress.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
     assert line == "5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting"
-    assert "ETA" not in output.describe(Progress(5, 5000, None, 4000, 0, 2.0))
+    assert "ETA" not in progress.describe(Progress(5, 5000, None, 4000, 0, 2.0))
 
 
 def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress_bar(quiet=False) as update:
+    with progress.told(quiet=False) as update:
         for inserts in (1, 2, 3):
             text = f'table "t": its rate limiter waits for {inserts} more samples'
             update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))

@@ -13,12 +13,12 @@ import pytest
 STOPPED = """
 import click, sys
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import output, reports
+from rlds2reverb.cli import output, progress, reports
 
 def push():
-    with reports.told_when_stopped(as_json=False, again=False), output.progress_bar(quiet=False) as tell:
+    with reports.told_when_stopped(as_json=False, again=False), progress.told(quiet=False) as tell:
         output.talk("begins")
-        tell(output.Progress(1, 1, None, 1, 1, 1.0, "waits for a sampler"))
+        tell(progress.Progress(1, 1, None, 1, 1, 1.0, "waits for a sampler"))
         error = errors.TransportError("gone") if sys.argv[1] == "fail" else KeyboardInterrupt()
         errors.keep_report(error, "account")
         if sys.argv[1] != "end":

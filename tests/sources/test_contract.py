@@ -35,7 +35,7 @@ PUSHED = [f"{scheme}, {kind}" for scheme, case in CASES.items() for kind in case
 
 
 BY_THE_CORE = {one.scheme for one in (*FORMATS, toy.FORMAT) if one.extra is None}
-"""Schemes that the core reads by itself; all others need TensorFlow."""
+"""Schemes that the core reads by itself; the others need TensorFlow."""
 
 
 def kinds(*names: str) -> list[Any]:
@@ -115,7 +115,6 @@ def test_parts_pushed_by_several_workers_add_nothing_to_what_a_whole_push_stored
     assert server.items["replay"].keys() == whole.keys()
 
 
-@pytest.mark.full
 def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
     whole = [one.id for one in of_tfds("train[:4]")]
     shutil.copytree(bundled_path("cartpole"), tmp_path / "copy")

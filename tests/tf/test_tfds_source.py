@@ -1,7 +1,8 @@
-"""TFDS datasets by name and by directory."""
+"""TFDS datasets by name and by directory, read from the files and through TFDS: the same episodes under the same names."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +21,27 @@ tfds = pytest.importorskip("tensorflow_datasets")
 from etils import epath  # noqa: E402
 from tensorflow_datasets.core.utils import file_utils  # noqa: E402
 
-from rlds2reverb.sources import tfds as tfds_source  # noqa: E402
+from rlds2reverb.sources import tfds_by_tensorflow  # noqa: E402
+from rlds2reverb.sources.rlds import RldsSource  # noqa: E402
+from rlds2reverb.sources.tfds import TfdsSource  # noqa: E402
+from tests.tf.roads import ROADS, through_tfds  # noqa: E402
+
+
+@pytest.fixture(params=ROADS)
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
+    """Reads every TFDS dataset this way; the kind of its source."""
+    if request.param == "files":
+        return TfdsSource
+    through_tfds(monkeypatch)
+    return RldsSource
 
 
 def ids(name: str) -> list[str]:
     return [one.id for one in open_source(name)]
 
 
-def test_a_slice_gives_its_episodes_the_same_names_as_the_whole() -> None:
+def test_a_slice_gives_its_episodes_the_same_names_as_the_whole(road: type) -> None:
+    assert type(open_source("bundled:cartpole")) is road
     whole = ids("bundled:cartpole")
     assert len(set(whole)) == 25
     assert ids("bundled:cartpole@train[:5]") == whole[:5]
@@ -41,9 +55,10 @@ def test_the_name_of_an_episode_holds_no_path() -> None:
 
 @pytest.mark.parametrize("name", ["cartpole", "half_cheetah"])
 def test_the_fast_path_gives_what_the_nested_path_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    through_tfds(monkeypatch)
     fast = open_source(f"bundled:{name}")
     assert fast._batched  # type: ignore[attr-defined]
-    monkeypatch.setattr(tfds_source, "_columns_are_stored_as_is", lambda _: False)
+    monkeypatch.setattr(tfds_by_tensorflow, "_columns_are_stored_as_is", lambda _: False)
     slow = open_source(f"bundled:{name}")
     assert not slow._batched  # type: ignore[attr-defined]
     assert {path: str(spec) for path, spec in flatten(fast.spec()).items()} == {
@@ -81,8 +96,8 @@ def numbered(observation: Any, splits: dict[str, list[int]]) -> dict[str, list[A
     return made
 
 
-def write(parent: Path, name: str, feature: Any, episodes: dict[str, list[Any]]) -> Path:
-    """A TFDS dataset by TFDS's own writers, two episodes per file; its version directory."""
+def write(parent: Path, name: str, feature: Any, episodes: dict[str, list[Any]], most: int = 2) -> Path:
+    """A TFDS dataset by TFDS's own writers, so many episodes per file; its version directory."""
     from tensorflow_datasets.rlds import rlds_base
 
     directory = parent / name / "1.0.0"
@@ -96,7 +111,7 @@ def write(parent: Path, name: str, feature: Any, episodes: dict[str, list[Any]])
         episode_metadata_info={"episode_metadata": {"begins": np.int64, "path": tfds.features.Text()}},
     )
     identity = tfds.core.DatasetIdentity(name, tfds.core.Version("1.0.0"), str(directory), "")
-    writer = tfds.core.SequentialWriter(rlds_base.build_info(config, identity), max_examples_per_shard=2)
+    writer = tfds.core.SequentialWriter(rlds_base.build_info(config, identity), max_examples_per_shard=most)
     writer.initialize_splits(list(episodes))
     writer.add_examples(episodes)
     writer.close_all()
@@ -166,9 +181,10 @@ def assert_columns(found: Any, wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_images_text_and_labels_are_decoded(written: Written, split: str) -> None:
+def test_images_text_and_labels_are_decoded(road: type, written: Written, split: str) -> None:
     source = open_source(f"tfds:{written.folder}/pictures/1.0.0@{split}")
-    assert not source._batched  # type: ignore[attr-defined]
+    assert type(source) is road
+    assert not getattr(source, "_batched", False)
     assert source.episode_count == len(SPLITS[split])
     for one, wanted in zip(source, written.pictures[split], strict=True):
         columns = columns_of(wanted["steps"])
@@ -178,9 +194,10 @@ def test_images_text_and_labels_are_decoded(written: Written, split: str) -> Non
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_what_is_stored_as_it_is_is_read_by_the_column(written: Written, split: str) -> None:
+def test_what_is_stored_as_it_is_is_read_by_the_column(road: type, written: Written, split: str) -> None:
     source = open_source(f"tfds:{written.folder}/numbers/1.0.0@{split}")
-    assert source._batched  # type: ignore[attr-defined]
+    assert type(source) is road
+    assert getattr(source, "_batched", True)
     for one, wanted in zip(source, written.numbers[split], strict=True):
         assert_columns(one.columns, columns_of(wanted["steps"]))
         assert one.columns["observation/deep/small"].dtype == np.int8
@@ -193,9 +210,10 @@ def test_what_is_stored_as_it_is_is_read_by_the_column(written: Written, split: 
 def test_the_fast_path_gives_what_the_nested_path_gives_for_every_kind_of_feature(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    through_tfds(monkeypatch)
     name = f"tfds:{written.folder}/numbers/1.0.0"
     fast = open_source(name)
-    monkeypatch.setattr(tfds_source, "_columns_are_stored_as_is", lambda _: False)
+    monkeypatch.setattr(tfds_by_tensorflow, "_columns_are_stored_as_is", lambda _: False)
     slow = open_source(name)
     assert flatten(fast.spec()) == flatten(slow.spec())
     for one, other in zip(fast, slow, strict=True):
@@ -206,7 +224,71 @@ def test_the_fast_path_gives_what_the_nested_path_gives_for_every_kind_of_featur
         assert_columns(one.columns, dict(other.columns))
 
 
-def test_every_slice_gives_an_episode_the_same_name_and_content(written: Written) -> None:
+def assert_the_same(one: Any, other: Any) -> None:
+    """Two sources with equal specs, and equal episodes in the same order under the same names."""
+    assert flatten(one.spec()) == flatten(other.spec())
+    assert one.episode_count == other.episode_count
+    for found, wanted in zip(one, other, strict=True):
+        assert found.id == wanted.id
+        assert list(found.columns) == list(wanted.columns)
+        assert list(found.metadata) == list(wanted.metadata)
+        for path, column in wanted.columns.items():
+            assert found.columns[path].dtype == column.dtype, path
+            np.testing.assert_array_equal(found.columns[path], column, err_msg=path)
+        for path, value in wanted.metadata.items():
+            assert type(found.metadata[path]) is type(value), path
+            np.testing.assert_array_equal(found.metadata[path], value, err_msg=path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bundled:cartpole", "bundled:half_cheetah", "bundled:cartpole@train[3:17]?even=1of3,order=file",
+        "numbers", "numbers@train[1:]+test[:1]", "numbers@all", "pictures@test", "many", "many@train[5%:-3]+test",
+        "many?order=file", "many@all?even=1of3", "ordered", "ordered@train[10:40]",
+    ],
+)  # fmt: skip
+def test_both_roads_give_the_same(written: Written, many: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(
+        file_utils,
+        "_REGISTERED_DATA_DIRS",
+        {epath.Path(written.folder), epath.Path(many), epath.Path(many / "ordered")},
+    )
+    name = name if name.startswith("bundled:") else f"tfds:{name}"
+    here = open_source(name)
+    assert type(here) is TfdsSource
+    through_tfds(monkeypatch)
+    there = open_source(name)
+    assert type(there) is RldsSource
+    assert_the_same(here, there)
+    assert_the_same(here.shard(1, 2), there.shard(1, 2))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ "many" has more files than are open at a time, and more than a block of episodes in most; "ordered" keeps its order."""
+    folder = tmp_path_factory.mktemp("many")
+    feature = tfds.features.FeaturesDict({"x": np.int64})
+    lengths = {"train": [1] * 340, "test": [2, 1] * 20}
+    write(folder, "many", feature, numbered(lambda number: {"x": number}, lengths), most=17)
+    short = numbered(lambda number: {"x": number}, {"train": [1] * 90})
+    directory = write(folder / "ordered", "ordered", feature, short, most=40)
+    info = json.loads((directory / "dataset_info.json").read_text())
+    (directory / "dataset_info.json").write_text(json.dumps({**info, "disableShuffling": True}))
+    return folder
+
+
+def test_files_are_interleaved_unless_the_order_of_the_files_is_asked_for(many: Path) -> None:
+    def begins(name: str) -> list[int]:
+        return [int(one.metadata["episode_metadata/begins"]) for one in open_source(f"tfds:{many}/{name}")]
+
+    assert begins("many/1.0.0?order=file") == list(range(340))
+    assert begins("many/1.0.0")[:34] == [*range(16), *range(17, 33), 34, 35]
+    assert sorted(begins("many/1.0.0")) == list(range(340))
+    assert begins("ordered/ordered/1.0.0") == list(range(90))
+
+
+def test_every_slice_gives_an_episode_the_same_name_and_content(road: type, written: Written) -> None:
     name = f"tfds:{written.folder}/numbers/1.0.0"
     whole = {one.id: one for split in SPLITS for one in open_source(f"{name}@{split}")}
     assert len(whole) == 7
@@ -225,13 +307,15 @@ def test_every_slice_gives_an_episode_the_same_name_and_content(written: Written
             assert_columns(one.columns, dict(whole[one.id].columns))
 
 
-def test_shards_share_out_the_episodes_under_the_same_names(written: Written) -> None:
+def test_shards_share_out_the_episodes_under_the_same_names(road: type, written: Written) -> None:
     source = open_source(f"tfds:{written.folder}/numbers/1.0.0")
     whole = [one.id for one in source]
     assert [[one.id for one in source.shard(index, 2)] for index in range(2)] == [whole[::2], whole[1::2]]
 
 
-def test_a_copy_in_another_place_gives_the_same_names_and_other_data_others(written: Written, tmp_path: Path) -> None:
+def test_a_copy_in_another_place_gives_the_same_names_and_other_data_others(
+    road: type, written: Written, tmp_path: Path
+) -> None:
     name = "numbers/1.0.0"
     shutil.copytree(written.folder / name, tmp_path / name)
     assert ids(f"tfds:{tmp_path / name}") == ids(f"tfds:{written.folder / name}")
@@ -241,14 +325,18 @@ def test_a_copy_in_another_place_gives_the_same_names_and_other_data_others(writ
 
 
 @pytest.mark.parametrize("name", ["numbers", "numbers:1.0.0"])
-def test_a_prepared_dataset_is_found_by_its_name(written: Written, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_prepared_dataset_is_found_by_its_name(
+    road: type, written: Written, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(file_utils, "_REGISTERED_DATA_DIRS", {epath.Path(written.folder)})
     source = open_source(f"tfds:{name}@test")
     assert (source.name, source.episode_count) == (f"tfds:{name}@test", 2)
     assert [one.id for one in source] == ids(f"tfds:{written.folder}/numbers/1.0.0@test")
 
 
-def test_a_directory_may_be_relative_or_below_home(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_may_be_relative_or_below_home(
+    road: type, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(written.folder)
     monkeypatch.setenv("HOME", str(written.folder))
     wanted = ids(f"tfds:{written.folder}/numbers/1.0.0")
@@ -256,7 +344,7 @@ def test_a_directory_may_be_relative_or_below_home(written: Written, monkeypatch
     assert ids("tfds:~/numbers/1.0.0") == wanted
 
 
-def test_a_dataset_without_steps_is_no_rlds(tmp_path: Path) -> None:
+def test_a_dataset_without_steps_is_no_rlds(road: type, tmp_path: Path) -> None:
     identity = tfds.core.DatasetIdentity("plain", tfds.core.Version("1.0.0"), str(tmp_path), "")
     info = tfds.core.DatasetInfo(builder=identity, features=tfds.features.FeaturesDict({"x": np.int64}))
     writer = tfds.core.SequentialWriter(info, max_examples_per_shard=2)
@@ -267,7 +355,7 @@ def test_a_dataset_without_steps_is_no_rlds(tmp_path: Path) -> None:
         open_source(f"tfds:{tmp_path}")
 
 
-def test_a_damaged_file_stops_the_reading_with_the_episode_named(written: Written, tmp_path: Path) -> None:
+def test_a_damaged_file_stops_the_reading_with_the_episode_named(road: type, written: Written, tmp_path: Path) -> None:
     shutil.copytree(written.folder / "numbers" / "1.0.0", tmp_path / "copy")
     file = sorted((tmp_path / "copy").glob("*train.tfrecord*"))[1]
     file.write_bytes(file.read_bytes()[:-10])
@@ -290,7 +378,7 @@ def test_a_damaged_file_stops_the_reading_with_the_episode_named(written: Writte
         ("bundled:walker", "expected one of cartpole, half_cheetah"),
     ],
 )
-def test_what_cannot_be_opened_is_said_on_one_line(name: str, said: str) -> None:
+def test_what_cannot_be_opened_is_said_on_one_line(road: type, name: str, said: str) -> None:
     with pytest.raises(SourceError, match=said.replace("[", r"\[")) as error:
         list(open_source(name))
     assert "\n" not in str(error.value)

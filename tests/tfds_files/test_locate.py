@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -92,12 +95,19 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
 def test_data_folders_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tensorflow_datasets.core.utils.file_utils", raising=False)
     usual = tmp_path / "tensorflow_datasets"
     assert data_folders({}) == [usual]
     assert data_folders({"TFDS_DATA_DIR": "/data"}) == [Path("/data")]
     more = os.pathsep.join(["~/a", "/b", "", "/b"])
     assert data_folders({"RLDS2REVERB_DATA_DIRS": more}) == sorted([tmp_path / "a", Path("/b"), usual])
     assert data_folders({"TFDS_DATA_DIR": "/b", "RLDS2REVERB_DATA_DIRS": "/b"}) == [Path("/b")]
+
+
+def test_folders_that_the_program_told_tfds_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = SimpleNamespace(_REGISTERED_DATA_DIRS={Path("/told")})
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets.core.utils.file_utils", cast(Any, told))
+    assert data_folders({"TFDS_DATA_DIR": "/data"}) == [Path("/data"), Path("/told")]
 
 
 def test_folders_in_a_cloud_are_refused_in_a_sentence() -> None:

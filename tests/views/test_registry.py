@@ -25,7 +25,8 @@ from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.prioritized import Prioritized
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, read_view, view_from, view_of
+from rlds2reverb.views.reading import read_view
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import SequenceView, name_of, two_step
 from rlds2reverb.views.trajectory import table_signature

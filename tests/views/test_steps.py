@@ -19,7 +19,8 @@ from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
-from rlds2reverb.views.registry import read_view, view_from
+from rlds2reverb.views.reading import read_view
+from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import MODES, TargetPair

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from rlds2reverb.sources import open_source
 
 
 def bundled(name: str) -> Any:
-    pytest.importorskip("tensorflow_datasets")
     return open_source(f"bundled:{name}")
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from rlds2reverb.datasets import bundled_path
 from rlds2reverb.sources import open_source
 
 
 def of_tfds(split: str) -> Any:
-    pytest.importorskip("tensorflow_datasets")
     return open_source(f"tfds:{bundled_path('cartpole')}@{split}")
 
 
