@@ -43,7 +43,7 @@ def decode_images(
     """
     spec = _image_spec(image)
     files = np.asarray(batch)
-    if files.dtype.kind not in "OS":
+    if files.size and files.dtype.kind not in "OS":
         raise DecodeError(f'column "{column}": expected encoded images (bytes), got {files.dtype}{list(files.shape)}')
     _check_threads(threads)
     flat = files.ravel()  # [n]
