@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from replay_server import TableConfig
 
-from benchmarks import sampling, writers
+from benchmarks import sampling
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
@@ -66,7 +66,11 @@ def _rates(server: BenchServer, name: str, size: Size) -> Iterator[Result]:
         Side("stored decoded", lambda n: sampling.sample(server, DECODED, n), BATCHES),
     ]
     yield comparison(
-        "encoded/sampling", alternate(sampled, size.repeats), *(side.name for side in sampled), "samples/s", batch=sampling.BATCH
+        "encoded/sampling",
+        alternate(sampled, size.repeats),
+        *(side.name for side in sampled),
+        "samples/s",
+        batch=sampling.BATCH,
     )
 
 
@@ -134,10 +138,12 @@ def write_dataset(folder: Path) -> Path:
     features = tfds.features
     config = rlds_base.DatasetConfig(
         name="camera",
-        observation_info=features.FeaturesDict({
-            "image": features.Image(shape=IMAGE, encoding_format="jpeg"),
-            "state": features.Tensor(shape=(7,), dtype=np.float32),
-        }),
+        observation_info=features.FeaturesDict(
+            {
+                "image": features.Image(shape=IMAGE, encoding_format="jpeg"),
+                "state": features.Tensor(shape=(7,), dtype=np.float32),
+            }
+        ),
         action_info=features.Tensor(shape=(7,), dtype=np.float32),
         reward_info=np.float32,
         discount_info=np.float32,

@@ -28,7 +28,9 @@ IMAGE_DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float32
 
 _ANY = "any"
 _FREE = "_"
-_NAME = re.compile(r"encoded_image\.(jpeg|png|any)\.(uint8|uint16|float32)\.(\d{1,9}|_)x(\d{1,9}|_)x(\d{1,9}|_)", re.ASCII)
+_NAME = re.compile(
+    r"encoded_image\.(jpeg|png|any)\.(uint8|uint16|float32)\.(\d{1,9}|_)x(\d{1,9}|_)x(\d{1,9}|_)", re.ASCII
+)
 
 
 @dataclass(frozen=True)

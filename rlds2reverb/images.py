@@ -22,8 +22,12 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.tfds_files.features import ImageFeature
 from rlds2reverb.tfds_files.images import decode_images as decode_files
 
+
 def decode_images(
-    batch: npt.ArrayLike, image: ImageSpec | ArraySpec | Sequence[int], threads: int | None = None, column: str = "images"
+    batch: npt.ArrayLike,
+    image: ImageSpec | ArraySpec | Sequence[int],
+    threads: int | None = None,
+    column: str = "images",
 ) -> Array:
     """A batch of encoded images, decoded.
 

@@ -51,7 +51,9 @@ def files(images: Array) -> Array:
 def episodes(lengths: Sequence[int] = (5, 3, 7), seed: int = 0) -> list[Episode]:
     """Decoded."""
     rngs = (np.random.default_rng([seed, number]) for number in range(len(lengths)))
-    return [strategies.episode(rng, rows, COLUMNS, episode_id=f"e{n}") for n, (rng, rows) in enumerate(zip(rngs, lengths))]
+    return [
+        strategies.episode(rng, rows, COLUMNS, episode_id=f"e{n}") for n, (rng, rows) in enumerate(zip(rngs, lengths))
+    ]
 
 
 class Pictures:

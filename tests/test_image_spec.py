@@ -13,7 +13,9 @@ from rlds2reverb.image_spec import FORMATS, IMAGE_DTYPES, ImageSpec
 from rlds2reverb.specs import ArraySpec, differences
 
 SIZES = st.none() | st.integers(0, 999_999_999)
-IMAGES = st.builds(ImageSpec, st.tuples(SIZES, SIZES, SIZES), st.sampled_from(IMAGE_DTYPES), st.sampled_from(("", *FORMATS)))
+IMAGES = st.builds(
+    ImageSpec, st.tuples(SIZES, SIZES, SIZES), st.sampled_from(IMAGE_DTYPES), st.sampled_from(("", *FORMATS))
+)
 TENSORFLOW_TAKES = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 UINT8 = np.dtype(np.uint8)

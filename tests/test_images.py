@@ -35,7 +35,9 @@ def some(count: int, seed: int = 0) -> np.ndarray:
     st.sampled_from([IMAGE, ArraySpec.of_images(IMAGE), SHAPE, FREE]),
     st.none() | st.integers(1, 4),
 )
-def test_a_batch_of_any_axes_is_what_was_encoded(shape: tuple[int, ...], data: Any, image: Any, threads: int | None) -> None:
+def test_a_batch_of_any_axes_is_what_was_encoded(
+    shape: tuple[int, ...], data: Any, image: Any, threads: int | None
+) -> None:
     count = int(np.prod(shape))
     pixels, batch = some(count), files(some(count))
     for number in data.draw(st.sets(st.integers(0, max(0, count - 1)), max_size=max(0, count - 1))):
@@ -114,7 +116,9 @@ def test_what_makes_no_sense_is_refused(batch: Any, image: Any, options: dict[st
 
 
 Pair = named_tuple_type("Pair", ("picture", "number"))
-SIGNATURE = Pair(ArraySpec.of_images(IMAGE, (2,)), {"text": ArraySpec((2,), np.dtype(object)), "x": ArraySpec((2,), UINT8)})
+SIGNATURE = Pair(
+    ArraySpec.of_images(IMAGE, (2,)), {"text": ArraySpec((2,), np.dtype(object)), "x": ArraySpec((2,), UINT8)}
+)
 BATCH = Pair(files(some(6)).reshape(3, 2), {"text": np.full((3, 2), b"", object), "x": np.ones((3, 2), np.uint8)})
 
 

@@ -110,9 +110,7 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
     is_part = limit == len(inspection.lengths)
     part = ["--limit", str(limit)] if is_part else []
     skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
-    images = [
-        ImageDraft(one.path, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images
-    ]
+    images = [ImageDraft(one.path, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images]
     return config_text(
         source, [*chosen, *part, *skip], tables, limit if is_part else None, images, sum(inspection.lengths)
     )

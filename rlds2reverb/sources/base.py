@@ -105,7 +105,9 @@ def with_encoded(source: Source, encoded: Sequence[str]) -> Source:
     kept = [path for path in images if ALL in encoded or any(is_under(path, one) for one in encoded)]
     for one in encoded:
         if one != ALL and not any(is_under(path, one) for path in images):
-            raise SourceError(f'{source.name}: encoded "{one}": expected image columns, which are {", ".join(images)}; or "{ALL}"')
+            raise SourceError(
+                f'{source.name}: encoded "{one}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
+            )
     assert isinstance(source, KeepsImages)  # it told its images
     return source.encoded(kept)
 

@@ -37,7 +37,9 @@ def image_decoder(signature: Nest) -> Callable[..., Any]:
     """
     images = {path: image for path, leaf in flatten(signature).items() if (image := _image_of(leaf)) is not None}
     if not images:
-        raise DecodeError("signature: expected a column of encoded images; there is none, so there is nothing to decode")
+        raise DecodeError(
+            "signature: expected a column of encoded images; there is none, so there is nothing to decode"
+        )
 
     def decode(data: Any, *info: Any) -> Any:
         columns = flatten(data)
@@ -63,7 +65,9 @@ def _decoded(image: ImageSpec, files: tf.Tensor) -> tf.Tensor:
     zeros = tf.zeros(_shape(image, flat), image.dtype)
     spec = tf.TensorSpec(image.shape, image.dtype)
     decode = _decoder(image, zeros)
-    out = tf.map_fn(decode, flat, parallel_iterations=_PARALLEL, fn_output_signature=spec)  # [n, height, width, channels]
+    out = tf.map_fn(
+        decode, flat, parallel_iterations=_PARALLEL, fn_output_signature=spec
+    )  # [n, height, width, channels]
     shaped = tf.reshape(out, tf.concat([tf.shape(files), tf.shape(out)[1:]], 0))
     return tf.ensure_shape(shaped, files.shape.concatenate(image.shape))
 
@@ -80,7 +84,9 @@ def _shape(image: ImageSpec, flat: tf.Tensor) -> Any:
 def _decoder(image: ImageSpec, zeros: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
     def decode(file: tf.Tensor) -> tf.Tensor:
         found = tf.cond(tf.strings.length(file) > 0, lambda: _pixels(image, file), lambda: zeros)
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(found), tf.shape(zeros), "image of another size")]):
+        with tf.control_dependencies(
+            [tf.debugging.assert_equal(tf.shape(found), tf.shape(zeros), "image of another size")]
+        ):
             return tf.ensure_shape(found, image.shape)
 
     return decode

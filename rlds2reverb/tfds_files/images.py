@@ -98,7 +98,9 @@ def _size(file: bytes, where: str) -> tuple[int, int]:
     elif file.startswith(_JPEG):
         height, width, colours = _jpeg_header(file, where)
         if colours in ("CMYK", "YCCK"):
-            raise SourceError(f"{where}: a JPEG of the colours {colours} is not read here; convert the dataset's to RGB")
+            raise SourceError(
+                f"{where}: a JPEG of the colours {colours} is not read here; convert the dataset's to RGB"
+            )
     else:
         raise SourceError(f"{where}: {_name(file)}; only PNG and JPEG are read here")
     if not height or not width or height * width * 3 > max(_SMALL_BYTES, _MOST_TIMES * len(file)):
@@ -130,7 +132,9 @@ def _channels(file: bytes, where: str) -> int:
     if file[_COLOURS_AT] == _PALETTE:
         return int(_as_3d(_png(file, where)).shape[2])
     if file[_COLOURS_AT] not in _CHANNELS:
-        raise SourceError(f"{where}: a PNG of grey with alpha is not read here, where the feature leaves the channels free")
+        raise SourceError(
+            f"{where}: a PNG of grey with alpha is not read here, where the feature leaves the channels free"
+        )
     return _CHANNELS[file[_COLOURS_AT]]
 
 

@@ -32,7 +32,13 @@ def push(server: Server, source: Any = None, **options: Any) -> PushReport:
 def test_items_hold_the_files() -> None:
     server = Server({"replay": table_info(signature=signature(CAMERA))})
     report = push(server, encoded=CAMERA)
-    stored = [file for item in server.items["replay"].values() for column in item for file in column.ravel().tolist() if column.dtype == object]
+    stored = [
+        file
+        for item in server.items["replay"].values()
+        for column in item
+        for file in column.ravel().tolist()
+        if column.dtype == object
+    ]
     wanted = {file for one in episodes() for file in files(one.columns[CAMERA])}
     assert report.items_confirmed == 4 + 2 + 6
     assert set(stored) == wanted
@@ -40,7 +46,9 @@ def test_items_hold_the_files() -> None:
 
 @pytest.mark.parametrize("encoded", ["all", ("all",), [CAMERA, WRIST], "observation"])
 def test_it_takes_one_path_several_or_all(encoded: Any) -> None:
-    plan = in_memory.planned(Server({"replay": table_info(signature=signature(CAMERA, WRIST))}), Pictures(episodes()), encoded=encoded)
+    plan = in_memory.planned(
+        Server({"replay": table_info(signature=signature(CAMERA, WRIST))}), Pictures(episodes()), encoded=encoded
+    )
     assert plan.identity == f"as_recorded|as_recorded|encoded={CAMERA},{WRIST}"
 
 
@@ -55,9 +63,13 @@ def test_a_table_of_text_takes_files_and_one_of_files_no_text() -> None:
     def as_text(leaf: ArraySpec) -> ArraySpec:
         return ArraySpec(leaf.shape, leaf.dtype)
 
-    assert push(Server({"replay": table_info(signature=map_leaves(as_text, signature(CAMERA)))}), encoded=CAMERA).items_confirmed
+    assert push(
+        Server({"replay": table_info(signature=map_leaves(as_text, signature(CAMERA)))}), encoded=CAMERA
+    ).items_confirmed
     text = [one.with_only_columns({**one.columns, CAMERA: files(one.columns[CAMERA])}) for one in episodes()]
-    with pytest.raises(SpecMismatch, match=r"items have string\[2\], table has string\[\?\] \(png of uint8\[9, 12, 3\]\)"):
+    with pytest.raises(
+        SpecMismatch, match=r"items have string\[2\], table has string\[\?\] \(png of uint8\[9, 12, 3\]\)"
+    ):
         push(Server({"replay": table_info(signature=signature(CAMERA))}), text)
 
 
@@ -67,8 +79,15 @@ def test_decoded_items_are_told_of_the_option() -> None:
 
 
 def test_encoded_items_of_other_images_are_refused() -> None:
-    other = map_leaves(lambda leaf: leaf if leaf.image is None else ArraySpec(leaf.shape, leaf.dtype, "encoded_image.png.uint8.9x13x3"), signature(CAMERA))
-    with pytest.raises(SpecMismatch, match=r"items have .*png of uint8\[9, 12, 3\].* table has .*png of uint8\[9, 13, 3\]"):
+    other = map_leaves(
+        lambda leaf: (
+            leaf if leaf.image is None else ArraySpec(leaf.shape, leaf.dtype, "encoded_image.png.uint8.9x13x3")
+        ),
+        signature(CAMERA),
+    )
+    with pytest.raises(
+        SpecMismatch, match=r"items have .*png of uint8\[9, 12, 3\].* table has .*png of uint8\[9, 13, 3\]"
+    ):
         push(Server({"replay": table_info(signature=other)}), encoded=CAMERA)
 
 
@@ -116,7 +135,10 @@ class Broken(Pictures):
 def test_an_episode_with_a_file_that_is_none_is_rejected(kind: str) -> None:
     value, came = BROKEN[kind]
     server = Server({"replay": table_info(signature=signature(CAMERA))})
-    with pytest.raises(InvalidEpisode, match=rf'image: column "{CAMERA}": expected files of png of uint8\[9, 12, 3\], {came}; step 1 differs'):
+    with pytest.raises(
+        InvalidEpisode,
+        match=rf'image: column "{CAMERA}": expected files of png of uint8\[9, 12, 3\], {came}; step 1 differs',
+    ):
         push(server, Broken(value), encoded=CAMERA)
     report = push(server, Broken(value), encoded=CAMERA, on_invalid="skip")
     assert (report.rejected, len(server.items["replay"])) == ({"image": 1}, 4 + 6)

@@ -44,14 +44,18 @@ def test_the_columns_that_were_asked_for_hold_files(asked: tuple[str, ...], kept
 def test_a_path_to_no_image_is_refused_with_what_there_is(path: str) -> None:
     with pytest.raises(SourceError) as caught:
         with_encoded(SOURCE, (CAMERA, path))
-    assert f'pictures: encoded "{path}": expected image columns, which are {CAMERA}, {WRIST}; or "all"' == str(caught.value)
+    assert f'pictures: encoded "{path}": expected image columns, which are {CAMERA}, {WRIST}; or "all"' == str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("part", [None, 1])
 def test_a_source_that_cannot_is_refused(part: int | None) -> None:
     source = first_episodes(EpisodeList(episodes()), part)
     assert kept_images(source) == {}
-    with pytest.raises(SourceError, match="encoded: has no step columns whose JPEG or PNG files can be kept as they are"):
+    with pytest.raises(
+        SourceError, match="encoded: has no step columns whose JPEG or PNG files can be kept as they are"
+    ):
         with_encoded(source, ("all",))
     assert with_encoded(source, ()) is source
 

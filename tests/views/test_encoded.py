@@ -85,7 +85,8 @@ def test_items_hold_the_files_of_their_images(name: str) -> None:
             if leaf.image is not None:
                 assert value.ndim == len(leaf.shape), path
     made: Any = [
-        [decoded(value) if leaf.image is not None else value for leaf, value in zip(leaves.values(), item)] for item in items
+        [decoded(value) if leaf.image is not None else value for leaf, value in zip(leaves.values(), item)]
+        for item in items
     ]
     reference.assert_same_items(made, cut(view, DECODED, list(leaves)))
 
@@ -93,7 +94,9 @@ def test_items_hold_the_files_of_their_images(name: str) -> None:
 def test_a_view_of_pixels_refuses_files() -> None:
     spec = Pictures(DECODED, (CAMERA, WRIST)).spec()
     one = {**spec, "observation": spec["observation"]["camera"]}
-    with pytest.raises(ViewError, match=r"jigsaw: observation: expected one image column.* decoded ones; leave it out of encoded"):
+    with pytest.raises(
+        ViewError, match=r"jigsaw: observation: expected one image column.* decoded ones; leave it out of encoded"
+    ):
         Jigsaw(permutations=24, tiles=4).signature(one)
 
 
