@@ -30,11 +30,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "formats": {"errors", "extras"},
     "files": set(),
+    "protobuf": set(),
     "wording": set(),
     "strict_yaml": {"errors"},
     "conventions": FOUNDATION,
     "cuts": FOUNDATION,
-    "tfds_files": FOUNDATION,
+    "tfds_files": FOUNDATION | {"protobuf"},
     "images": FOUNDATION | {"tfds_files"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
@@ -42,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "tfds_files"},
     # The wire sees what a cut is, not how views make it.
-    "wire": FOUNDATION | {"cuts"},
+    "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "client": BELOW_PUSH | {"push"},
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "validation", "views"},
     "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
+    "__main__": {"cli"},
 }
 
 OPTIONAL = {
@@ -74,6 +76,7 @@ NEEDS_OPTIONAL = {
     "tf_agents",
     "tf_agents.conversion",
     "tf_agents.data",
+    "tf_agents.decoding",
     "tf_agents.observers",
     "tf_agents.plan",
     "tf_agents.policy_info",
@@ -105,6 +108,10 @@ GRPC_USERS = {
 
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
+    ("tfds_files.array_records", "array_record"): "read by an extra",
+    ("tfds_files.images", "imagecodecs"): "decoded by an extra",
+    ("tfds_files.images", "simplejpeg"): "decoded by an extra",
+    ("tfds_files.parquet", "pyarrow"): "read by an extra",
     ("cli.inspect", "replay_server"): "what a server's config looks like comes with an extra",
     ("cli.serve", "replay_server"): "the server comes with an extra",
     ("cli.demo", "reverb"): "the demo's sampler comes with the same extra",

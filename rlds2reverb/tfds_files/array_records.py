@@ -6,12 +6,15 @@ Source: array_record 0.8's Python bindings. TFDS writes one record per group, so
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import needing
 from rlds2reverb.tfds_files.tfrecord import check_kind
 
+_EXTRA = "array-record"
 _AT_ONCE = 64
 """Records read in one call."""
 
@@ -24,25 +27,31 @@ def array_records(path: Path, skip: int, take: int) -> Iterator[bytes]:
     """
     reader = _open(path)
     try:
-        found = reader.num_records()
+        found = _count(path, reader)
         if found < skip + take:
             raise SourceError(f"{path}: has {found:,} records; expected at least {skip + take:,}; copy the file again")
         for start in range(skip, skip + take, _AT_ONCE):
             yield from _read(path, reader, start, min(start + _AT_ONCE, skip + take))
     finally:
-        reader.close()
+        with suppress(RuntimeError):  # of a damaged file it says again what was said
+            reader.close()
+
+
+def _count(path: Path, reader: Any) -> int:
+    try:
+        found: int = reader.num_records()
+    except (RuntimeError, ValueError) as error:
+        raise _unreadable(path, "", error) from error
+    return found
 
 
 def _open(path: Path) -> Any:
     try:
         check_kind(path)
-        from array_record.python.array_record_module import ArrayRecordReader
-    except ModuleNotFoundError as missing:
-        raise SourceError(
-            f"{path}: array_record files are read by the package array_record; install with: pip install array_record"
-        ) from missing
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+    with needing(f"{path}: reading array_record files", _EXTRA, SourceError):
+        from array_record.python.array_record_module import ArrayRecordReader
     try:
         return ArrayRecordReader(str(path))
     except (RuntimeError, ValueError) as error:

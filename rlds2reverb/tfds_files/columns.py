@@ -91,7 +91,7 @@ class Column:
         if not self.lengths:
             return self._single(features, where)
         items = self._items(features, where)
-        rows = [_row_lengths(features, key, where) for key in self.row_keys]
+        rows = [_list_of_integers(features, key, where) for key in self.row_keys]
         return _as_rows(items, rows, self.lengths[1:], where) if rows else items
 
     def _single(self, features: Features, where: str) -> Any:
@@ -128,10 +128,15 @@ class Column:
     def _shapes(self, features: Features, where: str) -> Array | None:
         if self.shape_key is None:
             return None
-        return _list_of_integers(features, self.shape_key, where).reshape(-1, len(self.leaf.shape))
+        sizes, dimensions = _list_of_integers(features, self.shape_key, where), len(self.leaf.shape)
+        if len(sizes) % dimensions:
+            raise SourceError(f"{where}: shapes of {len(sizes):,} sizes in all; expected {dimensions} each")
+        return sizes.reshape(-1, dimensions)
 
 
-def columns_of_feature(feature: Feature, path: str, where: str, lengths: Shape = (), prefix: str = "") -> Iterator[Column]:
+def columns_of_feature(
+    feature: Feature, path: str, where: str, lengths: Shape = (), prefix: str = ""
+) -> Iterator[Column]:
     """The leaves of a feature, in the order of its names.
 
     Args:
@@ -183,8 +188,10 @@ def _as_rows(items: Array, rows: list[Array], lengths: Shape, where: str) -> Arr
     """Items [n, *shape] -> [length, ..., *shape], or an array of objects where the rows differ, as a RaggedTensor's."""
     counts = [*map(len, rows[1:]), len(items)]
     for row, count, length in zip(rows, counts, lengths):
-        if (row < 0).any() or row.sum() != count:
-            raise SourceError(f"{where}: rows of {int(row.sum()):,} items in all, and there are {count:,}")
+        if (row < 0).any() or (row > count).any() or row.sum() != count:
+            raise SourceError(
+                f"{where}: its rows have other lengths in all than {count:,}, and so many items there are"
+            )
         if length is not None and (row != length).any():
             raise SourceError(f"{where}: a row of another length than {length}")
     for row, length in zip(reversed(rows), reversed(lengths)):
@@ -203,10 +210,6 @@ def _rows(items: Array, lengths: Array, when_none: int) -> Array:
     for number, (end, length) in enumerate(zip(ends, lengths)):
         rows[number] = items[end - length : end]
     return rows
-
-
-def _row_lengths(features: Features, key: bytes, where: str) -> Array:
-    return _list_of_integers(features, key, where)
 
 
 def _list_of_integers(features: Features, key: bytes, where: str) -> Array:

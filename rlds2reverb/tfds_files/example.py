@@ -118,7 +118,9 @@ def varints(data: Array, where: str) -> Array:
     lengths = ends - starts + 1
     longest = int(lengths.max())
     if longest > _LONGEST_VARINT:
-        raise SourceError(f"{where}: an integer of {longest} bytes; expected at most {_LONGEST_VARINT}; the file is damaged")
+        raise SourceError(
+            f"{where}: an integer of {longest} bytes; expected at most {_LONGEST_VARINT}; the file is damaged"
+        )
     return _decoded(data, starts, lengths, longest)
 
 
@@ -164,6 +166,10 @@ def _values(message: Any, data: bytes, where: str) -> Any:
 
 
 def _another_kind(feature: Any, expected: str, where: str) -> SourceError:
-    kinds = {"floats": feature.float_list, "integers": feature.int64_list, "byte strings": feature.HasField("bytes_list")}
+    kinds = {
+        "floats": feature.float_list,
+        "integers": feature.int64_list,
+        "byte strings": feature.HasField("bytes_list"),
+    }
     found = next((kind for kind, there in kinds.items() if there), "no list")
     return SourceError(f"{where}: expected a list of {expected}, found {found}: features.json does not fit the files")

@@ -23,7 +23,9 @@ from rlds2reverb.errors import SourceError
 
 Shape = tuple[Union[int, None], ...]
 
-NONE, BYTES, ZLIB = ENCODINGS = ("none", "bytes", "zlib")
+NONE = "none"
+ZLIB = "zlib"
+ENCODINGS = (NONE, "bytes", ZLIB)
 
 _MOST_DIMENSIONS = 16
 _MOST_VALUES = 1 << 31
@@ -154,10 +156,12 @@ class _Parser:
     def dict(self, node: Any, path: str, depth: int) -> Feature:
         features = self._object(self._content(node, "featuresDict", path).get("features", {}), path)
         return DictFeature(
-            MappingProxyType({
-                name: self.feature(child, f"{path}/{name}" if path else name, depth + 1)
-                for name, child in features.items()
-            })
+            MappingProxyType(
+                {
+                    name: self.feature(child, f"{path}/{name}" if path else name, depth + 1)
+                    for name, child in features.items()
+                }
+            )
         )
 
     def sequence(self, node: Any, path: str, depth: int, is_dataset: bool = False) -> Feature:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rlds2reverb.errors import SourceError
@@ -32,17 +32,12 @@ class FileNames:
     file_format: str
     template: str = ""
 
-    def of_shards(self, count: int) -> Iterator[str]:
-        """The paths of all shards, below the version directory; shard numbers have five digits, or as many as the count.
+    def of_shard(self, index: int, count: int) -> str:
+        """The path of one shard of so many, below the version directory; shard numbers have five digits, or as many as the count.
 
         Raises:
           SourceError: the template has a variable that does not exist or has no value, or lone braces.
         """
-        for index in range(count):
-            yield self.of_shard(index, count)
-
-    def of_shard(self, index: int, count: int) -> str:
-        """The path of one shard of so many; see `of_shards`."""
         digits = max(_LEAST_DIGITS, len(str(count)))
         shard, shards = f"{index:0{digits}d}", f"{count:0{digits}d}"
         values = {

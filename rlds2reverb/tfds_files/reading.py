@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,6 @@ from rlds2reverb.tfds_files.order import interleaved
 from rlds2reverb.tfds_files.records import TFRECORD, open_records
 from rlds2reverb.tfds_files.splits import Part
 from rlds2reverb.tfds_files.tfrecord import check_kind
-
-_FILES_AT_ONCE = 16
-"""How many are looked at in parallel: where files are far away, each look is a wait."""
 
 _BYTES_AROUND_DATA = 16
 """Of a TFRecord."""
@@ -64,9 +61,12 @@ class Selection:
         Raises:
           SourceError: one is missing, or is no regular file.
         """
-        paths = dict.fromkeys(map(self.path, self.parts))
-        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            list(pool.map(_check_file, paths))
+        folders: dict[Path, set[str]] = {}
+        for path in map(self.path, self.parts):
+            folders.setdefault(path.parent, set()).add(path.name)
+        for folder, names in folders.items():
+            for name in sorted(names - _files_among(folder, names)):
+                _check_file(folder / name)
 
     def records(self, on_lost: Callable[[Path, int], None]) -> Iterator[Record]:
         """Reads the records.
@@ -80,9 +80,7 @@ class Selection:
         prefixes = id_prefixes([self.path(part).as_posix() for part in self.parts])
         return interleaved((self._read(part, prefixes, on_lost) for part in self.parts), self.cycle)
 
-    def _read(
-        self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]
-    ) -> Iterator[Record]:
+    def _read(self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]) -> Iterator[Record]:
         path, number, size = self.path(part), part.skip, 0
         prefix = prefixes[path.as_posix()]
         for data in open_records(path, self.file_format, part.skip, part.take, lost_records=self.lost_records):
@@ -96,6 +94,15 @@ class Selection:
             raise SourceError(
                 f"{path}: there are more than the {part.length:,} records that the dataset says; prepare or copy it again"
             )
+
+
+def _files_among(folder: Path, names: Collection[str]) -> set[str]:
+    """Which of these names are files of a folder: one look for all of them, for where files are far away, each is a wait."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.name in names and entry.is_file()}
+    except (OSError, ValueError):
+        return set()
 
 
 def _check_file(path: Path) -> None:

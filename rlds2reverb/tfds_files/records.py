@@ -27,9 +27,7 @@ _READERS: dict[str, Callable[[Path, int, int], Iterator[bytes]]] = {
 }
 
 
-def open_records(
-    path: Path, file_format: str, skip: int, take: int, *, lost_records: str = REFUSE
-) -> Iterator[bytes]:
+def open_records(path: Path, file_format: str, skip: int, take: int, *, lost_records: str = REFUSE) -> Iterator[bytes]:
     """Reads records `skip` to `skip + take` of one shard. Nothing is read ahead.
 
     Args:

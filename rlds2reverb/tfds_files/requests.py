@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.records import REFUSE, SKIP
+from rlds2reverb.tfds_files.records import LOST_RECORDS, REFUSE
 
 SYNTAX = "tfds:NAME[/CONFIG][:VERSION][@SPLIT] or tfds:/path[@SPLIT]"
 
@@ -108,7 +108,7 @@ class Request:
       dataset: a name, or the text of a directory.
       split: as TFDS writes splits.
       order: `TFDS_ORDER` or `FILE_ORDER`.
-      lost_records: `records.REFUSE` or `records.SKIP`.
+      lost_records: of `records.LOST_RECORDS`.
       even: which even part of the split; None for the whole.
     """
 
@@ -169,7 +169,7 @@ def _one_of(**known: Any) -> Callable[[str], Any]:
 
 _KNOWN: dict[str, Callable[[str], Any]] = {
     "order": _one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
-    "lost_records": _one_of(**{REFUSE: REFUSE, SKIP: SKIP}),
+    "lost_records": _one_of(**{name: name for name in LOST_RECORDS}),
     "even": _even,
     "drop_remainder": _one_of(yes=True, no=False),
 }

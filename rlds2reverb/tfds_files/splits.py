@@ -51,11 +51,6 @@ class Part:
     take: int
     length: int
 
-    @property
-    def is_to_the_end(self) -> bool:
-        """Whether its last record is that of the file."""
-        return self.skip + self.take == self.length
-
 
 @dataclass(frozen=True)
 class _Range:

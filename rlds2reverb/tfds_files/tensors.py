@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,9 @@ def plain_items(tensor: TensorFeature, feature: Any, where: str) -> Array:
     values = _values(tensor.dtype, feature, where)
     size = tensor.size
     if len(values) % size if size else len(values):
-        raise SourceError(f"{where}: has {len(values):,} values; expected a multiple of {size:,}, for the shape {tensor.shape}")
+        raise SourceError(
+            f"{where}: has {len(values):,} values; expected a multiple of {size:,}, for the shape {tensor.shape}"
+        )
     count = len(values) // size if size else 0
     if None in tensor.shape:
         return values.reshape(1, *(count if one is None else one for one in tensor.shape))
@@ -95,10 +96,17 @@ def _values(dtype: np.dtype[Any], feature: Any, where: str) -> Array:
     if dtype.kind == "O":
         return np.array(texts(feature, where), object)
     if dtype.kind == "f":
-        with np.errstate(over="ignore") if dtype.itemsize < 4 else nullcontext():
-            return floats(feature, where).astype(dtype, copy=False)
-    values = integers(feature, where)
-    return values != 0 if dtype.kind == "b" else values.astype(dtype)
+        return _as_float(floats(feature, where), dtype)
+    found = integers(feature, where)
+    values: Array = found != 0 if dtype.kind == "b" else found.astype(dtype)
+    return values
+
+
+def _as_float(values: Array, dtype: np.dtype[Any]) -> Array:
+    if dtype == values.dtype:
+        return values
+    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
+        return values.astype(dtype)
 
 
 def _common_shape(tensor: TensorFeature, shapes: Array, count: int, where: str) -> tuple[int, ...]:
@@ -120,7 +128,9 @@ def _divided(tensor: TensorFeature, length: int, where: str) -> tuple[int, ...]:
     """The shape of an item of so many bytes, where one size is free."""
     size = tensor.size * tensor.dtype.itemsize
     if length % size if size else length:
-        raise SourceError(f"{where}: has {length:,} bytes; expected a multiple of {size:,}, for the shape {tensor.shape}")
+        raise SourceError(
+            f"{where}: has {length:,} bytes; expected a multiple of {size:,}, for the shape {tensor.shape}"
+        )
     return tuple((length // size if size else 0) if one is None else one for one in tensor.shape)
 
 
@@ -144,7 +154,9 @@ def _joined(values: Sequence[bytes], size: int, where: str) -> bytes:
 
 def _sized(value: bytes, size: int, where: str) -> bytes:
     if len(value) != size:
-        raise SourceError(f"{where}: an item of {len(value):,} bytes; expected {size:,}, as its shape and the others have")
+        raise SourceError(
+            f"{where}: an item of {len(value):,} bytes; expected {size:,}, as its shape and the others have"
+        )
     return value
 
 
@@ -163,8 +175,10 @@ def _unpacked(tensor: TensorFeature, value: bytes, most: int, where: str) -> byt
 
 
 def _as_dtype(data: Any, dtype: np.dtype[Any]) -> Array:
-    values = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype)
-    return values != 0 if dtype.kind == "b" else values
+    if dtype.kind != "b":
+        return np.frombuffer(data, dtype)
+    values: Array = np.frombuffer(data, np.uint8) != 0
+    return values
 
 
 def is_plain(tensor: TensorFeature) -> bool:

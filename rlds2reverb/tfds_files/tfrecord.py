@@ -106,8 +106,10 @@ def _length(path: Path, file: BinaryIO, number: int, size: int) -> int:
     length, checksum = _HEAD.unpack(head)
     if checksum != masked_checksum(head[:_LENGTH_BYTES]):
         raise _damaged(path, number, "the checksum of its length is wrong")
-    if length > min(size, MOST_BYTES):
+    if length > MOST_BYTES:
         raise _absurd(path, number, file.tell() - _HEAD.size, length, size)
+    if length > size:
+        raise _cut(path, number, size)
     return int(length)
 
 

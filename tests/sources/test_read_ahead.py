@@ -46,7 +46,8 @@ def test_the_same_items_come_in_the_same_order(sizes: list[int]) -> None:
 
 @given(st.integers(0, 100))
 def test_what_was_read_before_an_error_comes_before_it(count: int) -> None:
-    items, found = Items(count, breaks=True), []
+    items = Items(count, breaks=True)
+    found: list[int] = []
     with pytest.raises(ValueError, match="damaged"):
         found += read_ahead(items(), lambda _: 1)
     # The list is extended item by item, so it has all that came.

@@ -38,8 +38,12 @@ def serialized(steps: Kind, metadata: dict[str, Kind], sizes: list[list[int]], s
 
 
 def assert_read_alike(features: Any, records: list[bytes]) -> None:
-    spec, wanted = through_tfds(features, records)
     here_spec, here = read_here(features, records)
+    found = outcome_of(SourceError, lambda: through_tfds(features, records))
+    if isinstance(found, SourceError):  # a sequence without elements of free sizes, which TensorFlow cannot stack
+        assert "elements of an empty list" in str(found)
+        return
+    spec, wanted = found
     assert flatten(here_spec) == flatten(spec)
     assert len(here) == len(wanted)
     for one, other in zip(here, wanted):
@@ -47,11 +51,13 @@ def assert_read_alike(features: Any, records: list[bytes]) -> None:
         assert_same(dict(one.metadata), dict(other.metadata))
 
 
-@settings(max_examples=scaled(60))
+@settings(max_examples=scaled(18))
 @given(
     kinds.step_features(),
     kinds.episode_features(),
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)).map(lambda one: [one[0]] * one[1]), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4)).map(lambda one: [one[0]] * one[1]), min_size=1, max_size=3
+    ),
     st.integers(0, 1 << 20),
 )
 def test_random_features_are_read_as_through_tfds(
@@ -76,6 +82,5 @@ FREE = {
 def test_steps_of_different_sizes_are_refused_as_through_tfds(name: str) -> None:
     features, records = serialized(kinds.together({"a": FREE[name]}), {}, [[2, 3]], 0)
     for read in (through_tfds, read_here):
-        error = outcome_of(SourceError, lambda read=read: read(features, records))
-        assert isinstance(error, SourceError)
-        assert '"a"' in str(error)
+        with pytest.raises(SourceError, match='"a"'):
+            read(features, records)

@@ -30,7 +30,7 @@ from tensorflow_datasets.core.utils import shard_utils  # noqa: E402
 FOLDER = "/data/x/1.0.0"
 TEMPLATES = ["", "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}", "{SPLIT}/{NUM_SHARDS}-{SHARD_INDEX}", "{SPLIT}"]
 
-Files = list[tuple[str, int, int, bool]]
+Files = list[tuple[str, int, int, int]]
 
 
 def both(lengths: dict[str, list[int]], template: str = "") -> tuple[dict[str, SplitInfo], Any]:
@@ -47,11 +47,11 @@ def both(lengths: dict[str, list[int]], template: str = "") -> tuple[dict[str, S
 
 
 def ours_of(split: str, known: dict[str, SplitInfo], even: EvenPart | None = None) -> Files:
-    return [(f"{FOLDER}/{one.file}", one.skip, one.take, one.is_to_the_end) for one in parts_of(split, known, even)]
+    return [(f"{FOLDER}/{one.file}", one.skip, one.take, one.length) for one in parts_of(split, known, even)]
 
 
 def theirs_of(split: Any, known: Any) -> Files:
-    return [(one.filename, one.skip, one.take, one.takes_all) for one in known[split].file_instructions]
+    return [(one.filename, one.skip, one.take, one.examples_in_shard) for one in known[split].file_instructions]
 
 
 def refused(split: Any, known: Any) -> bool:
@@ -145,7 +145,7 @@ def test_an_ordered_dataset_is_read_with_one_file_at_a_time() -> None:
 def test_a_reversed_slice_is_refused_where_tfds_reads_other_records() -> None:
     """If this fails, TFDS mended it, and the exception in the first test can go."""
     known, theirs = both({"train": [10]})
-    assert theirs_of("train[5:4]", theirs) == [(f"{FOLDER}/x-train.tfrecord-00000-of-00001", 5, 5, True)]
+    assert theirs_of("train[5:4]", theirs) == [(f"{FOLDER}/x-train.tfrecord-00000-of-00001", 5, 5, 10)]
     with pytest.raises(SourceError, match="ends at record 4, before it begins at 5"):
         ours_of("train[5:4]", known)
 

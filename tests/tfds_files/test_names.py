@@ -9,7 +9,8 @@ from rlds2reverb.tfds_files.names import FileNames
 
 
 def names(template: str, count: int, dataset: str = "x") -> list[str]:
-    return list(FileNames(dataset, "train", "tfrecord", template).of_shards(count))
+    known = FileNames(dataset, "train", "tfrecord", template)
+    return [known.of_shard(index, count) for index in range(count)]
 
 
 def test_shards_are_numbered_with_five_digits_or_as_many_as_it_takes() -> None:

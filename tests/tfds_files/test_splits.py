@@ -122,7 +122,6 @@ def test_a_part_names_file_skip_take_and_length() -> None:
         Part("train-00000", 1, 3, 4),
         Part("train-00002", 0, 2, 9),
     ]
-    assert [part.is_to_the_end for part in parts_of("train[1:6]", splits(train=[4, 9]))] == [True, False]
 
 
 @given(LENGTHS, LENGTHS, st.integers(1, 8), st.booleans())

@@ -1,4 +1,4 @@
-"""Lengths of records, before TensorFlow allocates what they say."""
+"""TFRecord files: lengths before anything allocates what they say, and records with their checksums."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.datasets import BUNDLED, bundled_path
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.tfrecord import check_records
+from rlds2reverb.tfds_files.tfrecord import check_records, masked_checksum, tfrecords
 from tests.raising import error_of
+from tests.tfds_files.examples import framed, tfrecord
 
 
 def file_of(path: Path, *lengths: int) -> Path:
@@ -95,7 +96,7 @@ def test_looking_reads_a_few_bytes_of_a_record(name: str) -> None:
     reads = []
 
     def on_call(frame: object, event: str, function: object) -> None:
-        if event == "c_call" and getattr(function, "__name__", "") == "pread":
+        if event == "c_call" and getattr(function, "__name__", "") == "read":
             reads.append(event)
 
     sys.setprofile(on_call)
@@ -105,3 +106,68 @@ def test_looking_reads_a_few_bytes_of_a_record(name: str) -> None:
     finally:
         sys.setprofile(None)
     assert len(reads) == {"cartpole": 26, "half_cheetah": 5}[name]
+
+
+RECORDS = [b"", b"a", bytes(range(256)), b"the last one"]
+
+
+def test_the_checksum_is_that_of_tensorflow() -> None:
+    assert masked_checksum(bytes(32)) == ((0x8A9136AA >> 15 | 0x8A9136AA << 17) + 0xA282EAD8) % (
+        1 << 32
+    )  # RFC 3720, B.4
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.data())
+def test_the_asked_records_are_read(scratch: Path, records: list[bytes], data: st.DataObject) -> None:
+    skip = data.draw(st.integers(0, len(records)))
+    take = data.draw(st.integers(0, len(records) - skip))
+    assert list(tfrecords(tfrecord(scratch, records), skip, take)) == records[skip : skip + take]
+
+
+def read_until_error(path: Path, skip: int) -> tuple[list[bytes], SourceError | None]:
+    found: list[bytes] = []
+    try:
+        for record in tfrecords(path, skip, len(RECORDS) - skip):
+            found += [record]  # also where the next one fails
+    except SourceError as error:
+        return found, error
+    return found, None
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+def test_every_flipped_byte_is_found_and_what_came_before_is_good(scratch: Path, skip: int) -> None:
+    good = framed(RECORDS)
+    for place in range(len(good)):
+        damaged = bytearray(good)
+        damaged[place] ^= 0x40
+        scratch.write_bytes(damaged)
+        found, error = read_until_error(scratch, skip)
+        assert found == RECORDS[skip : skip + len(found)]
+        jumped_over = sum(16 + len(record) for record in RECORDS[:skip])
+        assert error is not None or place < jumped_over  # the data of records that are not read is not looked at
+        if error is not None:
+            assert f"{scratch}: record {skip + len(found)}" in str(error) or place < jumped_over
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+def test_every_cut_is_found(scratch: Path, skip: int) -> None:
+    good = framed(RECORDS)
+    for length in range(len(good)):
+        scratch.write_bytes(good[:length])
+        found, error = read_until_error(scratch, skip)
+        assert found == RECORDS[skip : skip + len(found)]
+        assert "the file ends before the end of record" in str(error)
+
+
+def test_an_absurd_length_with_a_right_checksum_is_refused(tmp_path: Path) -> None:
+    head = (1 << 40).to_bytes(8, "little")
+    data = framed(RECORDS[:2]) + head + masked_checksum(head).to_bytes(4, "little")
+    (tmp_path / "a").write_bytes(data + bytes(100))
+    with pytest.raises(SourceError, match=f"a: record 2, at byte 33, says that it has {1 << 40:,} bytes"):
+        list(tfrecords(tmp_path / "a", 0, 3))
+
+
+def test_what_is_no_file_cannot_be_read(tmp_path: Path) -> None:
+    for path, said in ((tmp_path, "not a regular file"), (tmp_path / "missing", "No such file")):
+        with pytest.raises(SourceError, match=f"cannot be read: .*{said}"):
+            list(tfrecords(path, 0, 1))
