@@ -61,17 +61,13 @@ def _rates(server: BenchServer, name: str, size: Size) -> Iterator[Result]:
         "encoded/push", alternate(sides, size.repeats), ENCODED, DECODED, "steps/s", PUSH_GOAL, image=list(IMAGE)
     )
     signature = server.client.server_info().tables[ENCODED].signature
+    after, before = "decoded after sampling", "stored decoded"
     sampled = [
-        Side("decoded after sampling", lambda n: _sample_and_decode(server, signature, n), BATCHES),
-        Side("stored decoded", lambda n: sampling.sample(server, DECODED, n), BATCHES),
+        Side(after, lambda n: _sample_and_decode(server, signature, n), BATCHES),
+        Side(before, lambda n: sampling.sample(server, DECODED, n), BATCHES),
     ]
-    yield comparison(
-        "encoded/sampling",
-        alternate(sampled, size.repeats),
-        *(side.name for side in sampled),
-        "samples/s",
-        batch=sampling.BATCH,
-    )
+    runs = alternate(sampled, size.repeats)
+    yield comparison("encoded/sampling", runs, after, before, "samples/s", batch=sampling.BATCH)
 
 
 def _sizes(server: BenchServer, name: str, size: Size, files: int) -> Iterator[Result]:
@@ -84,8 +80,11 @@ def _sizes(server: BenchServer, name: str, size: Size, files: int) -> Iterator[R
 
     encoded = growth_per_item(server, lambda one: fill(one, ENCODED, times))
     parameters = {"file_bytes_per_step": round(files / steps), "steps": times * steps, "view": "two_step"}
-    yield figure("encoded/sent", sent[0] / (times * files), "of the files' bytes", SIZE_GOAL, **parameters)
+    ours = sent[0] / (times * files)
     decoded = growth_per_item(server, lambda one: fill(one, DECODED, 2))
+    yield figure(
+        "encoded/sent", ours, "of the files' bytes", SIZE_GOAL, decoded=round(sent[0] / (2 * files), 2), **parameters
+    )
     yield figure(
         "encoded/memory",
         encoded * steps / files,

@@ -61,6 +61,7 @@ class PushOptions()
     strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward) as a problem.'))
     terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
     last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
+    encoded: str | Sequence[str] = field(default=(), metadata=_told('Path of an image column, or "all": store the files\\' own JPEG or PNG bytes as text, and decode when sampling.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
     again: bool = field(default=False, metadata=_told('New item keys: store everything once more.'))
@@ -71,6 +72,7 @@ class PushOptions()
     @cached_property outputs(self) -> tuple[Output, ...]
     @property tables(self) -> tuple[str, ...]
     @property conventions(self) -> Conventions
+    @property encoded_paths(self) -> tuple[str, ...]
     check_files(self) -> None
 class PushPlan()
     source: Source
@@ -82,6 +84,7 @@ class PushPlan()
     tables: tuple[TablePlan, ...]
     @property episodes(self) -> int | None
     @property view(self) -> str
+    @property identity(self) -> str
     @property not_in_items(self) -> dict[str, tuple[str, ...]]
     telling(self, on_progress: Callable[[Progress], object]) -> PushPlan
     as_dict(self) -> dict[str, Any]

@@ -45,7 +45,8 @@ def test_a_batch_of_any_axes_is_what_was_encoded(
     if image is FREE and not count:
         return
     found = decode_images(batch.reshape(shape), image, threads)
-    assert (found.shape, found.dtype) == ((*shape, *SHAPE), np.uint8)
+    assert found.shape == (*shape, *SHAPE)
+    assert found.dtype == np.uint8
     assert np.array_equal(found.reshape(pixels.shape), pixels)
 
 

@@ -50,7 +50,8 @@ def image_decoder(signature: Nest) -> Callable[..., Any]:
         packed = tf.nest.pack_sequence_as(data, decoded)
         return (packed, *info) if info else packed
 
-    return tf.autograph.experimental.do_not_convert(decode)
+    decoder: Callable[..., Any] = tf.autograph.experimental.do_not_convert(decode)
+    return decoder
 
 
 def _image_of(leaf: Any) -> ImageSpec | None:

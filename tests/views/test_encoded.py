@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from rlds2reverb import Episode
 from rlds2reverb.conventions import filled_spec
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import flatten
@@ -62,7 +64,7 @@ IMAGES[b""] = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
 
 def cut(view: View, data: list[Episode], order: list[str]) -> list[list[Array]]:
     """The items of all episodes."""
-    one_by_one = Streamed(view.stream()) if isinstance(view, StreamView) else view.cut
+    one_by_one: Callable[[Episode], Cut] = Streamed(view.stream()) if isinstance(view, StreamView) else view.cut
     return [item for episode in data for item in items_of(one_by_one(episode).in_order(order))]
 
 
