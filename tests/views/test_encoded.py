@@ -64,7 +64,9 @@ IMAGES[b""] = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
 
 def cut(view: View, data: list[Episode], order: list[str]) -> list[list[Array]]:
     """The items of all episodes."""
-    one_by_one: Callable[[Episode], Cut] = Streamed(view.stream()) if isinstance(view, StreamView) else view.cut
+    one_by_one: Callable[[Episode], Cut] = view.cut
+    if isinstance(view, StreamView):
+        one_by_one = Streamed(view.stream())
     return [item for episode in data for item in items_of(one_by_one(episode).in_order(order))]
 
 
