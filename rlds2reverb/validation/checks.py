@@ -23,6 +23,7 @@ from rlds2reverb.episodes import (
     columns_under,
     is_under,
 )
+from rlds2reverb.image_headers import image_size
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
 from rlds2reverb.validation.leaps import leaps, numeric_observations
 from rlds2reverb.validation.problems import Problem
@@ -97,6 +98,23 @@ def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
             yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(found.dtype)}")
         if not shape_fits(found.shape, spec.shape):
             yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(found.shape)}")
+
+
+def _check_images(episode: Episode, columns: Columns) -> Iterator[Problem]:
+    """Encoded images by the headers of their files; what follows a header shows only when it is decoded."""
+    for path, spec in columns.items():
+        column = episode.columns.get(path)
+        if spec.image is None or column is None or column.dtype != object:
+            continue
+        height, width, _ = spec.image.shape
+        sizes = [image_size(value) if isinstance(value, bytes) else None for value in column.ravel()]
+        fit = [size is not None and shape_fits(size, (height, width)) for size in sizes]
+        wrong = ~np.array(fit, bool).reshape(column.shape)
+        if wrong.any():
+            found = sizes[fit.index(False)]
+            came = "no such file" if found is None else f"{found[0]} by {found[1]} pixels"
+            expected = f"expected files of {spec.image}, got {came}"
+            yield from _stray("image", path, wrong, 0, expected)
 
 
 def _check_flag_dtypes(episode: Episode, _: Columns) -> Iterator[Problem]:
@@ -231,6 +249,7 @@ _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
     _check_length,
     _check_columns,
     _check_specs,
+    _check_images,
     _check_flag_dtypes,
 )
 _CONTENT: _ContentChecks = (
