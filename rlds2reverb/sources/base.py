@@ -137,6 +137,7 @@ class FirstEpisodes:
         """The source's."""
         return self._source.spec()
 
+    def metadata_spec(self) -> Nest:
         """The source's."""
         return metadata_spec_of(self._source)
 
