@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "conventions": FOUNDATION,
     "cuts": FOUNDATION,
     "tfds_files": FOUNDATION | {"protobuf"},
-    "transforms": FOUNDATION | {"conventions", "strict_yaml"},
+    "transforms": FOUNDATION | {"conventions", "formats"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
