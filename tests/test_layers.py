@@ -49,8 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "conventions": FOUNDATION,
     "cuts": FOUNDATION,
     "tfds_files": FOUNDATION | {"protobuf"},
-    "transforms": FOUNDATION | {"conventions", "strict_yaml"},
     "images": FOUNDATION | {"tfds_files"},
+    "transforms": FOUNDATION | {"conventions", "formats"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
