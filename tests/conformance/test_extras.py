@@ -160,7 +160,7 @@ def test_an_agent_learns_from_what_the_buffer_gives(address: str, client: rlds2r
         action,
         cloning_network=network,
         optimizer=tf.keras.optimizers.Adam(),
-        loss_fn=lambda wanted, made, training: tf.reduce_mean((wanted - made) ** 2, axis=-1),
+        loss_fn=lambda taken, training: tf.reduce_mean((network(taken.observation)[0] - taken.action) ** 2, axis=-1),
     )
     agent.initialize()
     experience, _ = next(iter(buffer.as_dataset(sample_batch_size=4, num_steps=2, single_deterministic_pass=False)))
