@@ -129,6 +129,8 @@ def _directory(request: Request) -> Path:
 
 
 def _open_files(directory: Path, request: Request, people: str) -> TfdsSource:
+    if request.through_tfds:
+        raise NotReadHere(f"{people}: reader=tfds is asked for")
     info = read_info(directory)
     if info.has_features:
         raise NotReadHere(f"{directory / INFO_FILE}: describes the features itself, beside {FEATURES_FILE}")

@@ -7,6 +7,7 @@ version directory. OPTIONS are `key=value`, separated by commas:
 | --- | --- | --- |
 | `order` | `tfds` (default), `file` | the order of episodes: as TFDS interleaves the files, or file by file |
 | `lost_records` | `refuse` (default), `skip` | what to do when a file has fewer records than the dataset says |
+| `reader` | `files` (default), `tfds` | who reads: this package from the files, where it can; or TFDS |
 | `even` | `INDEXofCOUNT` | one of `tfds.even_splits(SPLIT, COUNT)`, numbered from 0 |
 | `drop_remainder` | `no` (default), `yes` | of `even`: make all parts equally long, and leave out what is over |
 
@@ -109,6 +110,7 @@ class Request:
       split: as TFDS writes splits.
       order: `TFDS_ORDER` or `FILE_ORDER`.
       lost_records: of `records.LOST_RECORDS`.
+      through_tfds: TFDS is to read it, whether it can be read from the files or not.
       even: which even part of the split; None for the whole.
     """
 
@@ -116,6 +118,7 @@ class Request:
     split: str = "train"
     order: str = TFDS_ORDER
     lost_records: str = REFUSE
+    through_tfds: bool = False
     even: EvenPart | None = None
 
     @staticmethod
@@ -136,7 +139,8 @@ class Request:
                 raise SourceError(f'"tfds:{text}": drop_remainder goes with even=INDEXofCOUNT only')
             wanted["even"] = EvenPart(wanted["even"].index, wanted["even"].count, drop)
         named: DatasetName | str = dataset if _DIRECTORY.match(dataset) else DatasetName.parse(dataset)
-        return Request(named, split or "train", **wanted)
+        through_tfds = wanted.pop("reader", False)
+        return Request(named, split or "train", through_tfds=through_tfds, **wanted)
 
 
 def in_snake_case(name: str) -> str:
@@ -170,6 +174,7 @@ def _one_of(**known: Any) -> Callable[[str], Any]:
 _KNOWN: dict[str, Callable[[str], Any]] = {
     "order": _one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
     "lost_records": _one_of(**{name: name for name in LOST_RECORDS}),
+    "reader": _one_of(files=False, tfds=True),
     "even": _even,
     "drop_remainder": _one_of(yes=True, no=False),
 }
