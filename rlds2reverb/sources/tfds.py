@@ -116,7 +116,8 @@ class TfdsSource:
                     yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
                 number += 1
         except SourceError as error:
-            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}") from error
+            hint = '; TFDS may read it: write "?reader=tfds" behind the name' if isinstance(error, NotReadHere) else ""
+            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
     def _lose(self, path: Path, records: int) -> None:
         self.lost[path] = records
