@@ -27,7 +27,7 @@ from rlds2reverb.specs import Nest
 from rlds2reverb.tfds_files.features import NotReadHere
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, DatasetInfo, read_info
 from rlds2reverb.tfds_files.json_files import read_object
-from rlds2reverb.tfds_files.locate import data_folders, find, local_path
+from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.order import CYCLE
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
 from rlds2reverb.tfds_files.reading import Selection
@@ -52,7 +52,8 @@ def open_tfds(text: str, name_for_people: str = "") -> Source:
       SourceError: no such dataset, version or split here, a file of it is missing or damaged, it is not in RLDS form, or a
         feature can be read by TFDS only, and that is not installed.
     """
-    request, people = Request.parse(text), name_for_people or f"tfds:{text}"
+    people = name_for_people or f"tfds:{text}"
+    request = Request.parse(text, people)
     directory = _directory(request)
     try:
         return _open_files(directory, request, people)
@@ -125,7 +126,7 @@ class TfdsSource:
 
 def _directory(request: Request) -> Path:
     if isinstance(request.dataset, str):
-        return local_path(request.dataset)
+        return version_directory(local_path(request.dataset))
     return find(request.dataset, data_folders())
 
 

@@ -122,21 +122,26 @@ class Request:
     even: EvenPart | None = None
 
     @staticmethod
-    def parse(text: str) -> Request:
+    def parse(text: str, people: str = "") -> Request:
         """From what stands behind "tfds:".
+
+        Args:
+          text: "NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]" or "/path[@SPLIT][?OPTIONS]".
+          people: what messages call it; by default "tfds:" and the text.
 
         Raises:
           SourceError: there is no dataset, its name is none, or an option is unknown; says what there is.
         """
+        people = people or f"tfds:{text}"
         rest, options = _without(_OPTIONS, "options", text)
         dataset, split = _without(_SPLIT, "split", rest)
         if not dataset:
-            raise SourceError(f'"tfds:{text}": expected {SYNTAX}')
-        wanted = _options(text, options)
+            raise SourceError(f'"{people}": expected {SYNTAX}')
+        wanted = _options(people, options)
         drop = wanted.pop("drop_remainder", None)
         if drop is not None:
             if "even" not in wanted:
-                raise SourceError(f'"tfds:{text}": drop_remainder goes with even=INDEXofCOUNT only')
+                raise SourceError(f'"{people}": drop_remainder goes with even=INDEXofCOUNT only')
             wanted["even"] = EvenPart(wanted["even"].index, wanted["even"].count, drop)
         named: DatasetName | str = dataset if _DIRECTORY.match(dataset) else DatasetName.parse(dataset)
         through_tfds = wanted.pop("reader", False)
@@ -180,16 +185,16 @@ _KNOWN: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _options(text: str, options: str) -> dict[str, Any]:
+def _options(people: str, options: str) -> dict[str, Any]:
     wanted: dict[str, Any] = {}
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         if key not in _KNOWN:
-            raise SourceError(f'"tfds:{text}": unknown option "{option}"; there are: {", ".join(_KNOWN)}')
+            raise SourceError(f'"{people}": unknown option "{option}"; there are: {", ".join(_KNOWN)}')
         if key in wanted:
-            raise SourceError(f'"tfds:{text}": option "{key}" is given twice')
+            raise SourceError(f'"{people}": option "{key}" is given twice')
         try:
             wanted[key] = _KNOWN[key](value)
         except ValueError as error:
-            raise SourceError(f'"tfds:{text}": option "{option}": {error}') from error
+            raise SourceError(f'"{people}": option "{option}": {error}') from error
     return wanted
