@@ -23,6 +23,7 @@ from textwrap import indent
 
 import click
 
+from rlds2reverb.cli.loading import without_collecting
 from rlds2reverb.cli.streams import whoever_listens
 from rlds2reverb.errors import (
     CapacityError,
@@ -79,7 +80,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        with without_collecting():
+            command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

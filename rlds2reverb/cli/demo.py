@@ -91,5 +91,5 @@ def _server_package() -> Any:
         import replay_server
         import reverb  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ConfigError(f"the demo needs {error.name}; {how_to_install('server', 'tfds')}") from error
+        raise ConfigError(f"the demo needs {error.name}; {how_to_install('server')}") from error
     return replay_server

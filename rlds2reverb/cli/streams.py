@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
+
+_LEFT = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
+"""What writing to a pipe fails with when its reader has left. Source: EINVAL is what Windows' C library makes of it."""
 
 
 class _Unheard(io.FileIO):
@@ -26,7 +30,7 @@ class _Unheard(io.FileIO):
             return super().write(data)
         except OSError as error:
             self._leave()
-            if not (self._is_talk or isinstance(error, BrokenPipeError)):
+            if not (self._is_talk or error.errno in _LEFT):
                 raise
         return memoryview(data).nbytes
 
@@ -56,6 +60,8 @@ def whoever_listens() -> Iterator[None]:
 def _outliving(stream: TextIO | Any, is_talk: bool) -> Any:
     if stream is None:  # closed before the program began
         return None
+    if os.name == "nt" and stream.isatty():  # a console there takes text, not bytes, and lives as long as the program
+        return stream
     raw = _Unheard(stream.fileno(), is_talk)
     return io.TextIOWrapper(
         io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=is_talk or stream.isatty()

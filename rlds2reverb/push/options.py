@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -17,8 +17,6 @@ from rlds2reverb.push.report import Progress
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
-from rlds2reverb.wire.insert.requests import RequestLimits
-from rlds2reverb.wire.insert.session import SessionWindow
 
 HELP, CHOICES = "help", "choices"
 """Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
@@ -130,24 +128,6 @@ class PushOptions:
             check_report(Path(self.quarantine))
         if self.ledger is not None:
             check_ledger_file(Path(self.ledger))
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How a push sends; users tell of it only how long it may stall.
-
-    Attributes:
-      limits, window, deadlines: see `wire.insert.requests`, `wire.insert.session`, `transport.waiting`.
-    """
-
-    limits: RequestLimits = RequestLimits()
-    window: SessionWindow = SessionWindow()
-    deadlines: Deadlines = Deadlines()
-
-    @classmethod
-    def of(cls, options: PushOptions) -> Tuning:
-        """As the options say."""
-        return cls(deadlines=replace(Deadlines(), stall=options.stall_seconds))
 
 
 def option_fields() -> tuple[Field[Any], ...]:

@@ -9,11 +9,12 @@ from typing import Any
 from rlds2reverb.conventions import absent_fields, filled_spec
 from rlds2reverb.episodes import IS_FIRST, IS_LAST
 from rlds2reverb.errors import CapacityError, SourceError, keep_report, reason_of
-from rlds2reverb.push.options import PushOptions, Tuning
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
+from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, checked_spec, with_encoded
 from rlds2reverb.specs import Nest, flatten, spec_texts

@@ -37,7 +37,8 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
             yield from batch
     finally:
         shelf.close()
-        thread.join()
+        if thread is not threading.current_thread():  # which is where the garbage collector may run
+            thread.join()
 
 
 @dataclass

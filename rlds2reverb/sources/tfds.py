@@ -28,7 +28,7 @@ from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from rlds2reverb.tfds_files.features import NotReadHere
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, DatasetInfo, read_info
 from rlds2reverb.tfds_files.json_files import read_object
-from rlds2reverb.tfds_files.locate import data_folders, find, local_path
+from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.order import CYCLE
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
 from rlds2reverb.tfds_files.reading import Selection
@@ -53,7 +53,8 @@ def open_tfds(text: str, name_for_people: str = "") -> Source:
       SourceError: no such dataset, version or split here, a file of it is missing or damaged, it is not in RLDS form, or a
         feature can be read by TFDS only, and that is not installed.
     """
-    request, people = Request.parse(text), name_for_people or f"tfds:{text}"
+    people = name_for_people or f"tfds:{text}"
+    request = Request.parse(text, people)
     directory = _directory(request)
     try:
         return _open_files(directory, request, people)
@@ -133,7 +134,8 @@ class TfdsSource:
                     yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
                 number += 1
         except SourceError as error:
-            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}") from error
+            hint = '; TFDS may read it: write "?reader=tfds" behind the name' if isinstance(error, NotReadHere) else ""
+            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
     def _step_leaf(self, path: str, leaf: ArraySpec) -> ArraySpec:
         return ArraySpec.of_images(self._encoded[path], leaf.shape) if path in self._encoded else leaf
@@ -150,11 +152,13 @@ def _image(leaf: ArraySpec) -> ImageSpec:
 
 def _directory(request: Request) -> Path:
     if isinstance(request.dataset, str):
-        return local_path(request.dataset)
+        return version_directory(local_path(request.dataset))
     return find(request.dataset, data_folders())
 
 
 def _open_files(directory: Path, request: Request, people: str) -> TfdsSource:
+    if request.through_tfds:
+        raise NotReadHere(f"{people}: reader=tfds is asked for")
     info = read_info(directory)
     if info.has_features:
         raise NotReadHere(f"{directory / INFO_FILE}: describes the features itself, beside {FEATURES_FILE}")

@@ -30,7 +30,7 @@ from rlds2reverb.tfds_files.features import (
     TensorFeature,
 )
 from rlds2reverb.tfds_files.images import decode_images
-from rlds2reverb.tfds_files.tensors import encoded_items, is_plain, missing_item, plain_items
+from rlds2reverb.tfds_files.tensors import encoded_items, missing_item, plain_items
 
 Leaf = Union[TensorFeature, ImageFeature]
 
@@ -107,7 +107,7 @@ class Column:
 
     def _missing(self, where: str) -> Any:
         leaf = self.leaf
-        if isinstance(leaf, TensorFeature) and is_plain(leaf):
+        if isinstance(leaf, TensorFeature) and leaf.is_plain:
             if leaf.is_optional:
                 return missing_item(leaf)[0]
             if None in leaf.shape:
@@ -117,11 +117,11 @@ class Column:
     def _items(self, features: Features, where: str) -> Array:
         """[n, *shape], whatever the sequences around."""
         feature, leaf = features.get(self.key), self.leaf
-        if feature is None or is_empty(feature):
+        if feature is None:
             return np.zeros((0, *self._empty_shape), leaf.dtype)
         if isinstance(leaf, ImageFeature):
             return decode_images(leaf, texts(feature, where), where)
-        if is_plain(leaf):
+        if leaf.is_plain:
             return plain_items(leaf, feature, where)
         return encoded_items(leaf, texts(feature, where), self._shapes(features, where), where)
 
@@ -174,7 +174,7 @@ def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> C
 
 
 def _check_readable(tensor: TensorFeature, path: str, where: str, lengths: Shape) -> None:
-    if not is_plain(tensor):
+    if not tensor.is_plain:
         return
     if tensor.dtype.kind in "cV":
         raise NotReadHere(f'{where}: feature "{path}": {tensor.dtype} with encoding "none" is not read here')
@@ -214,7 +214,7 @@ def _rows(items: Array, lengths: Array, when_none: int) -> Array:
 
 def _list_of_integers(features: Features, key: bytes, where: str) -> Array:
     feature = features.get(key)
-    if feature is None or is_empty(feature):
+    if feature is None:
         return np.zeros(0, np.int64)
     return integers(feature, where).astype(np.int64)
 

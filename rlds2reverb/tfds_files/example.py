@@ -37,6 +37,7 @@ _EXAMPLE, _FLOATS, _INTEGERS = (_CLASSES[name] for name in ("Example", "FloatLis
 _PACKED = 0x0A  # field 1, length-delimited
 _MORE = 0x80
 _LONGEST_VARINT = 10
+_FLOAT32 = np.dtype("<f4")
 
 Features = dict[bytes, Any]
 """Key -> the message of its list; see `floats`, `integers` and `texts`."""
@@ -68,46 +69,50 @@ def floats(feature: Any, where: str) -> Array:
     """The list of floats of a feature: [n] float32, owned and aligned.
 
     Raises:
-      SourceError: it is no list of floats, or its bytes are damaged.
+      SourceError: it is another kind of list, or its bytes are damaged.
     """
-    data = _only(feature, feature.float_list, "floats", where)
+    lists = feature.float_list
+    data = lists[0] if len(lists) == 1 else _joined(feature, lists, "floats", where)
     start = _packed_start(data)
     if start is None or (len(data) - start) % 4:
         return np.asarray(_values(_FLOATS, data, where), np.float32)
-    return np.frombuffer(data, "<f4", offset=start).astype(np.float32)
+    return np.frombuffer(data, _FLOAT32, offset=start).astype(np.float32)
 
 
 def integers(feature: Any, where: str) -> Array:
     """The list of integers of a feature: [n], int64, or uint8 where all are below 128.
 
     Raises:
-      SourceError: it is no list of integers, or its bytes are damaged.
+      SourceError: it is another kind of list, or its bytes are damaged.
     """
-    data = _only(feature, feature.int64_list, "integers", where)
+    lists = feature.int64_list
+    data = lists[0] if len(lists) == 1 else _joined(feature, lists, "integers", where)
     start = _packed_start(data)
     if start is None:
         return np.asarray(_values(_INTEGERS, data, where), np.int64)
-    return varints(np.frombuffer(data, np.uint8, offset=start), where)
+    return varints(data[start:], where)
 
 
 def texts(feature: Any, where: str) -> list[bytes]:
     """The list of byte strings of a feature.
 
     Raises:
-      SourceError: it is no such list.
+      SourceError: it is another kind of list.
     """
-    if feature.float_list or feature.int64_list:
+    found = list(feature.bytes_list.value)
+    if not found and not feature.HasField("bytes_list") and not is_empty(feature):
         raise _another_kind(feature, "byte strings", where)
-    return list(feature.bytes_list.value)
+    return found
 
 
-def varints(data: Array, where: str) -> Array:
-    """[n] uint8, varints one after another -> their values: int64, or uint8 where all are below 128 (then it is `data`).
+def varints(encoded: bytes, where: str) -> Array:
+    """Varints one after another -> their values [n]: int64, or uint8 where all are below 128.
 
     Raises:
       SourceError: the last is cut, or one has more than ten bytes.
     """
-    if not len(data) or data.max() < _MORE:
+    data = np.frombuffer(encoded, np.uint8)
+    if encoded.isascii():  # each is one byte
         return data
     ends = np.flatnonzero(data < _MORE)
     if not len(ends) or ends[-1] != len(data) - 1:
@@ -149,11 +154,9 @@ def _packed_start(data: bytes) -> int | None:
     return None
 
 
-def _only(feature: Any, lists: Any, kind: str, where: str) -> bytes:
-    """The bytes of a feature's list; in several pieces they are as good as in one."""
-    if len(lists) == 1 and not feature.HasField("bytes_list"):
-        return bytes(lists[0])
-    if not lists:
+def _joined(feature: Any, lists: Any, kind: str, where: str) -> bytes:
+    """The bytes of a list in several pieces, which are as good as one; of a feature without lists, those of an empty one."""
+    if not lists and not is_empty(feature):
         raise _another_kind(feature, kind, where)
     return b"".join(lists)
 

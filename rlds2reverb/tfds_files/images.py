@@ -27,7 +27,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.tfds_files.features import ImageFeature
+from rlds2reverb.tfds_files.features import ImageFeature, NotReadHere
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
@@ -98,11 +98,11 @@ def _size(file: bytes, where: str) -> tuple[int, int]:
     elif file.startswith(_JPEG):
         height, width, colours = _jpeg_header(file, where)
         if colours in ("CMYK", "YCCK"):
-            raise SourceError(
+            raise NotReadHere(
                 f"{where}: a JPEG of the colours {colours} is not read here; convert the dataset's to RGB"
             )
     else:
-        raise SourceError(f"{where}: {_name(file)}; only PNG and JPEG are read here")
+        raise NotReadHere(f"{where}: {_name(file)}; only PNG and JPEG are read here")
     if not height or not width or height * width * 3 > max(_SMALL_BYTES, _MOST_TIMES * len(file)):
         raise SourceError(f"{where}: claims {height} × {width} pixels in {len(file):,} bytes; the file is damaged")
     return height, width
@@ -132,7 +132,7 @@ def _channels(file: bytes, where: str) -> int:
     if file[_COLOURS_AT] == _PALETTE:
         return int(_as_3d(_png(file, where)).shape[2])
     if file[_COLOURS_AT] not in _CHANNELS:
-        raise SourceError(
+        raise NotReadHere(
             f"{where}: a PNG of grey with alpha is not read here, where the feature leaves the channels free"
         )
     return _CHANNELS[file[_COLOURS_AT]]
@@ -182,7 +182,7 @@ def _decode_png(file: bytes, out: Array, where: str) -> None:
         found = found >> 8 if out.dtype == np.uint8 else found.astype(np.uint16) * np.uint16(257)
     have, want = found.shape[2], out.shape[2]
     if found.shape[:2] != out.shape[:2] or (have > 2 and want == 1) or (have % 2 and want == 4 and file[_BITS_AT] < 8):
-        raise SourceError(
+        raise NotReadHere(
             f"{where}: a PNG of the shape {found.shape}, of {file[_BITS_AT]} bits, is not read here as {out.shape}"
         )
     if have in (2, 4) and want < 4:

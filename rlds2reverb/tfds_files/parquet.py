@@ -23,13 +23,14 @@ _BINARY = ("binary", "large_binary")
 _ROWS_AT_ONCE = 16
 
 
-def parquet_records(path: Path, skip: int, take: int, *, skips_lost: bool = False) -> Iterator[bytes]:
+def parquet_records(path: Path, skip: int, take: int, *, total: int = 0, skips_lost: bool = False) -> Iterator[bytes]:
     """Rows number `skip` to `skip + take` of a file.
 
     Args:
       path: a local file.
       skip: how many rows to leave out.
       take: how many to read after those.
+      total: how many rows the file should have in all, where known.
       skips_lost: whether to read on where the file has fewer rows; else it is refused.
 
     Raises:
@@ -37,7 +38,7 @@ def parquet_records(path: Path, skip: int, take: int, *, skips_lost: bool = Fals
     """
     with _open(path) as file:
         _check_column(path, file.schema_arrow)
-        _check_rows(path, file.metadata.num_rows, skip + take, skips_lost)
+        _check_rows(path, file.metadata.num_rows, max(skip + take, total), skips_lost)
         yield from _rows(path, file, skip, min(skip + take, file.metadata.num_rows))
 
 
@@ -71,20 +72,39 @@ def _open(path: Path) -> Any:
 
 
 def _rows(path: Path, file: Any, start: int, end: int) -> Iterator[bytes]:
+    """Row group by row group, so that a damaged one moves no row of the others."""
+    first = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if first < end and first + rows > start:
+            yield from _rows_of_group(path, file, group, range(max(start - first, 0), min(end - first, rows)))
+        first += rows
+    if first < end:
+        raise SourceError(f"{path}: its row groups have {first:,} rows, and it says {end:,}; copy the file again")
+
+
+def _rows_of_group(path: Path, file: Any, group: int, wanted: range) -> Iterator[bytes]:
     from pyarrow import ArrowException
 
     row = 0
     try:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[_COLUMN]):
-            wanted = batch.column(0)[max(start - row, 0) : max(end - row, 0)]
-            if wanted.null_count:
-                raise SourceError(f"{path}: a row without a record, after row {row}")
-            yield from wanted.to_pylist()
+        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=[_COLUMN]):
+            yield from _records(path, batch.column(0)[max(wanted.start - row, 0) : max(wanted.stop - row, 0)])
             row += batch.num_rows
-            if row >= end:
+            if row >= wanted.stop:
                 return
     except (ArrowException, OSError, ValueError, IndexError) as error:
         raise _unreadable(path, error) from error
+    raise SourceError(
+        f"{path}: row group {group} ends after {row:,} rows; expected {wanted.stop:,}; copy the file again"
+    )
+
+
+def _records(path: Path, column: Any) -> list[bytes]:
+    if column.null_count:
+        raise SourceError(f"{path}: a row without a record")
+    records: list[bytes] = column.to_pylist()
+    return records
 
 
 def _unreadable(path: Path, error: Exception) -> SourceError:

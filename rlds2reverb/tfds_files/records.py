@@ -27,7 +27,9 @@ _READERS: dict[str, Callable[[Path, int, int], Iterator[bytes]]] = {
 }
 
 
-def open_records(path: Path, file_format: str, skip: int, take: int, *, lost_records: str = REFUSE) -> Iterator[bytes]:
+def open_records(
+    path: Path, file_format: str, skip: int, take: int, *, total: int = 0, lost_records: str = REFUSE
+) -> Iterator[bytes]:
     """Reads records `skip` to `skip + take` of one shard. Nothing is read ahead.
 
     Args:
@@ -35,7 +37,9 @@ def open_records(path: Path, file_format: str, skip: int, take: int, *, lost_rec
       file_format: as dataset_info.json has it: "tfrecord", "array_record" or "parquet".
       skip: how many records to leave out at the beginning.
       take: how many to read after those.
-      lost_records: what to do when a parquet file has fewer rows than `skip + take`, which TFDS 4.9.10 writes: "refuse"
+      total: how many records the shard should have in all, where known: what is lost of a parquet file is noticed then
+        also when only a part is read.
+      lost_records: what to do when a parquet file has fewer rows than that, which TFDS 4.9.10 writes: "refuse"
         them, or "skip" what is lost: then fewer come, and the caller counts.
 
     Raises:
@@ -43,7 +47,7 @@ def open_records(path: Path, file_format: str, skip: int, take: int, *, lost_rec
         or a damaged record; says which. The format is refused before the first record is asked for.
     """
     if file_format == PARQUET:
-        return parquet_records(path, skip, take, skips_lost=lost_records == SKIP)
+        return parquet_records(path, skip, take, total=total, skips_lost=lost_records == SKIP)
     check_format(file_format, str(path))
     return _READERS[file_format](path, skip, take)
 

@@ -23,7 +23,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.example import floats, integers, texts
-from rlds2reverb.tfds_files.features import NONE, ZLIB, TensorFeature
+from rlds2reverb.tfds_files.features import ZLIB, TensorFeature
 
 _MOST_BYTES = 1 << 31
 """Most bytes of one item, decompressed."""
@@ -43,6 +43,8 @@ def plain_items(tensor: TensorFeature, feature: Any, where: str) -> Array:
       SourceError: another kind of list, or one that is no number of items.
     """
     values = _values(tensor.dtype, feature, where)
+    if not tensor.shape:
+        return values
     size = tensor.size
     if len(values) % size if size else len(values):
         raise SourceError(
@@ -93,12 +95,13 @@ def encoded_items(tensor: TensorFeature, values: Sequence[bytes], shapes: Array 
 
 def _values(dtype: np.dtype[Any], feature: Any, where: str) -> Array:
     """A list of an Example as the dtype; [n]."""
-    if dtype.kind == "O":
-        return np.array(texts(feature, where), object)
-    if dtype.kind == "f":
+    kind = dtype.kind
+    if kind == "f":
         return _as_float(floats(feature, where), dtype)
+    if kind == "O":
+        return np.array(texts(feature, where), object)
     found = integers(feature, where)
-    values: Array = found != 0 if dtype.kind == "b" else found.astype(dtype)
+    values: Array = found != 0 if kind == "b" else found.astype(dtype)
     return values
 
 
@@ -179,8 +182,3 @@ def _as_dtype(data: Any, dtype: np.dtype[Any]) -> Array:
         return np.frombuffer(data, dtype)
     values: Array = np.frombuffer(data, np.uint8) != 0
     return values
-
-
-def is_plain(tensor: TensorFeature) -> bool:
-    """Whether the values stand in the record's list as they are."""
-    return tensor.encoding == NONE

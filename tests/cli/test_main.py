@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import opening, output, progress, reports
+from rlds2reverb.cli import output, progress, reports
 from rlds2reverb.errors import keep_report
 from rlds2reverb.push.report import Progress, PushReport
-from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.registry import SOURCES
 from tests.transport.fake_reverb import FakeReverb
 from tests.wire.certificates import self_signed
@@ -212,18 +211,3 @@ def test_the_help_lists_every_form_of_a_source() -> None:
     shown = " ".join(CliRunner().invoke(cli.cli, ["--help"], terminal_width=200).output.split())
     for form in (form for one in SOURCES for form in one.forms):
         assert f"{', '.join(form.examples)} {form.names}" in shown
-
-
-@pytest.mark.parametrize(("source", "is_terminal", "said"), [
-    ("bundled:cartpole", True, "loading TensorFlow"), ("bundled:cartpole", False, ""), ("nonsense", True, "")
-])  # fmt: skip
-def test_what_takes_long_to_load_is_said_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str, is_terminal: bool, said: str
-) -> None:
-    monkeypatch.setattr(opening, "open_source", lambda name: EpisodeList([], name))
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
-    opening.opened(source)
-    told = capsys.readouterr().err
-    assert told.startswith(said)
-    assert bool(told) == bool(said)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.push.options import PushOptions, Tuning
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb import Episode, PushPlan, PushReport
-from rlds2reverb.push.options import PushOptions, Tuning, unheard
+from rlds2reverb.push.options import PushOptions, unheard
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
