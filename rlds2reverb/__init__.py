@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         create_trajectory_data_spec,
         push_rlds_to_reverb,
     )
+    from rlds2reverb.transforms.transform import Transform
     from rlds2reverb.validation import Problem, find_problems
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ _HOMES = {
     "PushReport": "push.report",
     "Rlds2ReverbError": "errors",
     "Target": "client",
+    "Transform": "transforms.transform",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
@@ -58,6 +60,7 @@ __all__ = [
     "PushReport",
     "Rlds2ReverbError",
     "Target",
+    "Transform",
     "connect",
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",

@@ -45,6 +45,7 @@ class Episode:
         The arrays are made read-only; text columns have dtype object and hold `bytes`.
       metadata: episode-level features by path, each a numpy array or scalar.
       id: stable across runs (source fingerprint and index), or a digest of the content when none is given.
+      faults: what could not be made of it on the way in: (path of a recorded column, why). Validation refuses an episode that has any.
 
     Columns of unequal length are not refused here: validation reports them, so that a quarantine
     report can name them.
@@ -56,6 +57,7 @@ class Episode:
     columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
+    faults: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         columns = {path: _read_only(path, column) for path, column in self.columns.items()}
@@ -87,7 +89,7 @@ class Episode:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns; a text column counts the bytes of its text."""
-        return sum(_column_bytes(column) for column in self.columns.values())
+        return sum(column_bytes(column) for column in self.columns.values())
 
     def with_columns(self, **columns: Array) -> Episode:
         """A copy with these columns added or replaced; the id stays."""
@@ -172,7 +174,8 @@ def _read_only(path: str, column: Array) -> Array:
     return view
 
 
-def _column_bytes(column: Array) -> int:
+def column_bytes(column: Array) -> int:
+    """Bytes of all values; of text, those of the text."""
     if column.dtype == object:
-        return sum(len(text) for text in column.ravel())
+        return sum(len(text) for text in column.ravel() if isinstance(text, (bytes, str)))
     return column.nbytes

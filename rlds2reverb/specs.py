@@ -8,7 +8,7 @@ named by its '/'-joined path.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.errors import SpecError
+from rlds2reverb.image_spec import ImageSpec
 
 Nest = Any
 """A dict, list, tuple or namedtuple of nests, or a leaf."""
@@ -29,7 +30,7 @@ class ArraySpec:
     Attributes:
       shape: sizes, None where the size is free.
       dtype: a numpy dtype; object stands for text (`bytes`).
-      name: TensorFlow's name of the spec, "" for none; not compared.
+      name: TensorFlow's name of the spec, "" for none; not compared. That of encoded images says what they decode to.
       minimum, maximum: bounds where the spec is a bounded one; not compared.
     """
 
@@ -41,7 +42,18 @@ class ArraySpec:
 
     def __str__(self) -> str:
         dims = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{dtype_name(self.dtype)}[{dims}]"
+        plain = f"{dtype_name(self.dtype)}[{dims}]"
+        return plain if self.image is None else f"{plain} ({self.image})"
+
+    @property
+    def image(self) -> ImageSpec | None:
+        """What each value decodes to, where the leaf holds encoded images; None for text and for numbers."""
+        return ImageSpec.of_name(self.name) if self.name and self.dtype.kind == "O" else None
+
+    @staticmethod
+    def of_images(image: ImageSpec, shape: tuple[int | None, ...] = ()) -> ArraySpec:
+        """The spec of encoded images: one, or as many as `shape` says."""
+        return ArraySpec(shape, np.dtype(object), image.name)
 
     def with_leading(self, size: int | None) -> ArraySpec:
         """The spec of a window of `size` such leaves (None: any number)."""
@@ -105,6 +117,16 @@ def map_with_path(function: Callable[[str, Any], Any], nest: Nest, path: str = "
     return type(nest)(mapped)
 
 
+def only(nest: Nest, paths: Collection[str], path: str = "") -> Nest:
+    """The nest with the leaves of these paths; a container that loses some becomes a dict, `{}` when it loses all."""
+    if set(flatten(nest, path)) <= set(paths):
+        return nest
+    if not _is_container(nest):
+        return {}
+    kept = {str(key): only(child, paths, _join(path, key)) for key, child in _children(nest)}
+    return {key: child for key, child in kept.items() if flatten(child)}
+
+
 @lru_cache(maxsize=256)
 def named_tuple_type(name: str, fields: tuple[str, ...]) -> type[Any]:
     """One namedtuple class per name and field list, so that equal nests compare equal; its values pickle."""
@@ -121,7 +143,8 @@ def differences(expected: Nest, found: Nest) -> list[str]:
     """What keeps items of spec `expected` out of a table with signature `found`: one line per leaf.
 
     Sizes that the table leaves free (None) fit any size. The order and the names of the leaves
-    are compared, for the wire carries them; the kinds of containers are not.
+    are compared, for the wire carries them; the kinds of containers are not. A leaf of plain text takes encoded images, one
+    of encoded images takes those of its kind only.
 
     Raises:
       SpecError: two leaves of `expected` have the same path. Two of `found` are a difference.
@@ -144,7 +167,11 @@ def differences(expected: Nest, found: Nest) -> list[str]:
 
 
 def _fits(wanted: ArraySpec, present: ArraySpec) -> bool:
-    return same_dtype(wanted.dtype, present.dtype) and shape_fits(wanted.shape, present.shape)
+    return (
+        same_dtype(wanted.dtype, present.dtype)
+        and shape_fits(wanted.shape, present.shape)
+        and (present.image is None or (wanted.image is not None and wanted.image.fits(present.image)))
+    )
 
 
 def _is_container(nest: Nest) -> bool:

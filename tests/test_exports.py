@@ -31,6 +31,7 @@ class Episode()
     columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ''
+    faults: tuple[tuple[str, str], ...] = ()
     __len__(self) -> int
     @property recorded_id(self) -> str | None
     @property title(self) -> str
@@ -58,9 +59,12 @@ class PushOptions()
     on_invalid: str = field(default=RAISE, metadata=_told('What to do with a bad episode.', ACTIONS))
     quarantine: str | Path | None = field(default=None, metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'))
     allow: Sequence[str] = field(default=(), metadata=_told('Problem codes to tolerate.'))
-    strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward) as a problem.'))
+    strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward, ...) as a problem.'))
     terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
     last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
+    last_observation: str = field(default=AS_RECORDED, metadata=_told('Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the row out.', LAST_OBSERVATIONS))
+    encoded: str | Sequence[str] = field(default=(), metadata=_told('Path of an image column, or "all": store the files\\' own JPEG or PNG bytes as text, and decode when sampling.'))
+    transform: TransformLike = field(default=(), metadata=_told('Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
     again: bool = field(default=False, metadata=_told('New item keys: store everything once more.'))
@@ -71,6 +75,9 @@ class PushOptions()
     @cached_property outputs(self) -> tuple[Output, ...]
     @property tables(self) -> tuple[str, ...]
     @property conventions(self) -> Conventions
+    @property chosen_transform(self) -> Transform
+    @property data_label(self) -> str
+    @property encoded_paths(self) -> tuple[str, ...]
     check_files(self) -> None
 class PushPlan()
     source: Source
@@ -80,9 +87,12 @@ class PushPlan()
     step_spec: Nest
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
+    metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
     @property episodes(self) -> int | None
     @property view(self) -> str
+    @property identity(self) -> str
     @property not_in_items(self) -> dict[str, tuple[str, ...]]
+    @property remarks(self) -> tuple[Remark, ...]
     telling(self, on_progress: Callable[[Progress], object]) -> PushPlan
     as_dict(self) -> dict[str, Any]
 class PushReport()
@@ -98,6 +108,8 @@ class PushReport()
     steps_rejected: int = 0
     advice: Mapping[str, int] = field(default_factory=dict)
     repaired: Mapping[str, int] = field(default_factory=dict)
+    ends_mended: int = 0
+    remarks: tuple[Remark, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
     bytes: int = 0
@@ -111,6 +123,7 @@ class PushReport()
     items_taken_out: int = 0
     episodes_unread: int | None = None
     stopped: str = ''
+    transform: Mapping[str, Any] = field(default_factory=dict)
     @property episodes_rejected(self) -> int
     @property episodes_unconfirmed(self) -> int
     @property items_per_second(self) -> float
@@ -121,6 +134,20 @@ class Target()
     client: Client
     output: Output
     get_table_signature(self) -> Nest | None
+class Transform()
+    select: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    action: str = ''
+    resize: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    reward_last: str = AS_RECORDED
+    @cached_property parts(self) -> tuple[str, ...]
+    @cached_property sizes(self) -> Mapping[str, Size]
+    @property changes_columns(self) -> bool
+    @property label(self) -> str
+    with_conventions(self, conventions: Conventions) -> Conventions
+    as_dict(self) -> dict[str, Any]
+    lines(self) -> dict[str, str]
 def connect(address: str, credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call, wait_seconds: float=0.0) -> Client
 def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory

@@ -16,29 +16,46 @@ from tests.imports import Package, circle, top
 PACKAGE = "rlds2reverb"
 ROOT = Path(rlds2reverb.__file__).parent
 
-FOUNDATION = {"errors", "episodes", "extras", "files", "specs", "wording"}
-BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transport", "validation", "views", "wire"}
+FOUNDATION = {
+    "errors",
+    "episodes",
+    "extras",
+    "files",
+    "image_headers",
+    "image_spec",
+    "metadata",
+    "remarks",
+    "specs",
+    "wording",
+}
+BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transforms", "transport", "validation", "views", "wire"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     # Low to high; a name stands for the module or the package with all in it. A package may import within itself.
     "errors": set(),
     "episodes": set(),
-    "specs": {"errors"},
+    "image_spec": set(),
+    "image_headers": set(),
+    "specs": {"errors", "image_spec"},
+    "metadata": {"episodes", "specs"},
     "datasets": set(),
     "extras": set(),
     "formats": {"errors", "extras"},
     "files": set(),
     "protobuf": set(),
+    "remarks": set(),
     "wording": set(),
     "strict_yaml": {"errors"},
     "conventions": FOUNDATION,
     "cuts": FOUNDATION,
     "tfds_files": FOUNDATION | {"protobuf"},
+    "images": FOUNDATION | {"tfds_files"},
+    "transforms": FOUNDATION | {"conventions", "formats"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
-    "sources": FOUNDATION | {"datasets", "formats", "tfds_files"},
+    "sources": FOUNDATION | {"datasets", "formats", "tfds_files", "transforms"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
@@ -47,7 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tf_agents": FOUNDATION
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
-    | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "validation", "views"},
+    | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
     "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
     "__main__": {"cli"},
 }
@@ -73,6 +90,7 @@ NEEDS_OPTIONAL = {
     "tf_agents",
     "tf_agents.conversion",
     "tf_agents.data",
+    "tf_agents.decoding",
     "tf_agents.observers",
     "tf_agents.plan",
     "tf_agents.policy_info",

@@ -13,18 +13,24 @@ from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_view,
     conventions_options,
+    encoded_option,
     into_option,
     json_option,
     limit_option,
     source_argument,
+    transform_option,
     view_option,
     views_of_tables,
 )
 from rlds2reverb.conventions import AS_RECORDED, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.reports.ends import Ends
+from rlds2reverb.reports.images import ImageColumn
 from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Range, Statistics, inspect_source, summary
+from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.specs import spec_texts
+from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation import CODES
 from rlds2reverb.validation.findings import Findings
 from rlds2reverb.wording import counted
@@ -35,6 +41,8 @@ from rlds2reverb.wording import counted
 @view_option
 @into_option
 @conventions_options
+@transform_option
+@encoded_option
 @limit_option
 @click.option(
     "--server-config",
@@ -48,6 +56,8 @@ def command(
     view: str | None,
     view_config: Path | None,
     into: tuple[str, ...],
+    transform: tuple[str, ...],
+    encoded: tuple[str, ...],
     limit: int | None,
     server_config: bool,
     table: str | None,
@@ -59,11 +69,14 @@ def command(
         raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
+    wanted = transform_of(transform)
     if server_config:
         _check_server_package()
-    inspection = inspect_source(opened(source), views, limit, Conventions(**conventions))
+    data = with_encoded(opened(source), encoded)
+    inspection = inspect_source(data, views, limit, Conventions(**conventions), wanted)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
+        chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
         chosen += _conventions_as_options(conventions)
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif as_json:
@@ -95,7 +108,7 @@ def _check_server_package() -> None:
 
 def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, limit: int | None) -> str:
     """The config. The push in its head takes what was looked at, and leaves out what is bad in it."""
-    from replay_server.template import TableDraft, config_text
+    from replay_server.template import ImageDraft, TableDraft, config_text
 
     tables = {
         name: TableDraft(one.view, one.items_per_table, one.signature, one.by_priority)
@@ -104,7 +117,10 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
     is_part = limit == len(inspection.lengths)
     part = ["--limit", str(limit)] if is_part else []
     skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
-    return config_text(source, [*chosen, *part, *skip], tables, limit if is_part else None)
+    images = [ImageDraft(one.path, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images]
+    return config_text(
+        source, [*chosen, *part, *skip], tables, limit if is_part else None, images, sum(inspection.lengths)
+    )
 
 
 def _print(inspection: Inspection) -> None:
@@ -115,14 +131,22 @@ def _print(inspection: Inspection) -> None:
             "counts": f"{episodes}, {steps}, {counted(inspection.step_bytes, 'byte')} per step",
             "episode length": _summary(summary(inspection.lengths)),
             "return": _returns(inspection),
+            "ends": _ends(inspection.ends),
             "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
         }
     )
-    click.echo("\nstep spec")
+    if shown := inspection.transform.lines():
+        click.echo("\ntransform, in this order")
+        left_out = {"left out": ", ".join(inspection.left_out)} if inspection.left_out else {}
+        output.print_fields({**shown, **left_out}, "  ")
+    click.echo("\nstep spec" + (" after it" if shown else ""))
     output.print_fields(
         {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
         "  ",
     )
+    if inspection.images:
+        click.echo("\nimages")
+        output.print_fields({one.path: _image(one) for one in inspection.images}, "  ")
     for name, one in inspection.outputs.items():
         _print_output(name, one)
     click.echo("")
@@ -142,10 +166,9 @@ def _print_output(table: str, one: InspectedOutput) -> None:
 
 
 def print_findings(findings: Findings) -> None:
-    """Every problem found, with examples, on stdout."""
+    """Every problem found, with examples, and what is to be said of the whole dataset, on stdout."""
     if not findings.episodes:
         click.echo("no problems")
-        return
     for code in CODES:
         if code not in findings.episodes:
             continue
@@ -156,6 +179,8 @@ def print_findings(findings: Findings) -> None:
             click.echo(f"  {example.title}: {where}{example.problem.detail}")
         if more := findings.more(code):
             click.echo(f"  and {more:,} more")
+    for remark in findings.remarks:
+        click.echo(f"advice {remark}")
 
 
 def _returns(inspection: Inspection) -> str:
@@ -164,8 +189,19 @@ def _returns(inspection: Inspection) -> str:
     return _summary(numbers) + (f"  (left out: {not_finite:,} not finite)" if not_finite else "")
 
 
+def _ends(ends: Ends) -> str:
+    counts = f"{ends.terminal:,} terminal, {ends.truncated:,} truncated"
+    return f"{counts}  ({ends.style})" if ends.style else counts
+
+
 def _summary(numbers: Statistics | None) -> str:
     return "  ".join(f"{name} {output.number(value)}" for name, value in (numbers or {}).items()) or "-"
+
+
+def _image(one: ImageColumn) -> str:
+    decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
+    ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
+    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.path})"
 
 
 def _range(span: Range) -> str:

@@ -121,6 +121,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     "bool": {"is_flag": True},
     "str | Path | None": {"type": click.Path(dir_okay=False, path_type=Path)},
     "Sequence[str]": {"multiple": True, "metavar": "CODE"},
+    "TransformLike": {"multiple": True, "metavar": "TEXT|FILE"},
+    "str | Sequence[str]": {"multiple": True, "metavar": "PATH"},
     "int | None": {"type": click.IntRange(min=1)},
     "float": {"type": SECONDS, "show_default": True},
 }
@@ -147,6 +149,10 @@ def push_options(*names: str) -> Callable[[Command], Command]:
 
 judging_options = push_options("allow", "strict")
 
-conventions_options = push_options("terminal_discount", "last_reward")
+conventions_options = push_options("terminal_discount", "last_reward", "last_observation")
+
+transform_option = push_options("transform")
+
+encoded_option = push_options("encoded")
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")

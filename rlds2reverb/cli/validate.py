@@ -10,13 +10,17 @@ from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     conventions_options,
+    encoded_option,
     json_option,
     judging_options,
     limit_option,
     source_argument,
+    transform_option,
 )
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.reports.inspection import validate_source
+from rlds2reverb.sources.base import with_encoded
+from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation.policy import RAISE, check_choices
 from rlds2reverb.wording import counted
 
@@ -25,20 +29,33 @@ from rlds2reverb.wording import counted
 @source_argument
 @judging_options
 @conventions_options
+@encoded_option
+@transform_option
 @limit_option
 @json_option
 def command(
-    source: str, allow: tuple[str, ...], strict: bool, limit: int | None, as_json: bool, **conventions: str
+    source: str,
+    allow: tuple[str, ...],
+    strict: bool,
+    encoded: tuple[str, ...],
+    transform: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+    **conventions: str,
 ) -> None:
     """Check every episode. Exit 0 when all are good, 1 when some are not.
 
     What only a view finds (no_items, view_refused) is told by inspect.
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
-    episodes, findings = validate_source(opened(source), limit, Conventions(**conventions))
+    wanted = transform_of(transform)  # what makes no sense is told before the source is opened
+    data = with_encoded(opened(source), encoded)
+    episodes, findings = validate_source(data, limit, Conventions(**conventions), wanted)
     rejecting = findings.codes(strict, allow)
     if as_json:
-        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": findings.as_dict()})
+        remarks = [remark.as_dict() for remark in findings.remarks]
+        problems = findings.as_dict()
+        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": problems, "remarks": remarks})
     else:
         print_findings(findings)
     output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")

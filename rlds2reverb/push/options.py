@@ -9,11 +9,13 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.push.report import Progress
+from rlds2reverb.transforms.reading import TransformLike, transform_of
+from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
@@ -42,8 +44,10 @@ class PushOptions:
       view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
       on_progress: called a few times per second, from the caller's thread.
 
+    `encoded` takes one path, several, or "all".
+
     Raises:
-      ConfigError: no table or one named twice, a chunk length below 1, no time to stall, an unknown action, code or convention,
+      ConfigError: no table or one named twice, a transform that makes no sense or cannot be read, a path that is none, a chunk length below 1, no time to stall, an unknown action, code or convention,
         a quarantine file that does not go with the action, or a ledger together with `again` or with a view of streams.
       ViewError: a view that makes no sense.
     """
@@ -57,13 +61,35 @@ class PushOptions:
         metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
     )
     allow: Sequence[str] = field(default=(), metadata=_told("Problem codes to tolerate."))
-    strict: bool = field(default=False, metadata=_told("Treat advice (terminal_discount, last_reward) as a problem."))
+    strict: bool = field(
+        default=False, metadata=_told("Treat advice (terminal_discount, last_reward, ...) as a problem.")
+    )
     terminal_discount: str = field(
         default=AS_RECORDED,
         metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
     )
     last_reward: str = field(
         default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
+    )
+    last_observation: str = field(
+        default=AS_RECORDED,
+        metadata=_told(
+            'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
+            "row out.",
+            LAST_OBSERVATIONS,
+        ),
+    )
+    encoded: str | Sequence[str] = field(
+        default=(),
+        metadata=_told(
+            'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.'
+        ),
+    )
+    transform: TransformLike = field(
+        default=(),
+        metadata=_told(
+            'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'
+        ),
     )
     ledger: str | Path | None = field(
         default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
@@ -86,7 +112,9 @@ class PushOptions:
         if self.ledger is not None:
             _check_goes_with_ledger(streams, self.again)
         check_choices(self.on_invalid, self.quarantine, self.allow)
-        Conventions(self.terminal_discount, self.last_reward)  # refuses unknown ones
+        self.conventions  # noqa: B018  refuses unknown ones
+        _check_encoded(self.encoded_paths)
+        object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -100,8 +128,25 @@ class PushOptions:
 
     @property
     def conventions(self) -> Conventions:
-        """terminal_discount and last_reward."""
-        return Conventions(self.terminal_discount, self.last_reward)
+        """terminal_discount, last_reward and last_observation; rewards are shifted, too, when the transform says so."""
+        given = Conventions(self.terminal_discount, self.last_reward, self.last_observation)
+        return self.chosen_transform.with_conventions(given)
+
+    @property
+    def chosen_transform(self) -> Transform:
+        """What is done to the columns first."""
+        return transform_of(self.transform)
+
+    @property
+    def data_label(self) -> str:
+        """Transform and conventions; pushes with equal labels store the same of the same episodes. Part of the item keys."""
+        label = self.chosen_transform.label
+        return f"{self.conventions.label}|transform={label}" if label else self.conventions.label
+
+    @property
+    def encoded_paths(self) -> tuple[str, ...]:
+        """Paths of image columns to keep encoded, or "all" among them."""
+        return (self.encoded,) if isinstance(self.encoded, str) else tuple(self.encoded)
 
     def check_files(self) -> None:
         """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.
@@ -129,6 +174,12 @@ def _check_chunk_length(rows: object) -> None:
 def _check_stall_seconds(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
         raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+
+
+def _check_encoded(paths: Sequence[object]) -> None:
+    for path in paths:
+        if not isinstance(path, str) or not path:
+            raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
 
 
 def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:

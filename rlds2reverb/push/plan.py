@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlds2reverb.conventions import absent_fields, filled_spec
@@ -15,11 +15,14 @@ from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
+from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec
-from rlds2reverb.specs import Nest, spec_texts
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of, with_encoded
+from rlds2reverb.sources.transformed import transformed
+from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
+from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -68,13 +71,14 @@ class PushPlan:
     """A push of one source to the tables of one server, before anything is sent, with the tables as they are at this moment.
 
     Attributes:
-      source: the episodes.
+      source: the episodes, as the transform makes them.
       options: how.
       tuning: how it sends.
       info: the server's tables.
       step_spec: of the steps, absent fields filled in.
       filled: step fields that the dataset lacks and that are filled (`conventions`).
       tables: what is found in each table and put there, in the order of the options.
+      metadata: path -> spec of the episodes' metadata that items hold.
     """
 
     source: Source
@@ -84,6 +88,7 @@ class PushPlan:
     step_spec: Nest
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
+    metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
 
     @property
     def episodes(self) -> int | None:
@@ -96,9 +101,21 @@ class PushPlan:
         return ", ".join(dict.fromkeys(table.view for table in self.tables))
 
     @property
+    def identity(self) -> str:
+        """What two pushes by the same views must share for their items to be the same: conventions, transform, and which images stay encoded."""
+        encoded = [path for path, leaf in flatten(self.step_spec).items() if leaf.image is not None]
+        label = self.options.data_label
+        return f"{label}|encoded={','.join(encoded)}" if encoded else label
+
+    @property
     def not_in_items(self) -> dict[str, tuple[str, ...]]:
         """Table -> paths of the step columns that its items do not hold, where there are any."""
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the source tells of its data as a whole before it is read."""
+        return remarks_of(self.source)
 
     def telling(self, on_progress: Callable[[Progress], object]) -> PushPlan:
         """The same plan with another `on_progress`."""
@@ -109,7 +126,9 @@ class PushPlan:
         return {
             "source": self.source.name,
             "episodes": self.episodes,
+            "transform": self.options.chosen_transform.as_dict(),
             "filled": list(self.filled),
+            "remarks": [remark.as_dict() for remark in self.remarks],
             "tables": {table.name: table.as_dict() for table in self.tables},
         }
 
@@ -120,15 +139,15 @@ def plan_push(
     """Looks at the source and the tables, and refuses what cannot go well.
 
     Args:
-      source: anything that `open_source` takes; no episode is read.
+      source: anything that `open_source` takes. No episode is read, unless items hold metadata that only an episode can tell.
       options: how.
       ask: the server's tables; asked once, when the source is known.
       tuning: how it sends; None for what the options say.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
+      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; or, strictly, it tells of a fault in itself.
       ViewError: a view cannot cut such steps.
-      ConfigError: the server has no such table, or a file cannot be written.
+      ConfigError: a transform that the steps do not allow, the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
       CapacityError: the source has more episodes than a table has places, as far as that is known; nothing is stored, which
         the error's `report` says.
@@ -136,10 +155,14 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    source = open_source(source)
+    source = with_encoded(open_source(source), options.encoded_paths)
+    source = transformed(source, options.chosen_transform)
     spec = checked_spec(source)
+    _check_remarks(source, options)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
-    signatures = [output.view.signature(step_spec) for output in options.outputs]
+    views = [output.view for output in options.outputs]
+    metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
+    signatures = [signature_of(view, step_spec, metadata_spec) for view in views]
     info = ask()
     for output, signature in zip(options.outputs, signatures):
         check_tables(output, signature, info)
@@ -149,7 +172,8 @@ def plan_push(
         for name in output.tables
     )
     tuning = Tuning.of(options) if tuning is None else tuning
-    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables)
+    metadata = metadata_in_items(views, metadata_spec)
+    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables, metadata)
     _check_room(plan)
     return plan
 
@@ -159,6 +183,12 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     if missing:
         raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
     return absent_fields(spec)
+
+
+def _check_remarks(source: Source, options: PushOptions) -> None:
+    told = [remark for remark in remarks_of(source) if remark.code not in options.allow]
+    if options.strict and told:
+        raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")
 
 
 def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:
@@ -211,4 +241,5 @@ def report_of_nothing(plan: PushPlan) -> PushReport:
         filled=plan.filled,
         not_in_items=plan.not_in_items,
         episodes_unread=plan.episodes,
+        transform=plan.options.chosen_transform.as_dict(),
     )

@@ -16,12 +16,19 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
-from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.reports.ends import Ends
+from rlds2reverb.reports.images import ImageColumn, image_columns
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of
+from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
+from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Problem, Standard
+from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.findings import Findings
+from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.items import lack_of_items, view_refused
 from rlds2reverb.views.base import View, not_in_items
+from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.trajectory import table_signature
 
@@ -110,15 +117,19 @@ class Inspection:
 
     Attributes:
       source: its name.
-      step_spec: path -> spec of a step as recorded.
+      step_spec: path -> spec of a step as recorded, or as the transform makes it.
       filled: step fields that the dataset lacks and that a push would fill.
       outputs: table -> what its view makes.
       lengths: [episodes] steps of each episode.
       returns: [episodes] sum of the rewards of each episode, its last (boundary) step included; NaN or infinite where a
         reward is.
-      step_bytes: bytes of one step, text not counted.
+      step_bytes: bytes of one step, text not counted; encoded images by their mean.
+      images: its image columns, with their sizes.
       ranges: path -> range of the values.
       findings: what is wrong.
+      transform: what is done to the columns first.
+      left_out: paths of the recorded columns that it leaves out.
+      ends: how the episodes end.
     """
 
     source: str
@@ -128,8 +139,12 @@ class Inspection:
     lengths: list[int] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     step_bytes: int = 0
+    images: tuple[ImageColumn, ...] = ()
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    transform: Transform = Transform()
+    left_out: tuple[str, ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     def return_summary(self) -> Statistics | None:
         """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""
@@ -147,13 +162,18 @@ class Inspection:
             "episodes": len(self.lengths),
             "steps": sum(self.lengths),
             "step_bytes": self.step_bytes,
+            "transform": self.transform.as_dict(),
+            "left_out": list(self.left_out),
             "step_spec": {path: str(spec) for path, spec in self.step_spec.items()},
+            "images": {one.path: one.as_dict() for one in self.images},
             "filled": list(self.filled),
             **(next(iter(outputs.values())) if len(outputs) == 1 else {"tables": outputs}),
             "episode_length": summary(self.lengths),
             "return": self.return_summary(),
             "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
+            "ends": self.ends.as_dict(),
             "problems": self.findings.as_dict(),
+            "remarks": [remark.as_dict() for remark in self.findings.remarks],
         }
 
 
@@ -171,7 +191,11 @@ def summary(values: Sequence[float]) -> Statistics | None:
 
 
 def inspect_source(
-    source: Source, views: Mapping[str, View], limit: int | None = None, conventions: Conventions = Conventions()
+    source: Source,
+    views: Mapping[str, View],
+    limit: int | None = None,
+    conventions: Conventions = Conventions(),
+    transform: Transform = Transform(),
 ) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
@@ -180,31 +204,49 @@ def inspect_source(
       views: table -> view whose items and signature to tell.
       limit: episodes to read at most, or None for all.
       conventions: what a push would mend in the episodes.
+      transform: what a push would do to the columns first.
 
     Raises:
       SourceError: it cannot be read.
+      ConfigError: the steps do not allow the transform.
       ViewError: the view cannot cut such steps.
     """
+    source = transformed(source, transform)
     spec = checked_spec(source)
     step_spec = filled_spec(spec)
-    cutters = [Cutter(Output((table,), view), view.signature(step_spec)) for table, view in views.items()]
+    metadata_spec = metadata_spec_of(source) if wants_metadata(views.values()) else ()
+    cutters = [
+        Cutter(Output((table,), view), signature_of(view, step_spec, metadata_spec)) for table, view in views.items()
+    ]
     tallies = [Tally() for _ in cutters]
     columns = flatten(spec)
     inspection = Inspection(source=source.name, step_spec=columns, filled=absent_fields(spec), outputs={})
-    inspection.step_bytes = sum(map(_row_bytes, columns.values()))
+    inspection.images = image_columns(source)
+    kept = sum(one.encoded_bytes for one in inspection.images if one.is_encoded)
+    inspection.step_bytes = kept + sum(map(_row_bytes, columns.values()))
     inspection.ranges = {path: Range() for path in columns}
-    standard = Standard.of(spec, conventions)
-    for episode in islice(source, limit):
+    inspection.transform, inspection.left_out = transform, left_out_of(source)
+    conventions = transform.with_conventions(conventions)
+    standard = Standard.of(spec, conventions, metadata_in_items(views.values(), metadata_spec))
+    holdings = Holdings.of(columns)
+    for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         filled, problems = standard.examine(episode)
+        problems += found
         _take_in(inspection, episode, problems)
+        inspection.ends.add(filled)
+        holdings = holdings.after(episode)
         if all(problem.is_advice for problem in problems):
             inspection.findings.add(episode, _cut(cutters, tallies, standard.put(filled)))
+    inspection.findings.remarks = (*remarks_of(source), *holdings.remarks)
     inspection.outputs = {table: _inspected(*one, spec) for table, one in zip(views, zip(cutters, tallies))}
     return inspection
 
 
 def validate_source(
-    source: Source, limit: int | None = None, conventions: Conventions = Conventions()
+    source: Source,
+    limit: int | None = None,
+    conventions: Conventions = Conventions(),
+    transform: Transform = Transform(),
 ) -> tuple[int, Findings]:
     """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
 
@@ -212,15 +254,21 @@ def validate_source(
       source: what to read.
       limit: episodes to read at most, or None for all.
       conventions: what a push would mend in the episodes.
+      transform: what a push would do to the columns first.
 
     Raises:
       SourceError: it cannot be read.
+      ConfigError: the steps do not allow the transform.
     """
     findings, count = Findings(), 0
-    standard = Standard.of(checked_spec(source), conventions)
-    for episode in islice(source, limit):
+    source, conventions = transformed(source, transform), transform.with_conventions(conventions)
+    spec = checked_spec(source)
+    standard, holdings = Standard.of(spec, conventions), Holdings.of(flatten(spec))
+    for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         count += 1
-        findings.add(episode, standard.examine(episode)[1])
+        findings.add(episode, [*standard.examine(episode)[1], *found])
+        holdings = holdings.after(episode)
+    findings.remarks = (*remarks_of(source), *holdings.remarks)
     return count, findings
 
 

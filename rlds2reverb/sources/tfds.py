@@ -13,7 +13,7 @@ that is installed (`tfds_by_tensorflow`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,9 +21,11 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import Lazily
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import Source, check_shard
 from rlds2reverb.sources.read_ahead import read_ahead
-from rlds2reverb.specs import Nest
+from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from rlds2reverb.tfds_files.features import NotReadHere
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, DatasetInfo, read_info
 from rlds2reverb.tfds_files.json_files import read_object
@@ -34,6 +36,7 @@ from rlds2reverb.tfds_files.reading import Selection
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, SKIP, check_format
 from rlds2reverb.tfds_files.requests import FILE_ORDER, Request
 from rlds2reverb.tfds_files.splits import parts_of
+from rlds2reverb.wording import counted
 
 _ENDLESS = 1 << 62
 """More than a dataset has episodes."""
@@ -80,9 +83,21 @@ class TfdsSource:
         may_lose = selection.lost_records == SKIP
         self._selection, self._features, self._fingerprint = selection, features, fingerprint
         self._numbers = range(_ENDLESS if may_lose else count) if numbers is None else numbers
+        self._encoded: dict[str, ImageSpec] = {}
         self.name = name
         self.lost: dict[Path, int] = {}
         """Files that have fewer records than the dataset says, as far as they were read, and how many fewer."""
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """That files have fewer records than the dataset says, as far as they were read."""
+        if not self.lost:
+            return ()
+        text = (
+            f"{counted(len(self.lost), 'file')} with fewer records than {INFO_FILE} says, which are skipped, as asked; the "
+            f"first is {min(self.lost)}; prepare the dataset again as tfrecord to have them"
+        )
+        return (Remark("lost_records", text, sum(self.lost.values())),)
 
     @property
     def episode_count(self) -> int | None:
@@ -91,11 +106,24 @@ class TfdsSource:
 
     def spec(self) -> Nest:
         """The steps' spec, from features.json; nothing else is read."""
-        return self._features.steps_spec
+        return map_with_path(self._step_leaf, self._features.steps_spec)
 
     def metadata_spec(self) -> Nest:
         """What an episode has beside its steps: a nest of `ArraySpec`."""
         return self._features.metadata_spec
+
+    def images(self) -> dict[str, ImageSpec]:
+        """The Image and Video features of its steps that are decoded, by path."""
+        return {path: _image(leaf) for path, leaf in self._features.images.items()}
+
+    def encoded(self, paths: Collection[str]) -> TfdsSource:
+        """The same episodes with the bytes of these images' files."""
+        kept = {path: image for path, image in self.images().items() if path in paths}
+        source = TfdsSource(
+            self._selection, self._features.encoded(list(kept)), self._fingerprint, self.name, self._numbers
+        )
+        source._encoded = {**self._encoded, **kept}
+        return source
 
     def __iter__(self) -> Iterator[Episode]:
         return read_ahead(self._episodes(), lambda episode: episode.nbytes)
@@ -106,7 +134,9 @@ class TfdsSource:
         if count == 1:
             return self
         name = f"{self.name}[{index}/{count}]"
-        return TfdsSource(self._selection, self._features, self._fingerprint, name, self._numbers[index::count])
+        part = TfdsSource(self._selection, self._features, self._fingerprint, name, self._numbers[index::count])
+        part._encoded = self._encoded
+        return part
 
     def _episodes(self) -> Generator[Episode, None, None]:
         number = 0
@@ -120,8 +150,17 @@ class TfdsSource:
             hint = '; TFDS may read it: write "?reader=tfds" behind the name' if isinstance(error, NotReadHere) else ""
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
+    def _step_leaf(self, path: str, leaf: ArraySpec) -> ArraySpec:
+        return ArraySpec.of_images(self._encoded[path], leaf.shape) if path in self._encoded else leaf
+
     def _lose(self, path: Path, records: int) -> None:
         self.lost[path] = records
+
+
+def _image(leaf: ArraySpec) -> ImageSpec:
+    """One image of a column's, of which a step may have several."""
+    height, width, channels = leaf.shape[-3:]
+    return ImageSpec((height, width, channels), leaf.dtype)
 
 
 def _directory(request: Request) -> Path:

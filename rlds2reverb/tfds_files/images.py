@@ -52,13 +52,14 @@ _MOST_THREADS = 16
 _PARTS_PER_THREAD = 4
 
 
-def decode_images(image: ImageFeature, files: Sequence[bytes], where: str) -> Array:
+def decode_images(image: ImageFeature, files: Sequence[bytes], where: str, threads: int | None = None) -> Array:
     """[n, height, width, channels] of n files, all of one size.
 
     Args:
       image: the feature.
       files: PNG or JPEG, in any mixture.
       where: what messages call them.
+      threads: how many decode, at most; by default as many as there are cores.
 
     Raises:
       SourceError: a file that is damaged, of another format or of another size than the feature and the others; or the
@@ -68,7 +69,7 @@ def decode_images(image: ImageFeature, files: Sequence[bytes], where: str) -> Ar
         return np.zeros((0, *(size or 0 for size in image.shape)), image.dtype)
     with needing("decoding images", _EXTRA, SourceError):
         out = _room(image, files, where)
-        _in_threads(files, out, where)
+        _in_threads(files, out, where, threads)
     return out.view("<f4") if image.dtype.kind == "f" else out
 
 
@@ -137,9 +138,9 @@ def _channels(file: bytes, where: str) -> int:
     return _CHANNELS[file[_COLOURS_AT]]
 
 
-def _in_threads(files: Sequence[bytes], out: Array, where: str) -> None:
+def _in_threads(files: Sequence[bytes], out: Array, where: str, asked: int | None) -> None:
     """Decodes each file into its row."""
-    threads = min(_MOST_THREADS, os.cpu_count() or 1, len(files))
+    threads = min(_MOST_THREADS, asked or os.cpu_count() or 1, len(files))
     if threads == 1 or sum(map(len, files)) < _WORTH_A_THREAD:
         _decode_part(files, out, where, range(len(files)))
         return

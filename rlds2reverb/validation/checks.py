@@ -16,13 +16,16 @@ from rlds2reverb.episodes import (
     IS_FIRST,
     IS_LAST,
     IS_TERMINAL,
+    OBSERVATION,
     REWARD,
     Array,
     Episode,
     columns_under,
     is_under,
 )
+from rlds2reverb.image_headers import image_size
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
+from rlds2reverb.validation.leaps import leaps, numeric_observations
 from rlds2reverb.validation.problems import Problem
 from rlds2reverb.wording import counted
 
@@ -44,6 +47,7 @@ def find_problems(
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
     unreadable = _unreadable_flags(problems)
     checks = _CONTENT + _SHIFT if conventions.last_reward == SHIFT else _CONTENT
+    checks += () if conventions.mends_end(episode) else _END
     readable = [check for check, flags in checks if unreadable.isdisjoint(flags)]
     return problems + [problem for check in readable for problem in check(episode)]
 
@@ -53,6 +57,11 @@ def _unreadable_flags(problems: list[Problem]) -> set[str]:
     if any(problem.code in ("no_steps", "unequal_lengths") for problem in problems):
         return set(FLAGS)
     return {problem.path for problem in problems if problem.code in ("missing_column", "flag_dtype")}
+
+
+def _check_faults(episode: Episode, _: Columns) -> Iterator[Problem]:
+    for path, reason in episode.faults:
+        yield Problem("untransformed", path, reason)
 
 
 def _check_length(episode: Episode, _: Columns) -> Iterator[Problem]:
@@ -89,6 +98,23 @@ def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
             yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(found.dtype)}")
         if not shape_fits(found.shape, spec.shape):
             yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(found.shape)}")
+
+
+def _check_images(episode: Episode, columns: Columns) -> Iterator[Problem]:
+    """Encoded images by the headers of their files; what follows a header shows only when it is decoded."""
+    for path, spec in columns.items():
+        column = episode.columns.get(path)
+        if spec.image is None or column is None or column.dtype != object:
+            continue
+        height, width, _ = spec.image.shape
+        sizes = [image_size(value) if isinstance(value, bytes) else None for value in column.ravel()]
+        fit = [size is not None and shape_fits(size, (height, width)) for size in sizes]
+        wrong = ~np.array(fit, bool).reshape(column.shape)
+        if wrong.any():
+            found = sizes[fit.index(False)]
+            came = "no such file" if found is None else f"{found[0]} by {found[1]} pixels"
+            expected = f"expected files of {spec.image}, got {came}"
+            yield from _stray("image", path, wrong, 0, expected)
 
 
 def _check_flag_dtypes(episode: Episode, _: Columns) -> Iterator[Problem]:
@@ -134,10 +160,10 @@ def _check_numbers(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_discount(episode: Episode) -> Iterator[Problem]:
-    discount = episode.columns.get(DISCOUNT)
-    if discount is not None and _is_real(discount) and len(discount) > 1:
-        outside = (discount[:-1] < 0) | (discount[:-1] > 1)
-        yield from _stray("discount_range", DISCOUNT, outside, 0, "expected values in [0, 1]", discount)
+    for path, discount in columns_under(episode.columns, DISCOUNT).items():
+        if _is_real(discount) and len(discount) > 1:
+            outside = (discount[:-1] < 0) | (discount[:-1] > 1)
+            yield from _stray("discount_range", path, outside, 0, "expected values in [0, 1]", discount)
 
 
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
@@ -152,15 +178,27 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
-    discount = episode.columns.get(DISCOUNT)
-    if discount is None or not _is_real(discount) or len(discount) < 2 or IS_TERMINAL not in episode.columns:
+    if IS_TERMINAL not in episode.columns:
         return
-    if ends_terminal(episode) and np.any(discount[-2] != 0):
+    discounts = columns_under(episode.columns, DISCOUNT).items()
+    real = {path: discount for path, discount in discounts if _is_real(discount) and len(discount) > 1}
+    into_end = {path: np.any(discount[-2]) for path, discount in real.items()}
+    if ends_terminal(episode):
+        for path in (path for path in real if into_end[path]):
+            detail = _TERMINAL_DISCOUNT.format(len(real[path]) - 2, real[path][-2])
+            yield Problem("terminal_discount", path, detail)
+    elif episode.columns[IS_LAST][-1:].any() and into_end and not any(into_end.values()):
+        yield Problem("terminal_unmarked", IS_TERMINAL, _UNMARKED.format(len(episode) - 2))
+
+
+def _check_zero_end(episode: Episode) -> Iterator[Problem]:
+    observations = numeric_observations(episode)
+    if not any(np.any(column[-1]) for column in observations.values()) and leaps(observations):
         yield Problem(
-            "terminal_discount",
-            DISCOUNT,
-            f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
-            'terminal_discount="transition" mends it',
+            "zero_last_observation",
+            OBSERVATION,
+            f"step {len(episode) - 1} (the last) has nothing but zeros, and changes more than any step before; "
+            'last_observation="repeat" puts the one before it in its place, "drop" leaves the last step out',
         )
 
 
@@ -207,9 +245,11 @@ def _stray(
 
 
 _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
+    _check_faults,
     _check_length,
     _check_columns,
     _check_specs,
+    _check_images,
     _check_flag_dtypes,
 )
 _CONTENT: _ContentChecks = (
@@ -224,3 +264,9 @@ _CONTENT: _ContentChecks = (
 """Check -> the flags that it relies on."""
 _SHIFT: _ContentChecks = ((_check_first_reward, ()), (_check_shifted_numbers, ()))
 """As `_CONTENT`, for episodes whose rewards will be shifted."""
+_END: _ContentChecks = ((_check_zero_end, (IS_LAST,)),)
+"""As `_CONTENT`, for episodes whose last observation stays."""
+_TERMINAL_DISCOUNT = (
+    'step {} leads into a terminal step with discount {}, expected 0; terminal_discount="transition" mends it'
+)
+_UNMARKED = "step {} leads into the last step with discount 0, so learners take it as terminal, and the step says that it is not"

@@ -137,6 +137,11 @@ def test_a_table_that_makes_no_sense_is_refused_with_its_path(file: Path, text: 
     [
         ("{from_dataset: nonsense}", SourceError, 'source "nonsense": expected tfds:NAME'),
         ("{from_dataset: x, view: two_stp}", ViewError, 'view "two_stp": .*; did you mean "two_step"'),
+        (
+            "{from_dataset: x, transform: {drp: action}}",
+            ConfigError,
+            'transform: no option "drp"; .*; did you mean "drop"',
+        ),
     ],
 )
 def test_a_dataset_or_a_view_that_makes_no_sense_is_refused_with_its_path(
@@ -276,6 +281,14 @@ def test_a_signature_is_derived_from_a_dataset(file: Path) -> None:
     text = "tables: [{name: a, signature: {from_dataset: 'bundled:half_cheetah'}}]"
     [table] = table_configs(load(written(file, text), (), {}))
     assert str(flatten(table.signature)["observation"]) == "float32[?, 17]"
+
+
+@pytest.mark.parametrize("transform", ["rename=observation:state", "{rename: {observation: state}}"])
+def test_a_signature_is_derived_from_a_transformed_dataset(file: Path, transform: str) -> None:
+    wanted = f"{{from_dataset: 'bundled:half_cheetah', view: 'slices:length=2', transform: {transform}}}"
+    [table] = table_configs(load(written(file, f"tables: [{{name: a, signature: {wanted}}}]"), (), {}))
+    assert str(flatten(table.signature)["state"]) == "float32[2, 17]"
+    assert "observation" not in flatten(table.signature)
 
 
 def known_keys() -> list[str]:
