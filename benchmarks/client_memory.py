@@ -17,7 +17,7 @@ from benchmarks.common import Goal, Result, Run, Size, figure, note, timed
 from benchmarks.servers import BenchServer, rss_bytes
 
 FULL = Size(items=5_000_000, reference_items=2_000_000, repeats=1)
-SHORT = Size(items=300_000, reference_items=300_000, repeats=1)
+SHORT = Size(items=200_000, reference_items=200_000, repeats=1)
 
 GOAL = Goal(50, at_most=True)
 FILES_GOAL = Goal(200, at_most=True)
