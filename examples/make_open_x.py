@@ -15,7 +15,8 @@ real; the last step has the reward 1, and is terminal.
 
 Images look like a camera's: overlapping objects of all sizes, so that the spectrum falls with the frequency and has
 edges in it; texture of the same kind; an arm and an object that move; a soft lens; sensor noise. A JPEG of TensorFlow's
-quality 95 is about 9 (256 x 320) to 14 (480 x 640) times smaller than its pixels.
+quality 95 is 7 (180 x 320) to 14 (480 x 640) times smaller than its pixels. An RT-1 episode takes 1.38 MB; the catalog's
+111.38 GiB for 87,212 episodes are 1.37 MB.
 
 All content is a function of (shape, seed, episode number), so the same command makes equal files.
 """
@@ -49,11 +50,15 @@ INSTRUCTIONS = (
 
 def make_episode(shape: Shape, seed: int, number: int, steps: int, size: tuple[int, int]) -> Episode:
     """Return episode `number` of a dataset, of 3/4 to 5/4 of `steps` steps; every fifth of DROID has no language."""
-    rng = np.random.default_rng([seed, *shape.name.encode(), number])
+    seeds = [seed, *shape.name.encode(), number]
+    rng = np.random.default_rng(seeds)
     count = max(2, int(rng.integers(steps * 3 // 4, steps * 5 // 4 + 1)))
     moves = motion(rng, count)
     instruction = "" if shape.name == "droid" and number % 5 == 4 else INSTRUCTIONS[number % len(INSTRUCTIONS)]
-    films = {name: film(rng.spawn(1)[0], moves, size, moving) for name, moving in shape.cameras.items()}
+    films = {
+        name: film(np.random.default_rng([*seeds, place]), moves, size, moving)
+        for place, (name, moving) in enumerate(shape.cameras.items(), 1)
+    }
     rows = []
     for row in range(count):
         step = shape.step(moves, row, instruction)
