@@ -62,7 +62,7 @@ class Conventions:
     def apply(self, episode: Episode) -> Episode:
         """The episode with both options applied; needs at least one step and all seven fields."""
         if self.terminal_discount == "transition" and ends_terminal(episode):
-            episode = episode.with_columns(discount=zero_transition_discount(episode.columns[DISCOUNT]))
+            episode = with_zero_transition_discount(episode)
         if self.last_reward == SHIFT:
             rewards = columns_under(episode.columns, REWARD)
             shifted = {path: shifted_reward(reward) for path, reward in rewards.items()}
@@ -108,6 +108,12 @@ def ends_terminal(episode: Episode) -> bool:
     """Whether the last step is a terminal one."""
     terminal, last = episode.columns[IS_TERMINAL], episode.columns[IS_LAST]
     return bool(len(terminal) and terminal[-1] and last[-1])
+
+
+def with_zero_transition_discount(episode: Episode) -> Episode:
+    """The episode with discount 0 on the step that leads into the last one, in every discount where there are several."""
+    discounts = columns_under(episode.columns, DISCOUNT)
+    return episode.with_columns(**{path: zero_transition_discount(discount) for path, discount in discounts.items()})
 
 
 def zero_transition_discount(discount: Array) -> Array:

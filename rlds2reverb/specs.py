@@ -8,7 +8,7 @@ named by its '/'-joined path.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -103,6 +103,16 @@ def map_with_path(function: Callable[[str, Any], Any], nest: Nest, path: str = "
     if hasattr(nest, "_fields"):
         return type(nest)(*mapped)
     return type(nest)(mapped)
+
+
+def only(nest: Nest, paths: Collection[str], path: str = "") -> Nest:
+    """The nest with the leaves of these paths; a container that loses some becomes a dict, `{}` when it loses all."""
+    if set(flatten(nest, path)) <= set(paths):
+        return nest
+    if not _is_container(nest):
+        return {}
+    kept = {str(key): only(child, paths, _join(path, key)) for key, child in _children(nest)}
+    return {key: child for key, child in kept.items() if flatten(child)}
 
 
 @lru_cache(maxsize=256)

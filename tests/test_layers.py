@@ -16,7 +16,7 @@ from tests.imports import Package, circle, top
 PACKAGE = "rlds2reverb"
 ROOT = Path(rlds2reverb.__file__).parent
 
-FOUNDATION = {"errors", "episodes", "extras", "files", "specs", "wording"}
+FOUNDATION = {"errors", "episodes", "extras", "files", "metadata", "specs", "wording"}
 BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transforms", "transport", "validation", "views", "wire"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "episodes": set(),
     "specs": {"errors"},
+    "metadata": {"episodes", "specs"},
     "datasets": set(),
     "extras": set(),
     "formats": {"errors", "extras"},

@@ -53,7 +53,7 @@ class Pusher:
             for one in options.outputs
         ]
         self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
-        self._judge = Judge(self._policy, Standard(flatten(plan.step_spec), options.conventions))
+        self._judge = Judge(self._policy, Standard(flatten(plan.step_spec), options.conventions, plan.metadata))
         self._account = Account()
         self._sender: Sender | None = None
         self._admission: Admission | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlds2reverb.conventions import absent_fields, filled_spec
@@ -16,11 +16,12 @@ from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
 from rlds2reverb.sources.transformed import transformed
-from rlds2reverb.specs import Nest, spec_texts
+from rlds2reverb.specs import ArraySpec, Nest, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
+from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -76,6 +77,7 @@ class PushPlan:
       step_spec: of the steps, absent fields filled in.
       filled: step fields that the dataset lacks and that are filled (`conventions`).
       tables: what is found in each table and put there, in the order of the options.
+      metadata: path -> spec of the episodes' metadata that items hold.
     """
 
     source: Source
@@ -85,6 +87,7 @@ class PushPlan:
     step_spec: Nest
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
+    metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
 
     @property
     def episodes(self) -> int | None:
@@ -122,7 +125,7 @@ def plan_push(
     """Looks at the source and the tables, and refuses what cannot go well.
 
     Args:
-      source: anything that `open_source` takes; no episode is read.
+      source: anything that `open_source` takes. No episode is read, unless items hold metadata that only an episode can tell.
       options: how.
       ask: the server's tables; asked once, when the source is known.
       tuning: how it sends; None for what the options say.
@@ -141,7 +144,9 @@ def plan_push(
     source = transformed(open_source(source), options.chosen_transform)
     spec = checked_spec(source)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
-    signatures = [output.view.signature(step_spec) for output in options.outputs]
+    views = [output.view for output in options.outputs]
+    metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
+    signatures = [signature_of(view, step_spec, metadata_spec) for view in views]
     info = ask()
     for output, signature in zip(options.outputs, signatures):
         check_tables(output, signature, info)
@@ -151,7 +156,8 @@ def plan_push(
         for name in output.tables
     )
     tuning = Tuning.of(options) if tuning is None else tuning
-    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables)
+    metadata = metadata_in_items(views, metadata_spec)
+    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables, metadata)
     _check_room(plan)
     return plan
 

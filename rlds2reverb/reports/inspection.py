@@ -16,7 +16,7 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
-from rlds2reverb.sources.base import Source, checked_spec
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
 from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.transforms.transform import Transform
@@ -24,6 +24,7 @@ from rlds2reverb.validation import Problem, Standard
 from rlds2reverb.validation.findings import Findings
 from rlds2reverb.validation.items import lack_of_items, view_refused
 from rlds2reverb.views.base import View, not_in_items
+from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.trajectory import table_signature
 
@@ -202,14 +203,19 @@ def inspect_source(
     source = transformed(source, transform)
     spec = checked_spec(source)
     step_spec = filled_spec(spec)
-    cutters = [Cutter(Output((table,), view), view.signature(step_spec)) for table, view in views.items()]
+    metadata_spec = metadata_spec_of(source) if wants_metadata(views.values()) else ()
+    cutters = [
+        Cutter(Output((table,), view), signature_of(view, step_spec, metadata_spec)) for table, view in views.items()
+    ]
     tallies = [Tally() for _ in cutters]
     columns = flatten(spec)
     inspection = Inspection(source=source.name, step_spec=columns, filled=absent_fields(spec), outputs={})
     inspection.step_bytes = sum(map(_row_bytes, columns.values()))
     inspection.ranges = {path: Range() for path in columns}
     inspection.transform, inspection.left_out = transform, left_out_of(source)
-    standard = Standard.of(spec, transform.with_conventions(conventions))
+    standard = Standard.of(
+        spec, transform.with_conventions(conventions), metadata_in_items(views.values(), metadata_spec)
+    )
     for episode in islice(source, limit):
         filled, problems = standard.examine(episode)
         _take_in(inspection, episode, problems)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.specs import Nest, column_spec, flatten
 
 
@@ -46,6 +47,18 @@ class Source(Protocol):
         """
 
 
+@runtime_checkable
+class TellsMetadata(Protocol):
+    """A source that knows the metadata of its episodes before it reads one."""
+
+    def metadata_spec(self) -> Nest:
+        """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`.
+
+        Raises:
+          SourceError: as `Source.spec`.
+        """
+
+
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:
     """Leaf path -> leaf of what a dataset has or says of itself; see `specs.flatten`.
 
@@ -67,6 +80,20 @@ def checked_spec(source: Source) -> Nest:
     spec = source.spec()
     columns_of(spec, source.name)
     return spec
+
+
+def metadata_spec_of(source: Source) -> Nest:
+    """The spec of what the dataset says of whole episodes, dicts within dicts: the source's own `metadata_spec()`, or else that of its first episode.
+
+    Raises:
+      SourceError: the source cannot tell, and has no episode to look at or cannot be read; or two features have the same path.
+    """
+    if isinstance(source, TellsMetadata):
+        return nested(columns_of(source.metadata_spec(), source.name))
+    first = next(iter(source), None)
+    if first is None:
+        raise SourceError(f"{source.name}: no episode, so its metadata is not known")
+    return nested(metadata_specs(first))
 
 
 def check_shard(index: int, count: int) -> None:
@@ -91,6 +118,10 @@ class FirstEpisodes:
     def spec(self) -> Nest:
         """The source's."""
         return self._source.spec()
+
+    def metadata_spec(self) -> Nest:
+        """The source's."""
+        return metadata_spec_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
         return islice(iter(self._source), self._count)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.sources.base import check_shard, spec_of
 from rlds2reverb.specs import Nest
 
@@ -44,6 +45,10 @@ class EpisodeList:
             if len(episode):
                 return spec_of(episode)
         raise SourceError(f"{self.name}: no episode with steps, so there is no step spec")
+
+    def metadata_spec(self) -> Nest:
+        """That of the first episode, in the whole list; {} for an empty list."""
+        return metadata_specs(self._whole[0]) if self._whole else {}
 
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._episodes)

@@ -75,6 +75,16 @@ class RldsSource:
         columns_of(self._steps_spec, self.name)  # refuses two of one path
         return map_with_path(self._step_feature, self._steps_spec)
 
+    def metadata_spec(self) -> Nest:
+        """The episodes' metadata, from the dataset's element spec; nothing is read.
+
+        Features that no column can hold (ragged, sparse, of unknown rank) are not among them.
+        """
+        hidden = (STEPS, self._id_feature)
+        features = {name: nest for name, nest in self._dataset.element_spec.items() if name not in hidden}
+        plain = {path: leaf for path, leaf in columns_of(features, self.name).items() if _is_plain(leaf)}
+        return {path: array_spec(leaf, path) for path, leaf in plain.items()}
+
     def __iter__(self) -> Iterator[Episode]:
         features = list(flatten(self.spec()))  # what cannot be stored is refused before anything is read
         self._check_metadata()
@@ -157,6 +167,10 @@ def batch_steps(steps: tf.data.Dataset) -> Any:
 
 def _known(shape: tf.TensorShape) -> list[int]:
     return [size or 0 for size in shape.as_list()]
+
+
+def _is_plain(spec: Any) -> bool:
+    return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None
 
 
 def array_spec(spec: Any, where: str) -> ArraySpec:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.sources.base import Source, checked_spec, nested
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, nested
 from rlds2reverb.specs import Nest, column_spec, flatten, same_dtype, shape_fits
 from rlds2reverb.transforms.columns import Made, Specs, Taken, left_out, made_columns
 from rlds2reverb.transforms.transform import Transform
@@ -44,6 +44,10 @@ class Transformed:
           ConfigError: its steps do not allow the transform.
         """
         return _with_containers(nested({path: made.spec for path, made in self._made.items()}), self._recorded)
+
+    def metadata_spec(self) -> Nest:
+        """The source's."""
+        return metadata_spec_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
         made, recorded = self._made, flatten(self._recorded)

@@ -35,6 +35,7 @@ from rlds2reverb.tf_agents.specs import check_discount, check_signature
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.extras import EXTRAS
 from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.views.trajectory import POLICY_INFO
 from rlds2reverb.wire.insert.encoder import Part
@@ -78,6 +79,8 @@ def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_i
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
+    if isinstance(reverb_observer, Target):
+        _refuse_extras(reverb_observer.output.view)
     plan = plan_of(rlds_data, policy_info_fn)
     check_signature(plan.spec, reverb_observer)
     check_discount(plan.step_spec)
@@ -127,6 +130,13 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
                 writer.write(str(number), [Part(tables, push_seed, str(number), cut)])
     _log.info("Successfully wrote %d steps to Reverb, as %d items.", steps, items)
     return steps
+
+
+def _refuse_extras(view: View) -> None:
+    if getattr(view, EXTRAS, ()):
+        raise ViewError(
+            f"view {view.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
+        )
 
 
 def _cutter(view: View) -> RowCutter:

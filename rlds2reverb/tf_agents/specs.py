@@ -9,16 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import trajectory
 
 from rlds2reverb.client import Target
 from rlds2reverb.episodes import DISCOUNT, STEP_FIELDS
-from rlds2reverb.errors import SpecMismatch
+from rlds2reverb.errors import SpecError, SpecMismatch
 from rlds2reverb.sources.rlds import STEPS, array_spec
 from rlds2reverb.specs import differences, flatten, map_leaves
 from rlds2reverb.tf_agents.observers import item_rows
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.sequence import SequenceView
-from rlds2reverb.views.trajectory import POLICY_INFO, with_window
+from rlds2reverb.views.trajectory import FIELDS, POLICY_INFO, with_window
 
 _RIGHT_SIGNATURE = (
     "create the table with signature=tensor_spec.add_outer_dim(create_trajectory_data_spec(rlds_data, policy_info_fn)), "
@@ -38,6 +39,25 @@ def step_spec_of(rlds_data: tf.data.Dataset) -> Any:
             f"Invalid RLDS step spec. Features expected are {list(STEP_FIELDS)}, but found {list(step_spec.keys())}"
         )
     return step_spec
+
+
+def data_spec(signature: Any) -> trajectory.Trajectory:
+    """What TF-Agents' buffers and agents call `data_spec` or `collect_data_spec`: a row of a table of trajectories.
+
+    Args:
+      signature: the table's, as `client.server_info()` has it; extras are its policy_info.
+
+    Returns:
+      A Trajectory of `tf.TensorSpec`, without outer dimension.
+
+    Raises:
+      SpecError: the table holds no trajectories.
+    """
+    if getattr(signature, "_fields", ()) != FIELDS:
+        raise SpecError(f"expected the signature of a table of trajectories ({', '.join(FIELDS)}), got {signature!r}")
+    return trajectory.Trajectory(
+        *map_leaves(lambda leaf: tf.TensorSpec(leaf.shape[1:], leaf.dtype, leaf.name or None), tuple(signature))
+    )
 
 
 def check_discount(step_spec: Any) -> None:

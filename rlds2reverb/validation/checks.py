@@ -139,10 +139,10 @@ def _check_numbers(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_discount(episode: Episode) -> Iterator[Problem]:
-    discount = episode.columns.get(DISCOUNT)
-    if discount is not None and _is_real(discount) and len(discount) > 1:
-        outside = (discount[:-1] < 0) | (discount[:-1] > 1)
-        yield from _stray("discount_range", DISCOUNT, outside, 0, "expected values in [0, 1]", discount)
+    for path, discount in columns_under(episode.columns, DISCOUNT).items():
+        if _is_real(discount) and len(discount) > 1:
+            outside = (discount[:-1] < 0) | (discount[:-1] > 1)
+            yield from _stray("discount_range", path, outside, 0, "expected values in [0, 1]", discount)
 
 
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
@@ -157,13 +157,14 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
-    discount = episode.columns.get(DISCOUNT)
-    if discount is None or not _is_real(discount) or len(discount) < 2 or IS_TERMINAL not in episode.columns:
+    if IS_TERMINAL not in episode.columns or not ends_terminal(episode):
         return
-    if ends_terminal(episode) and np.any(discount[-2] != 0):
+    for path, discount in columns_under(episode.columns, DISCOUNT).items():
+        if not _is_real(discount) or len(discount) < 2 or not np.any(discount[-2] != 0):
+            continue
         yield Problem(
             "terminal_discount",
-            DISCOUNT,
+            path,
             f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
             'terminal_discount="transition" mends it',
         )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlds2reverb.conventions import zero_transition_discount
-from rlds2reverb.episodes import DISCOUNT, IS_FIRST, IS_LAST, Episode
+from rlds2reverb.conventions import with_zero_transition_discount
+from rlds2reverb.episodes import IS_FIRST, IS_LAST, Episode
 from rlds2reverb.validation.problems import Problem
 
 
@@ -42,7 +42,7 @@ def _mend_flag_dtype(episode: Episode, problem: Problem) -> Episode:
 
 
 def _mend_terminal_discount(episode: Episode, _: Problem) -> Episode:
-    return episode.with_columns(discount=zero_transition_discount(episode.columns[DISCOUNT]))
+    return with_zero_transition_discount(episode)
 
 
 _REPAIRS: dict[str, Callable[[Episode, Problem], Episode]] = {

@@ -22,9 +22,10 @@ from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import continued, priorities
-from rlds2reverb.views.trajectory import READS, trajectory_rows, trajectory_spec, with_window
+from rlds2reverb.views.trajectory import READS, columns_with_extras, spec_with_extras, trajectory_rows, with_window
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class AcrossEpisodes:
       length: rows of an item.
       stride: rows between the starts of two items, episode borders or not.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -43,8 +45,10 @@ class AcrossEpisodes:
     length: int = 2
     stride: int = 1
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("across_episodes", self.extras))
         check_options("across_episodes", self.priority, length=self.length, stride=self.stride)
 
     @property
@@ -52,13 +56,13 @@ class AcrossEpisodes:
         """Name and options."""
         return label_of("across_episodes", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """A Trajectory of specs with a leading axis of `length`."""
-        return with_window(trajectory_spec(step_spec), self.length)
+        return with_window(spec_with_extras("across_episodes", self.extras, step_spec, metadata_spec), self.length)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """All of a trajectory."""
-        return READS
+        return *READS, *extras_read(self.extras, READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """What the first episode of a stream gives."""
@@ -92,7 +96,7 @@ class RowStream:
 
     def cut(self, episode: Episode) -> tuple[Cut, RowStream]:
         """The cut of the next episode, and the stream after it."""
-        return self.cut_rows(trajectory_rows(episode.columns))
+        return self.cut_rows(trajectory_rows(columns_with_extras("across_episodes", self.view.extras, episode)))
 
     def cut_rows(self, rows: Mapping[str, Array]) -> tuple[Cut, RowStream]:
         """Windows over ready trajectory rows and the length - 1 rows before them, and the stream after them."""

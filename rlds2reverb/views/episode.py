@@ -17,8 +17,9 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import check_flags, check_options
-from rlds2reverb.views.labels import CHANGES_NO_ITEM, label_of
-from rlds2reverb.views.trajectory import READS, trajectory_rows, trajectory_spec, with_window
+from rlds2reverb.views.extras import Extras, Wanted, extras_read
+from rlds2reverb.views.labels import CHANGES_NO_ITEM, UNSAID_AT_DEFAULT, label_of
+from rlds2reverb.views.trajectory import READS, columns_with_extras, spec_with_extras, trajectory_rows, with_window
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class WholeEpisode:
       max_length: most rows of an episode, or None for any number.
       skip_longer: a longer episode gives no item; otherwise it is an error.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: max_length no whole number of at least 1, or a priority that is no finite number of at least 0.
@@ -37,24 +39,26 @@ class WholeEpisode:
     max_length: int | None = field(default=None, metadata=CHANGES_NO_ITEM)
     skip_longer: bool = field(default=False, metadata=CHANGES_NO_ITEM)
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("episode", self.extras))
         counts = {} if self.max_length is None else {"max_length": self.max_length}
         check_options("episode", self.priority, **counts)
         check_flags("episode", skip_longer=self.skip_longer)
 
     @property
     def label(self) -> str:
-        """Name only: the options decide whether an episode is stored, not what is stored."""
+        """Name and extras: the other options decide whether an episode is stored, not what is stored."""
         return label_of("episode", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """A Trajectory of specs with a leading axis of any size."""
-        return with_window(trajectory_spec(step_spec), None)
+        return with_window(spec_with_extras("episode", self.extras, step_spec, metadata_spec), None)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """All of a trajectory."""
-        return READS
+        return *READS, *extras_read(self.extras, READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """One window over all rows.
@@ -62,7 +66,7 @@ class WholeEpisode:
         Raises:
           ViewError: the episode is longer than `max_length` and `skip_longer` is off.
         """
-        return self.cut_rows(trajectory_rows(episode.columns))
+        return self.cut_rows(trajectory_rows(columns_with_extras("episode", self.extras, episode)))
 
     def cut_rows(self, rows: dict[str, Array]) -> Cut:
         """One window over ready trajectory rows."""

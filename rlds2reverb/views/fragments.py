@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,7 +38,8 @@ from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import EpisodeStream, check_flags, check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     END_FLAGS,
     as_float32,
@@ -56,6 +57,7 @@ TRUNCATE, COMPLETE = "truncate_episodes", "complete_episodes"
 ENV_STEPS, AGENT_STEPS = "env_steps", "agent_steps"
 
 OBS, NEW_OBS, ACTIONS, REWARDS = "obs", "new_obs", "actions", "rewards"
+_READS = (OBSERVATION, ACTION, REWARD, *END_FLAGS)
 _MADE = {
     "terminateds": np.dtype(bool),
     "truncateds": np.dtype(bool),
@@ -75,6 +77,7 @@ class Fragments:
       agents: agents that act in a step, for agent_steps; None counts the entries of a nested action, one per agent.
       new_obs: store the next observations, too. That doubles the bytes of observations, because at the end of an episode they are other rows.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -86,8 +89,10 @@ class Fragments:
     agents: int | None = None
     new_obs: bool = True
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("fragments", self.extras))
         check_options("fragments", self.priority, length=self.length, agents=1 if self.agents is None else self.agents)
         choice("fragments", "batch_mode", self.batch_mode, (TRUNCATE, COMPLETE))
         choice("fragments", "count_steps_by", self.count_steps_by, (ENV_STEPS, AGENT_STEPS))
@@ -100,7 +105,7 @@ class Fragments:
         """Name and options."""
         return label_of("fragments", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{obs, new_obs, actions, rewards, terminateds bool, truncateds bool, t int64, eps_id int64}, all [steps, ...].
 
         `t` counts the steps of an episode, `eps_id` is a hash of the episode's id. float64 becomes float32, as in RLlib.
@@ -112,9 +117,8 @@ class Fragments:
         named = {OBS: steps[OBSERVATION], NEW_OBS: steps[OBSERVATION], ACTIONS: action, REWARDS: steps[REWARD], **made}
         if not self.new_obs:
             del named[NEW_OBS]
-        return {
-            name: map_leaves(lambda leaf: float32_spec(leaf).with_leading(length), spec) for name, spec in named.items()
-        }
+        items = with_extras("fragments", self.extras, _READS, named, steps, metadata_spec)
+        return map_leaves(lambda leaf: float32_spec(leaf).with_leading(length), items)
 
     def steps(self, agents: int) -> int:
         """Env steps that reach `length` when the action has `agents` entries."""
@@ -124,7 +128,7 @@ class Fragments:
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """Observation, action, reward, and the flags that say how an episode ends."""
-        return OBSERVATION, ACTION, REWARD, *END_FLAGS
+        return *_READS, *extras_read(self.extras, _READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """What the first episode of a stream gives."""
@@ -186,7 +190,8 @@ class _Stream:
             for name, field in ((OBS, OBSERVATION), (ACTIONS, ACTION), (REWARDS, REWARD))
             for new, path in under(episode.columns, field, name).items()
         }
-        rows = {path: column[:count] for path, column in {**recorded, **made}.items()}
+        further = extras_rows("fragments", self.view.extras, _READS, episode)
+        rows = {path: column[:count] for path, column in {**recorded, **made, **further}.items()}
         if self.view.new_obs:
             later = under(episode.columns, OBSERVATION, NEW_OBS)
             rows |= {new: episode.columns[path][1 : count + 1] for new, path in later.items()}

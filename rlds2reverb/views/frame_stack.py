@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode,
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest, flatten, map_leaves
 from rlds2reverb.views.base import check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     Fill,
     check_fit,
@@ -48,6 +49,7 @@ from rlds2reverb.views.steps import (
 )
 
 NEXT_OBSERVATION = "next_observation"
+_READS = (OBSERVATION, ACTION, REWARD, DISCOUNT)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class FrameStack:
         gives columns fills of their own. A path names an observation column or a nest of them; the longest one counts, and
         a column that none leads to has "first".
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -68,8 +71,10 @@ class FrameStack:
     frames: int = 4
     fill: Fill | Mapping[str, Fill] = "first"
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("frame_stack", self.extras))
         check_options("frame_stack", self.priority, frames=self.frames)
         fill: Any = self.fill
         if isinstance(fill, Mapping):
@@ -89,7 +94,7 @@ class FrameStack:
         fill = plain[OBSERVATION] if list(plain) == [OBSERVATION] else json.dumps(plain, sort_keys=True)
         return label_of("frame_stack", self, fill=fill)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{observation [k, ...], action, reward, discount, next_observation [k, ...]}.
 
         Raises:
@@ -99,16 +104,18 @@ class FrameStack:
         self._fills({path: leaf.dtype for path, leaf in flatten(steps[OBSERVATION], OBSERVATION).items()})
         stacked = map_leaves(lambda leaf: leaf.with_leading(self.frames), steps[OBSERVATION])
         plain = {name: steps[name] for name in (ACTION, REWARD, DISCOUNT)}
-        return {OBSERVATION: stacked, **plain, NEXT_OBSERVATION: stacked}
+        items = {OBSERVATION: stacked, **plain, NEXT_OBSERVATION: stacked}
+        return with_extras("frame_stack", self.extras, _READS, items, steps, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """The four step fields of its items; no flags."""
-        return OBSERVATION, ACTION, REWARD, DISCOUNT
+        """The four step fields of its items, and extras; no flags."""
+        return *_READS, *extras_read(self.extras, _READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """Puts k - 1 rows before the first; an item's windows look back."""
         before = self.frames - 1
-        given = columns(episode, OBSERVATION, ACTION, REWARD, DISCOUNT)
+        further = extras_rows("frame_stack", self.extras, _READS, episode)
+        given = {**columns(episode, *_READS), **further}
         observations = under(given, OBSERVATION)
         fills = self._fills({path: given[path].dtype for path in observations})
         rows = {path: pad(column, before, 0, fills.get(path, "first")) for path, column in given.items()}

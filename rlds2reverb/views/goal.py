@@ -20,7 +20,7 @@ loaders (dlimp, Octo: uniform over the steps to come) and of hindsight experienc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.views.base import check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     NEXT_ROW,
     ONE_ROW,
@@ -45,6 +46,7 @@ from rlds2reverb.views.steps import (
 
 STRATEGIES = ("future", "final", "uniform")
 NEXT_OBSERVATION, GOAL, REACHED = "next_observation", "goal", "reached"
+_READS = (OBSERVATION, ACTION)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Goal:
       strategy: one of `STRATEGIES`.
       seed: the draws depend on it and on the episode's id, and on nothing else.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -63,8 +66,10 @@ class Goal:
     strategy: str = "future"
     seed: int = 0
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("goal", self.extras))
         check_options("goal", self.priority)
         check_seed("goal", self.seed)
         choice("goal", "strategy", self.strategy, STRATEGIES)
@@ -74,11 +79,11 @@ class Goal:
         """Name and options."""
         return label_of("goal", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{observation, action, next_observation, goal, reward float32 [], reached bool []}."""
         steps = need("goal", step_spec, OBSERVATION, ACTION)
         observation = steps[OBSERVATION]
-        return {
+        items = {
             OBSERVATION: observation,
             ACTION: steps[ACTION],
             NEXT_OBSERVATION: observation,
@@ -86,10 +91,11 @@ class Goal:
             REWARD: ArraySpec((), np.dtype(np.float32)),
             REACHED: ArraySpec((), np.dtype(bool)),
         }
+        return with_extras("goal", self.extras, _READS, items, steps, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """Observation and action; the reward of its items is made, not read."""
-        return OBSERVATION, ACTION
+        return *_READS, *extras_read(self.extras, _READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """Three fields read the stored observations: at t, at t + 1, and at the goal's row."""
@@ -98,7 +104,9 @@ class Goal:
         goals = self._goal_rows(episode, anchors)
         reached = np.append(goals == anchors + 1, np.zeros(len(episode) - count, bool))
         observed = columns(episode, OBSERVATION, ACTION)
-        rows = {**observed, REWARD: np.where(reached, 0, -1).astype(np.float32), REACHED: reached}
+        rewards = np.where(reached, 0, -1).astype(np.float32)
+        further = extras_rows("goal", self.extras, _READS, episode)
+        rows = {**observed, REWARD: rewards, REACHED: reached, **further}
         fields = {
             **fields_of({path: path for path in rows}),
             **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), NEXT_ROW),

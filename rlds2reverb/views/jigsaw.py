@@ -40,11 +40,13 @@ from rlds2reverb.episodes import OBSERVATION, Array, Episode, columns_under, con
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.base import check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import check_seed, choice, fields_of, generator, need, priorities, transition_count
 from rlds2reverb.views.tile_orders import read_tile_orders, tile_orders
 
 CONTEXT, TARGET, TIMESTEP = "context", "target", "timestep"
+_READS = (OBSERVATION,)
 _CROPPED = 2
 """Rows and columns of pixels that a tile loses."""
 _MOST_TILES = 100
@@ -60,6 +62,7 @@ class Jigsaw:
       channels: "last" ([H, W, C] images) or "first" ([C, H, W]).
       seed: the orders that are made depend on it. The classes that are drawn depend on it and on the episode's id.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense, or a file that cannot be read.
@@ -70,9 +73,11 @@ class Jigsaw:
     channels: str = "last"
     seed: int = 0
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
     _orders: Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("jigsaw", self.extras))
         check_options("jigsaw", self.priority, tiles=self.tiles)
         if not 4 <= self.tiles <= _MOST_TILES or math.isqrt(self.tiles) ** 2 != self.tiles:
             raise ViewError(f"jigsaw: tiles {self.tiles}: expected a square number from 4 to {_MOST_TILES}")
@@ -100,27 +105,29 @@ class Jigsaw:
         named = content_digest({"permutations": self._orders}) if of_file else self.permutations
         return label_of("jigsaw", self, permutations=named)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{context: a smaller image, target int64 [1], timestep int64 []}.
 
         Raises:
           ViewError: observation is not one column of images that are large enough, of uint8 or floats.
         """
-        leaves = flatten(need("jigsaw", step_spec, OBSERVATION)[OBSERVATION], OBSERVATION)
+        steps = need("jigsaw", step_spec, OBSERVATION)
+        leaves = flatten(steps[OBSERVATION], OBSERVATION)
         image = self._image(leaves)
         height, width = self._tile(image)
         side = math.isqrt(self.tiles)
         size, depth = (side * height, side * width), self._plan(image)[2:]
         shape = (*depth, *size) if self.channels == "first" else (*size, *depth)
         int64 = np.dtype(np.int64)
-        return {CONTEXT: ArraySpec(shape, image.dtype), TARGET: ArraySpec((1,), int64), TIMESTEP: ArraySpec((), int64)}
+        items = {CONTEXT: ArraySpec(shape, image.dtype), TARGET: ArraySpec((1,), int64), TIMESTEP: ArraySpec((), int64)}
+        return with_extras("jigsaw", self.extras, _READS, items, steps, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """The image only."""
-        return (OBSERVATION,)
+        """The image, and extras."""
+        return *_READS, *extras_read(self.extras, _READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
-        """One row per transition; all three columns are made.
+        """One row per transition; all columns but extras are made.
 
         Raises:
           ViewError: as `signature`.
@@ -131,7 +138,13 @@ class Jigsaw:
         classes = np.resize(generator("jigsaw", self.seed, episode).permutation(len(self._orders)), count)  # [T - 1]
         timesteps = np.arange(count, dtype=np.int64)
         context = self._puzzles(next(iter(columns.values()))[:count], self._orders[classes], self._tile(image))
-        rows = {CONTEXT: context, TARGET: classes.astype(np.int64)[:, None], TIMESTEP: timesteps}
+        further = extras_rows("jigsaw", self.extras, _READS, episode)
+        rows = {
+            CONTEXT: context,
+            TARGET: classes.astype(np.int64)[:, None],
+            TIMESTEP: timesteps,
+            **{path: column[:count] for path, column in further.items()},
+        }
         return Cut(rows, fields_of({path: path for path in rows}), timesteps, priorities(count, self.priority))
 
     def _image(self, leaves: dict[str, ArraySpec]) -> ArraySpec:

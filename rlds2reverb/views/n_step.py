@@ -9,7 +9,9 @@ An episode has T rows, the last with the final observation. Item t has k = min(n
 
 Acme leaves one factor g to the learner, which multiplies the discount by its own. Its adder also makes the transitions of 1 to
 n - 1 steps from the first row, while its buffer fills up; so does `early`, and without it there is one item per row. TorchRL's
-`MultiStep` also has `steps_to_next_obs`, here `steps`, and leaves the done flags at step t. Sources: NStepTransitionAdder of
+`MultiStep` also has `steps_to_next_obs`, here `steps`, and leaves the done flags at step t.
+
+Rewards and discounts may be nests and have axes, as in Acme: every leaf has a return of its own, see `paired`. Sources: NStepTransitionAdder of
 Acme 0.4, MultiStep of TorchRL 0.5.
 
 >>> import numpy as np
@@ -26,21 +28,26 @@ Acme 0.4, MultiStep of TorchRL 0.5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import ONE_ROW, choice, columns, fields_of, need, pad, priorities, transition_count, under
 
 STYLES = ("acme", "torchrl")
 NEXT_OBSERVATION = "next_observation"
 STEPS = "steps"
+
+_Leaf = TypeVar("_Leaf")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class NStep:
       early: make the items of 1 to n - 1 steps from the first row, too, as Acme's adder does. They come before all others and
         are anchored before the first step, at copies of its row.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -64,8 +72,10 @@ class NStep:
     style: str = "acme"
     early: bool = field(default=False, metadata=UNSAID_AT_DEFAULT)
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("n_step", self.extras))
         check_options("n_step", self.priority, n=self.n)
         choice("n_step", "style", self.style, STYLES)
         check_flags("n_step", early=self.early)
@@ -77,24 +87,36 @@ class NStep:
         """Name and options."""
         return label_of("n_step", self, gamma=float(self.gamma))
 
-    def signature(self, step_spec: Nest) -> Nest:
-        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount keep their dtype, one float each."""
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+        """{observation, action, reward, discount, next_observation, steps int32 []}; reward and discount keep their dtypes.
+
+        A nest of rewards or discounts gives as many returns and discounts; one that is a nest makes a nest of the other.
+        A reward has the shape of reward and discount broadcast together.
+
+        Raises:
+          ViewError: the steps lack one of these; a reward or a discount is no float; or two nests or shapes do not go together.
+        """
         steps = need("n_step", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
-        for name in (REWARD, DISCOUNT):
-            leaves = flatten(steps[name])
-            if list(leaves) != [""] or leaves[""].dtype.kind != "f" or leaves[""].shape:
-                raise ViewError(f"n_step: {name} is {steps[name]}, expected one float per step")
-        return {
+        reward, discount = (_floats(name, steps[name]) for name in (REWARD, DISCOUNT))
+        pairs = paired(reward, discount)
+        earned = {path: ArraySpec(_joint_shape(path, one, other), one.dtype) for path, (one, other) in pairs.items()}
+        nest = steps[DISCOUNT] if list(reward) == [""] else steps[REWARD]
+        items = {
             OBSERVATION: steps[OBSERVATION],
             ACTION: steps[ACTION],
-            REWARD: ArraySpec((), steps[REWARD].dtype),
-            DISCOUNT: ArraySpec((), steps[DISCOUNT].dtype),
+            REWARD: map_with_path(lambda path, _: earned[path], nest),
+            DISCOUNT: map_with_path(lambda path, _: ArraySpec(pairs[path][1].shape, pairs[path][1].dtype), nest),
             NEXT_OBSERVATION: steps[OBSERVATION],
             STEPS: ArraySpec((), np.dtype(np.int32)),
         }
+        return with_extras("n_step", self.extras, self._reads, items, steps, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """The data's discounts count in style acme only."""
+        """What its items are made of; the data's discounts count in style acme only."""
+        return *self._reads, *extras_read(self.extras, self._reads, step_spec)
+
+    @property
+    def _reads(self) -> tuple[str, ...]:
         if self.style == "acme":
             return OBSERVATION, ACTION, REWARD, DISCOUNT
         return OBSERVATION, ACTION, REWARD
@@ -103,11 +125,16 @@ class NStep:
         """Returns are columns of their own; both observations are one."""
         count = transition_count(episode)
         early = min(self.n, count) - 1 if self.early and count else 0
-        reward, discount, steps = self._earned(episode, early)
+        shorter = np.arange(1, early + 1)
+        steps = np.concatenate((shorter, np.minimum(self.n, count - np.arange(count))))
         anchors = np.arange(early + count, dtype=np.int64)
-        observed = {path: pad(column, early, 0) for path, column in columns(episode, OBSERVATION, ACTION).items()}
-        derived = {REWARD: reward, DISCOUNT: discount, STEPS: steps.astype(np.int32)}
-        rows = {**observed, **{path: _filled_up(column, early + len(episode)) for path, column in derived.items()}}
+        observed = columns(episode, OBSERVATION, ACTION)
+        recorded = {**observed, **extras_rows("n_step", self.extras, self._reads, episode)}
+        derived = {**self._earned(episode, shorter), STEPS: steps.astype(np.int32)}
+        rows = {
+            **{path: pad(column, early, 0) for path, column in recorded.items()},
+            **{path: _filled_up(column, early + len(episode)) for path, column in derived.items()},
+        }
         arrived = np.maximum(anchors, early) + steps
         fields = {
             **fields_of({path: path for path in rows}),
@@ -115,36 +142,86 @@ class NStep:
         }
         return Cut(rows, fields, anchors, priorities(len(anchors), self.priority), early)
 
-    def _earned(self, episode: Episode, early: int) -> tuple[Array, Array, Array]:
-        """[early + T - 1] return, discount and number of steps of each item; those from the first row come first."""
+    def _earned(self, episode: Episode, shorter: Array) -> dict[str, Array]:
+        """Path -> [early + T - 1, ...] returns and discounts of each item; the `shorter` ones from the first row come first."""
         count = transition_count(episode)
-        earned = columns(episode, REWARD, DISCOUNT)
-        reward, discount = self._returns(earned[REWARD][:count], earned[DISCOUNT][:count], self.n)
-        steps = np.minimum(self.n, count - np.arange(count))
-        if not early:
-            return reward, discount, steps
-        shorter = np.arange(1, early + 1)
-        first = [self._returns(earned[REWARD][:k], earned[DISCOUNT][:k], k) for k in shorter.tolist()]
-        reward = np.concatenate((*(one[:1] for one, _ in first), reward))
-        discount = np.concatenate((*(one[:1] for _, one in first), discount))
-        return reward, discount, np.concatenate((shorter, steps))
+        reward, discount = (_leaves(episode, name) for name in (REWARD, DISCOUNT))
+        earned: dict[str, Array] = {}
+        for path, (rewards, discounts) in paired(reward, discount).items():
+            made = [self._returns(rewards[:k], discounts[:k], k) for k in shorter.tolist()]
+            firsts = [(returns[:1], scales[:1]) for returns, scales in made]
+            every = [*firsts, self._returns(rewards[:count], discounts[:count], self.n)]
+            below = f"/{path}" if path else ""
+            earned[REWARD + below] = np.concatenate([returns for returns, _ in every])
+            earned[DISCOUNT + below] = np.concatenate([scales for _, scales in every])
+        return earned
 
     def _returns(self, rewards: Array, discounts: Array, n: int) -> tuple[Array, Array]:
-        """[T - 1] returns and discounts of up to n steps, in float64, cast back; the loop is over n, not over steps."""
-        count = len(rewards)
-        factors = discounts.astype(np.float64) if self.style == "acme" else np.ones(count)
-        total, scale = np.zeros(count), np.ones(count)  # scale: what the next reward is multiplied by
+        """[T - 1, ...] returns and discounts of up to n steps, in float64, cast back; the loop is over n, not over steps."""
+        count, axes = len(rewards), max(rewards.ndim, discounts.ndim)
+        aligned = _with_axes(rewards, axes)
+        factors = discounts.astype(np.float64) if self.style == "acme" else np.ones(discounts.shape)
+        shape = np.broadcast_shapes(aligned.shape[1:], _with_axes(discounts, axes).shape[1:])
+        total, scale = (
+            np.zeros((count, *shape)),
+            np.ones(discounts.shape),
+        )  # scale: what the next reward is multiplied by
         for ahead in range(min(n, count)):
             alive = count - ahead
             if ahead:
                 scale[:alive] *= self.gamma
-            total[:alive] += scale[:alive] * rewards[ahead:]
+            total[:alive] += _with_axes(scale[:alive], axes) * aligned[ahead:]
             scale[:alive] *= factors[ahead:]
         if self.style == "torchrl":
             scale *= self.gamma
         return total.astype(rewards.dtype), scale.astype(discounts.dtype)
 
 
+def paired(rewards: Mapping[str, _Leaf], discounts: Mapping[str, _Leaf]) -> dict[str, tuple[_Leaf, _Leaf]]:
+    """Path -> reward and discount; a single one (its path is "") goes with every one of the other's, as in Acme's adder.
+
+    Raises:
+      ViewError: both are nests, of other paths.
+    """
+    if list(rewards) == [""]:
+        return {path: (rewards[""], discount) for path, discount in discounts.items()}
+    if list(discounts) == [""]:
+        return {path: (reward, discounts[""]) for path, reward in rewards.items()}
+    if set(rewards) != set(discounts):
+        raise ViewError(
+            f"n_step: rewards {sorted(rewards)} and discounts {sorted(discounts)}: expected the same paths, or one of them single"
+        )
+    return {path: (reward, discounts[path]) for path, reward in rewards.items()}
+
+
+def _floats(name: str, nest: Nest) -> dict[str, ArraySpec]:
+    leaves = flatten(nest)
+    if not leaves or any(leaf.dtype.kind != "f" for leaf in leaves.values()):
+        found = ", ".join(f"{name}/{path} {leaf}".replace("/ ", " ") for path, leaf in leaves.items()) or "none"
+        raise ViewError(f"n_step: {name}: expected floats, found {found}")
+    return leaves
+
+
+def _joint_shape(path: str, reward: ArraySpec, discount: ArraySpec) -> tuple[int | None, ...]:
+    """The shape of both, broadcast as numpy does; a free size meets 1 or another free one only."""
+    axes = max(len(reward.shape), len(discount.shape))
+    one, other = ((1,) * (axes - len(leaf.shape)) + leaf.shape for leaf in (reward, discount))
+    shape = tuple(theirs if size == 1 else size for size, theirs in zip(one, other))
+    if any(theirs not in (1, size) for size, theirs in zip(shape, other)):
+        raise ViewError(f'n_step: reward {reward} and discount {discount} of "{path}": expected shapes that broadcast')
+    return shape
+
+
+def _leaves(episode: Episode, name: str) -> dict[str, Array]:
+    """Path below a step field -> column."""
+    return {path[len(name) + 1 :]: episode.columns[path] for path in under(episode.columns, name)}
+
+
+def _with_axes(column: Array, axes: int) -> Array:
+    """The column with axes of size 1 behind the first, until it has so many."""
+    return column.reshape(len(column), *(1,) * (axes - column.ndim), *column.shape[1:])
+
+
 def _filled_up(column: Array, rows: int) -> Array:
-    """[rows]; a zero for the last row, which no item reads."""
-    return np.append(column, np.zeros(rows - len(column), column.dtype))
+    """[rows, ...]; zeros for the last row, which no item reads."""
+    return np.concatenate((column, np.zeros((rows - len(column), *column.shape[1:]), column.dtype)))

@@ -35,6 +35,7 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.extras import EXTRAS, Extras, Wanted, signature_of
 from rlds2reverb.views.sequence import name_of
 
 PriorityFunction = Callable[[Episode, Array], Any]
@@ -71,11 +72,17 @@ class Prioritized:
             raise ViewError(f"{name_of(self.view)}: priority: expected a column's path or a function, got {self.by!r}")
 
     @property
+    def extras(self) -> Wanted:
+        """Those of the view whose items these are."""
+        found: Wanted = getattr(self.view, EXTRAS, Extras())
+        return found
+
+    @property
     def label(self) -> str:
         """The label of the view whose items these are."""
         return self.view.label
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """The signature of the view whose items these are.
 
         Raises:
@@ -86,7 +93,7 @@ class Prioritized:
             if self.by not in columns:
                 raise self._lacks(list(columns))
             self._check_column(columns[self.by])
-        return self.view.signature(step_spec)
+        return signature_of(self.view, step_spec, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """What the items are made of, and the column of their priorities."""

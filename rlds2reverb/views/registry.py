@@ -50,7 +50,7 @@ def view_of(text: str) -> View:
     `priority` is a number, or the path of a column that has one per step (see `Prioritized`).
 
     >>> view_of("sequence:length=8,stride=4")
-    SequenceView(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0)
+    SequenceView(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0, extras=Extras(()))
 
     Raises:
       ViewError: an unknown name or option, one that stands twice, or a value that makes no sense.

@@ -43,12 +43,14 @@ from rlds2reverb.episodes import ACTION, IS_LAST, OBSERVATION, REWARD, Array, Ep
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import check_options
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     END_FLAGS,
     Fill,
     as_float32,
     check_fit,
     end_flags,
+    fields_of,
     float32_spec,
     need,
     pad,
@@ -75,13 +77,15 @@ class Requirements:
     Args:
       requirements: name -> `ViewRequirement`, a mapping of its fields, or RLlib's own.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: none for training, or one that makes no sense.
     """
 
-    def __init__(self, requirements: Mapping[str, Any], priority: float = 1.0) -> None:
+    def __init__(self, requirements: Mapping[str, Any], priority: float = 1.0, extras: Wanted = ()) -> None:
         check_options("requirements", priority)
+        self.extras = Extras.of("requirements", extras)
         if not isinstance(requirements, Mapping):
             raise ViewError(f"requirements: expected a mapping of columns, got {type(requirements).__name__}")
         if strange := [name for name in requirements if not isinstance(name, str)]:
@@ -97,19 +101,24 @@ class Requirements:
     def label(self) -> str:
         """Name and requirements."""
         plain = {name: one.identity_for(name) for name, one in sorted(self._requirements.items())}
-        return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}"
+        further = f",extras={self.extras}" if self.extras else ""
+        return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}{further}"
 
     def __repr__(self) -> str:
-        return f"Requirements({ {name: asdict(one) for name, one in self._requirements.items()} })"
+        further = f", extras={self.extras!r}" if self.extras else ""
+        return f"Requirements({ {name: asdict(one) for name, one in self._requirements.items()} }{further})"
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """For every name a nest of [...] leaves, or [offsets, ...] where there are several.
 
         Raises:
           ViewError: the steps lack a column, or a fill does not fit its dtype.
         """
         steps = need("requirements", step_spec, OBSERVATION, ACTION, REWARD)
-        return {name: self._spec(name, one, steps) for name, one in self._requirements.items()}
+        items = {name: self._spec(name, one, steps) for name, one in self._requirements.items()}
+        return map_leaves(
+            float32_spec, with_extras("requirements", self.extras, self._reads, items, steps, metadata_spec)
+        )
 
     def _spec(self, name: str, one: ViewRequirement, steps: Mapping[str, Nest]) -> Nest:
         column, _ = _source(name, one)
@@ -127,7 +136,11 @@ class Requirements:
         return spec if count == 1 else map_leaves(lambda leaf: leaf.with_leading(count), spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """What the requirements name, and the flags that terminateds, truncateds and dones are made of."""
+        """What the requirements name, and the flags that terminateds, truncateds and dones are made of; and extras."""
+        return *self._reads, *extras_read(self.extras, self._reads, step_spec)
+
+    @property
+    def _reads(self) -> tuple[str, ...]:
         columns = {_source(name, one)[0] for name, one in self._requirements.items()}
         made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
         return tuple(sorted(made | {_STEP_FIELDS.get(column, column) for column in columns - _DERIVED.keys()}))
@@ -149,6 +162,10 @@ class Requirements:
             for path, leaf in values.items():
                 real = leaf if column == OBS else leaf[:count]  # the final row holds an observation only
                 rows[path + mark] = _padded(real, before, len(leaf) - len(real) + after, fill)
+        further = extras_rows("requirements", self.extras, self._reads, episode)
+        stored = {path: f"{path} (extra)" for path in further}  # a step field may be called extras
+        rows |= {stored[path]: pad(as_float32(column), before, after) for path, column in further.items()}
+        made |= fields_of(stored)
         return Cut(rows, made, anchors, priorities(count, self._priority), before)
 
     def _rows_around(self) -> tuple[int, int]:

@@ -22,7 +22,7 @@ array([0])
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,8 +31,16 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import View, check_flags, check_made_up, check_options
-from rlds2reverb.views.labels import label_of
-from rlds2reverb.views.trajectory import READS, padding_rows, trajectory_rows, trajectory_spec, with_window
+from rlds2reverb.views.extras import Extras, Wanted, extras_read
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
+from rlds2reverb.views.trajectory import (
+    READS,
+    columns_with_extras,
+    padding_rows,
+    spec_with_extras,
+    trajectory_rows,
+    with_window,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class SequenceView:
       pad_end: an episode shorter than `length` is padded to one item; without it, it gives none.
       tile_end: pad by length - 1 rows, so that items start at every row; needs `pad_end`.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: length or stride no whole number of at least 1, a priority that is no finite number of at least 0, or
@@ -56,8 +65,10 @@ class SequenceView:
     pad_end: bool = False
     tile_end: bool = False
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("sequence", self.extras))
         check_options("sequence", self.priority, length=self.length, stride=self.stride)
         check_flags("sequence", pad_end=self.pad_end, tile_end=self.tile_end)
         if self.tile_end and not self.pad_end:
@@ -68,17 +79,17 @@ class SequenceView:
         """Name and options."""
         return label_of("sequence", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """A Trajectory of specs with a leading axis of `length`."""
-        return with_window(trajectory_spec(step_spec), self.length)
+        return with_window(spec_with_extras("sequence", self.extras, step_spec, metadata_spec), self.length)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """All of a trajectory."""
-        return READS
+        return *READS, *extras_read(self.extras, READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """Windows over the episode's rows, its last step followed by a padding first step."""
-        return self.cut_rows(trajectory_rows(episode.columns))
+        return self.cut_rows(trajectory_rows(columns_with_extras("sequence", self.extras, episode)))
 
     def cut_rows(self, rows: dict[str, Array]) -> Cut:
         """Windows over ready trajectory rows that end in a boundary row."""
@@ -98,10 +109,10 @@ class SequenceView:
         return max(0, self.length - rows) if self.pad_end else 0
 
 
-def two_step(priority: float = 1.0) -> SequenceView:
+def two_step(priority: float = 1.0, extras: Wanted = ()) -> SequenceView:
     """TF-Agents' default: overlapping pairs of rows (a b, b c, c d)."""
     check_options("two_step", priority)
-    return SequenceView(length=2, priority=priority)
+    return SequenceView(length=2, priority=priority, extras=Extras.of("two_step", extras))
 
 
 def name_of(view: View) -> str:

@@ -32,6 +32,7 @@ from rlds2reverb.episodes import Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.extras import EVERYTHING, Extras, Wanted, extras_rows, with_extras
 from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import check_seed, fields_of, generator, need, priorities
 
@@ -49,6 +50,7 @@ class Slices:
       seed: the choice depends on it and on the episode's id.
       truncated: add a field of that name, [length] bool, true on an item's last row only.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -60,8 +62,10 @@ class Slices:
     seed: int = 0
     truncated: bool = field(default=False, metadata=UNSAID_AT_DEFAULT)
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("slices", self.extras))
         check_options("slices", self.priority, length=self.length, per_episode=self.per_episode)
         check_seed("slices", self.seed)
         check_flags("slices", strict=self.strict, truncated=self.truncated)
@@ -71,7 +75,7 @@ class Slices:
         """Name and options."""
         return label_of("slices", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """The step spec with a leading axis of `length`, of any size when not strict; and truncated where asked for.
 
         Raises:
@@ -81,10 +85,11 @@ class Slices:
         if self.truncated:
             self._check_free(steps)
             steps[TRUNCATED] = ArraySpec((), np.dtype(bool))
-        return map_leaves(lambda leaf: leaf.with_leading(self.length if self.strict else None), steps)
+        items = with_extras("slices", self.extras, EVERYTHING, steps, steps, metadata_spec)
+        return map_leaves(lambda leaf: leaf.with_leading(self.length if self.strict else None), items)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """All step fields."""
+        """All step fields; extras are metadata."""
         return tuple(need("slices", step_spec))
 
     def cut(self, episode: Episode) -> Cut:
@@ -97,6 +102,8 @@ class Slices:
             self._check_free(rows)
             rows[TRUNCATED], own = _ends(len(episode), length, anchors)
             fields[TRUNCATED] = Field(TRUNCATED, windows, own)
+        further = extras_rows("slices", self.extras, EVERYTHING, episode)
+        rows, fields = {**rows, **further}, {**fields, **fields_of({path: path for path in further}, windows)}
         return Cut(rows, fields, anchors, priorities(len(anchors), self.priority))
 
     def _check_free(self, steps: Mapping[str, object]) -> None:

@@ -22,7 +22,7 @@ With offset=2, an episode with steps 0 to 3 gives these items (the final observa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 from rlds2reverb.views.base import check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import choice, columns, fields_of, need, priorities, transition_count, under
 
 IDENTITY, NONE, DYNAMICS = "identity", "none", "dynamics"
@@ -57,6 +58,7 @@ class TargetPair:
       mode: one of `MODES`.
       offset: steps between context and target; ignored by identity.
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: an option that makes no sense.
@@ -65,8 +67,10 @@ class TargetPair:
     mode: str = NONE
     offset: int = 1
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("target_pair", self.extras))
         check_options("target_pair", self.priority, offset=self.offset)
         choice("target_pair", "mode", self.mode, MODES)
 
@@ -79,16 +83,21 @@ class TargetPair:
     def _offset(self) -> int:
         return 0 if self.mode == IDENTITY else self.offset
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{context, target, extra_context where the mode has one, timestep int64 []}."""
         steps = need("target_pair", step_spec, OBSERVATION, ACTION)
         actions = map_leaves(lambda leaf: leaf.with_leading(self.offset), steps[ACTION])
         made = {"now": steps[OBSERVATION], "before": steps[OBSERVATION], "actions": actions}
         fields = {name: made[kind] for name, kind in _LAYOUT[self.mode].items()}
-        return {**fields, TIMESTEP: ArraySpec((), np.dtype(np.int64))}
+        items = {**fields, TIMESTEP: ArraySpec((), np.dtype(np.int64))}
+        return with_extras("target_pair", self.extras, self._reads, items, steps, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """Observation or action or both, as the mode needs them."""
+        """Observation or action or both, as the mode needs them; and extras."""
+        return *self._reads, *extras_read(self.extras, self._reads, step_spec)
+
+    @property
+    def _reads(self) -> tuple[str, ...]:
         return tuple(sorted({ACTION if kind == "actions" else OBSERVATION for kind in _LAYOUT[self.mode].values()}))
 
     def cut(self, episode: Episode) -> Cut:
@@ -99,8 +108,10 @@ class TargetPair:
             "actions": (ACTION, Window(-self.offset, 0)),
         }
         names = {windows[kind][0] for kind in _LAYOUT[self.mode].values()}
-        rows = {**columns(episode, *sorted(names)), TIMESTEP: np.arange(len(episode), dtype=np.int64)}
-        fields = fields_of({TIMESTEP: TIMESTEP})
+        further = extras_rows("target_pair", self.extras, self._reads, episode)
+        plain = {TIMESTEP: np.arange(len(episode), dtype=np.int64), **further}
+        rows = {**columns(episode, *sorted(names)), **plain}
+        fields = fields_of({path: path for path in plain})
         for name, kind in _LAYOUT[self.mode].items():
             column, window = windows[kind]
             fields |= fields_of(under(rows, column, name), (window,))

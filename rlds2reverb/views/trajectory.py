@@ -30,10 +30,12 @@ from rlds2reverb.episodes import (
     OBSERVATION,
     REWARD,
     Array,
+    Episode,
     columns_under,
 )
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, Nest, map_leaves, named_tuple_type
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type
+from rlds2reverb.views.extras import Wanted, extras_columns, extras_spec
 from rlds2reverb.views.steps import zeros_like
 
 FIRST, MID, LAST = 0, 1, 2
@@ -74,6 +76,32 @@ def trajectory_spec(step_spec: Nest) -> Nest:
         step_spec[REWARD],
         step_spec[DISCOUNT],
     )
+
+
+def spec_with_extras(view: str, wanted: Wanted, step_spec: Nest, metadata_spec: Nest) -> Nest:
+    """Spec of one trajectory row whose policy_info has the extras, beside what the steps call policy_info.
+
+    Raises:
+      ViewError: as `trajectory_spec` and `extras_spec`; or the steps have a policy_info with which extras do not go.
+    """
+    plain = trajectory_spec(step_spec)
+    found = extras_spec(view, wanted, READS, step_spec, metadata_spec)
+    if not found:
+        return plain
+    own = plain.policy_info
+    if flatten(own) and not isinstance(own, Mapping):
+        raise ViewError(f"{view}: extras: they go into {POLICY_INFO}, and that of the steps is no dict; rename it")
+    if both := sorted(found.keys() & dict(own).keys()):
+        raise ViewError(
+            f"{view}: extras: they go into {POLICY_INFO}, and that of the steps has {', '.join(both)} already; rename it"
+        )
+    return plain._replace(policy_info={**dict(own), **found})
+
+
+def columns_with_extras(view: str, wanted: Wanted, episode: Episode) -> Mapping[str, Array]:
+    """The columns of an episode with its extras as policy_info; for `trajectory_rows`."""
+    found = extras_columns(view, wanted, READS, episode)
+    return {**episode.columns, **{f"{POLICY_INFO}/{path}": column for path, column in found.items()}}
 
 
 def step_types(is_first: Array, is_last: Array) -> Array:

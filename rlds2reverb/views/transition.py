@@ -20,7 +20,7 @@ Source of keys and shapes ([1] for reward and the three flags): TED of TorchRL 0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 from rlds2reverb.views.base import check_options
-from rlds2reverb.views.labels import label_of
+from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
+from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     END_FLAGS,
     NEXT_ROW,
@@ -43,6 +44,7 @@ from rlds2reverb.views.steps import (
 
 _FLAG = ArraySpec((1,), np.dtype(bool))
 _NEXT = "next"
+_READS = (OBSERVATION, ACTION, REWARD, *END_FLAGS)
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,17 @@ class Transition:
 
     Attributes:
       priority: of every item.
+      extras: further columns in the items, see `views.extras`.
 
     Raises:
       ViewError: a priority that is no finite number of at least 0.
     """
 
     priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "extras", Extras.of("transition", self.extras))
         check_options("transition", self.priority)
 
     @property
@@ -66,7 +71,7 @@ class Transition:
         """Name."""
         return label_of("transition", self)
 
-    def signature(self, step_spec: Nest) -> Nest:
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{observation, action, next: {observation, reward [..., 1], done [1], terminated [1], truncated [1]}}."""
         steps = need("transition", step_spec, OBSERVATION, ACTION, REWARD)
         reward = map_leaves(lambda leaf: ArraySpec((*leaf.shape, 1), leaf.dtype), steps[REWARD])
@@ -77,11 +82,12 @@ class Transition:
             "terminated": _FLAG,
             "truncated": _FLAG,
         }
-        return {OBSERVATION: steps[OBSERVATION], ACTION: steps[ACTION], _NEXT: following}
+        items = {OBSERVATION: steps[OBSERVATION], ACTION: steps[ACTION], _NEXT: following}
+        return with_extras("transition", self.extras, _READS, items, steps, metadata_spec)
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """Observation, action, reward, and the flags that say how the episode ends."""
-        return OBSERVATION, ACTION, REWARD, *END_FLAGS
+        return *_READS, *extras_read(self.extras, _READS, step_spec)
 
     def cut(self, episode: Episode) -> Cut:
         """A row's observation is stored once, as root of one transition and next of the one before."""
@@ -94,7 +100,7 @@ class Transition:
             f"{_NEXT}/terminated": terminated[:, None],
             f"{_NEXT}/truncated": truncated[:, None],
         }
-        rows = {**taken, **derived}
+        rows = {**taken, **derived, **extras_rows("transition", self.extras, _READS, episode)}
         fields = {
             **fields_of({path: path for path in rows}),
             **fields_of(under(taken, OBSERVATION, f"{_NEXT}/{OBSERVATION}"), NEXT_ROW),

@@ -259,14 +259,17 @@ def _signature(value: Any, path: str) -> Nest | None:
 def _signature_of_dataset(wanted: FromDataset) -> Nest:
     from rlds2reverb.conventions import filled_spec
     from rlds2reverb.sources import open_source
+    from rlds2reverb.sources.base import metadata_spec_of
     from rlds2reverb.sources.transformed import transformed
     from rlds2reverb.transforms.reading import transform_of
+    from rlds2reverb.views.extras import signature_of, wants_metadata
     from rlds2reverb.views.registry import view_from
     from rlds2reverb.views.trajectory import table_signature
 
     view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
     source = transformed(open_source(wanted.from_dataset), transform)
-    return table_signature(view.signature(filled_spec(source.spec())))
+    metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
+    return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec))
 
 
 def _override(plain: Any, keys: list[str], value: str, where: str) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import reverb
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Episode, columns_under
+from rlds2reverb.sources.base import spec_of
+from rlds2reverb.specs import flatten
 from rlds2reverb.views.n_step import NStep
-from tests.peers.episodes import items, random_episodes
+from tests.peers.episodes import LENGTHS, items, random_episode, random_episodes
 
 # Acme imports Launchpad, which has no wheel for this Python, and JAX; its adders call neither. Of JAX the adders name
 # one class of array, in a place that numpy arrays do not reach.
@@ -26,6 +28,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 TABLE = "priority_table"
 FIELDS = ("observation", "action", "reward", "discount", "next_observation")
+OF_TRANSITION = (*FIELDS, "extras")
 
 
 class Client(reverb.Client):
@@ -51,12 +54,68 @@ def added(server: reverb.Server, episode: Episode, n: int, gamma: float) -> list
     adder.add_first(dm_env.restart(steps["observation"][0]))
     for row in range(len(episode) - 1):
         kind = dm_env.StepType.LAST if steps["is_last"][row + 1] else dm_env.StepType.MID
-        following = dm_env.TimeStep(kind, steps["reward"][row], steps["discount"][row], steps["observation"][row + 1])
-        adder.add(steps["action"][row], following)
+        reward, discount = (_nest_at(episode, name, row) for name in ("reward", "discount"))
+        following = dm_env.TimeStep(kind, reward, discount, steps["observation"][row + 1])
+        adder.add(steps["action"][row], following, *([{"state": steps["state"][row]}] if "state" in steps else []))
     adder.reset()  # flushes
     count = client.server_info()[TABLE].current_size
     samples = client.sample(TABLE, num_samples=count, emit_timesteps=False)
-    return [dict(zip(FIELDS, sample.data)) for sample in samples]
+    names = [path for path in flatten(NStep(extras="all").signature(spec_of(episode))) if path != "steps"]
+    order = sorted(
+        names, key=lambda path: OF_TRANSITION.index(path.split("/")[0])
+    )  # Acme's transitions are namedtuples
+    return [dict(zip(order, sample.data)) for sample in samples]
+
+
+def _nest_at(episode: Episode, name: str, row: int) -> Any:
+    """A step field at a row: an array, or a dict of arrays."""
+    found = {path[len(name) + 1 :]: column[row] for path, column in columns_under(episode.columns, name).items()}
+    return found.get("", found)
+
+
+NESTS: dict[str, tuple[Any, Any]] = {
+    "rewards": ({"a": (), "b": ()}, ()),
+    "discounts": ((), {"a": (), "b": ()}),
+    "both": ({"a": (), "b": (3,)}, {"a": (), "b": ()}),
+    "vectors": ((2,), ()),
+    "broadcast": ({"a": (1, 2)}, (2, 1)),
+}
+"""Shapes of a step's reward and discount."""
+
+
+def structured(rows: int, nests: tuple[Any, Any]) -> Episode:
+    """A random episode whose reward and discount are such nests."""
+    rng = np.random.default_rng(rows)
+    columns = {path: one for path, one in random_episode(rows).columns.items() if path not in ("reward", "discount")}
+    for name, nest in zip(("reward", "discount"), nests):
+        for below, shape in nest.items() if isinstance(nest, dict) else [("", nest)]:
+            path = f"{name}/{below}" if below else name
+            columns[path] = rng.uniform(0.1, 1, (rows, *shape)).astype(np.float32)
+    return Episode(columns, {}, "e")
+
+
+@pytest.mark.parametrize("nests", NESTS.values(), ids=NESTS)
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_structured_rewards_and_discounts_are_those_of_the_adder(server: reverb.Server, n: int, nests: Any) -> None:
+    for rows in LENGTHS:
+        episode = structured(rows, nests)
+        view = NStep(n, 0.9, early=True)
+        leaves = {path for path in flatten(view.signature(spec_of(episode))) if path != "steps"}
+        ours, theirs = items(view, episode), added(server, episode, n, 0.9)
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs):
+            assert set(other) == leaves
+            for path in leaves:
+                assert (one[path].dtype, one[path].shape) == (other[path].dtype, other[path].shape)
+                np.testing.assert_allclose(one[path], other[path], rtol=1e-5, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_extras_are_those_of_the_step_as_with_the_adder(server: reverb.Server, n: int) -> None:
+    for episode in random_episodes():
+        episode = episode.with_columns(state=np.arange(len(episode)))
+        ours, theirs = items(NStep(n, early=True, extras="state"), episode), added(server, episode, n, 0.99)
+        assert [one["extras/state"] for one in ours] == [other["extras/state"] for other in theirs]
 
 
 def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:

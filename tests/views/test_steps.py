@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.sources.base import spec_of
-from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
@@ -104,13 +103,6 @@ def test_n_steps_are_summed_one_by_one(rows: int, seed: int, n: int, gamma: floa
 def test_the_next_steps_are_those_of_torchrls_example() -> None:
     found = items(NStep(n=4, style="torchrl"), numbered(11))
     assert [item["next_observation"] for item in found] == [4, 5, 6, 7, 8, 9, 10, 10, 10, 10]
-
-
-@pytest.mark.parametrize("spec", [ArraySpec((2,), np.dtype(np.float32)), ArraySpec((), np.dtype(np.int64))])
-def test_n_step_needs_one_float_of_reward(spec: ArraySpec) -> None:
-    plain = ArraySpec((), np.dtype(np.float32))
-    with pytest.raises(ViewError, match="expected one float per step"):
-        NStep().signature({"observation": plain, "action": plain, "reward": spec, "discount": plain})
 
 
 @given(ROWS, st.integers(1, 6), st.sampled_from(["first", "zero"]))
