@@ -94,17 +94,20 @@ def make(
         steps: of an episode, on average, at least 2; None for what the real dataset has.
         size: height and width of the images; None for those of the real dataset.
         seed: of all content.
-        shards: files.
+        shards: files, at most as many as episodes.
         encoding: of the images, "jpeg" or "png".
 
     Raises:
-        ValueError: episodes or steps are too few.
+        ValueError: episodes or steps are too few, shards are none or more than episodes, the seed is negative.
         FileExistsError: the version directory exists already.
     """
     shape = SHAPES[name]
     count, size = shape.steps if steps is None else steps, size or shape.image_size
-    if episodes < 1 or count < 2:
-        raise ValueError(f"expected at least 1 episode and 2 steps, got {episodes} and {count}")
+    if episodes < 1 or count < 2 or not 1 <= shards <= episodes or seed < 0:
+        raise ValueError(
+            f"expected at least 1 episode, 2 steps, 1 shard for each episode at most, and a seed of at least 0; "
+            f"got {episodes} episodes, {count} steps, {shards} shards, seed {seed}"
+        )
     directory: pathlib.Path = output / shape.name / shape.version
     if directory.exists():
         raise FileExistsError(f"{directory} exists: remove it or choose another output directory")
@@ -123,8 +126,10 @@ def make(
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """Return (height, width) of "HEIGHTxWIDTH"."""
+    """Return (height, width) of "HEIGHTxWIDTH"; a ValueError for anything else, and for sizes below 8."""
     height, width = map(int, text.split("x"))
+    if min(height, width) < 8:
+        raise ValueError(f"expected at least 8x8, got {text}")
     return height, width
 
 
@@ -136,13 +141,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--steps", type=int, help="of an episode, on average; by default as in the real dataset")
     parser.add_argument(
-        "--size", type=image_size, metavar="HxW", help="of the images; by default as in the real dataset"
+        "--size", type=image_size, metavar="HxW", help="of the images, at least 8x8; by default as in the real dataset"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of all content, at least 0")
     parser.add_argument("--shards", type=int, default=1, help="files")
     parser.add_argument("--encoding", choices=("jpeg", "png"), default="jpeg", help="of the images")
+    options = parser.parse_args(arguments)
     tfds.disable_progress_bar()
-    print(make(**vars(parser.parse_args(arguments))))
+    try:
+        print(make(**vars(options)))
+    except (ValueError, FileExistsError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -132,10 +132,12 @@ def test_an_existing_dataset_is_not_overwritten(made: dict[str, Path]) -> None:
         script.make("bridge", made["bridge"].parents[1], episodes=1)
 
 
-@pytest.mark.parametrize(("episodes", "steps"), [(0, 5), (1, 1)])
-def test_too_little_is_refused_before_anything_is_written(episodes: int, steps: int, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected at least 1 episode and 2 steps"):
-        script.make("bridge", tmp_path, episodes, steps)
+@pytest.mark.parametrize(
+    "wrong", [{"episodes": 0}, {"steps": 1}, {"shards": 0}, {"shards": 3, "episodes": 2}, {"seed": -1}]
+)
+def test_what_makes_no_dataset_is_refused_before_anything_is_written(wrong: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected at least 1 episode, 2 steps"):
+        script.make("bridge", tmp_path, **{"episodes": 1, "steps": 5, **wrong})
     assert not any(tmp_path.iterdir())
 
 
@@ -146,7 +148,17 @@ def test_command_line_prints_the_directory_only(tmp_path: Path, capsys: pytest.C
     assert (Path(printed) / "features.json").exists()
 
 
-def test_a_size_of_nonsense_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        script.main(["bridge", str(tmp_path), "--size", "large"])
-    assert "--size: invalid image_size value: 'large'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--size", "large"], "--size: invalid image_size value: 'large'"),
+        (["--size", "7x8"], "--size: invalid image_size value: '7x8'"),
+        (["--episodes", "0"], "got 0 episodes"),
+    ],
+)
+def test_nonsense_is_told_in_a_line(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        script.main(["bridge", str(tmp_path), *options])
+    assert told in capsys.readouterr().err
