@@ -1,4 +1,4 @@
-"""Brings an episode to the seven RLDS fields, and mends two known trouble spots on request.
+"""Brings an episode to the seven RLDS fields, and mends three known trouble spots on request.
 
 RLDS requires only is_first and is_last. These rules fill the others when they are absent, and each filled column is reported:
 
@@ -10,7 +10,15 @@ RLDS requires only is_first and is_last. These rules fill the others when they a
 
 Trouble spots (probed, tf-agents 0.19): TF-Agents sets the discount to 0 on the boundary row only, while a learner reads
 the discount of the row before it; and a reward recorded on the last step (as Open X-Embodiment does) sits on
-the boundary row, which learners mask.
+the boundary row, which learners mask. And some producers end episodes with an observation that is not theirs (TFDS' d4rl_*
+sets: the last of the whole file; or zeros). What was there is lost, so one can only do without it:
+
+- "repeat": the last row gets the observation of the row before it. Every reward and every terminal end stays; where the end is
+  truncated, learners bootstrap from the state before.
+- "drop": the last row goes, and with it the last transition. The row before is the last one now, and not terminal: no learner
+  sees a terminal end, or its reward.
+
+Both leave a last row alone that has an action or a reward: it was recorded, not added.
 """
 
 from __future__ import annotations
@@ -20,7 +28,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlds2reverb.episodes import DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, columns_under
+from rlds2reverb.episodes import (
+    ACTION,
+    DISCOUNT,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    Episode,
+    columns_under,
+)
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -28,16 +47,19 @@ AS_RECORDED = "as_recorded"
 TERMINAL_DISCOUNTS = (AS_RECORDED, "transition")
 SHIFT = "shift"
 LAST_REWARDS = (AS_RECORDED, SHIFT)
+REPEAT, DROP = "repeat", "drop"
+LAST_OBSERVATIONS = (AS_RECORDED, REPEAT, DROP)
 
 
 @dataclass(frozen=True)
 class Conventions:
-    """What to do with the two trouble spots.
+    """What to do with the trouble spots.
 
     Attributes:
       terminal_discount: "as_recorded", or "transition": the step before a terminal last step gets discount 0.
       last_reward: "as_recorded", or "shift": every reward moves one step back (r_t := r_{t+1}), for data that
         records a reward with the observation it led to; the last step gets 0.
+      last_observation: "as_recorded", or what becomes of a last row that was added: "repeat" or "drop", see above.
 
     Raises:
       ConfigError: another value.
@@ -45,22 +67,33 @@ class Conventions:
 
     terminal_discount: str = AS_RECORDED
     last_reward: str = AS_RECORDED
+    last_observation: str = AS_RECORDED
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("terminal_discount", self.terminal_discount, TERMINAL_DISCOUNTS),
             ("last_reward", self.last_reward, LAST_REWARDS),
+            ("last_observation", self.last_observation, LAST_OBSERVATIONS),
         ):
             if value not in known:
                 raise ConfigError(f'{name} "{value}": expected one of {", ".join(known)}')
 
     @property
     def label(self) -> str:
-        """Both options; pushes with equal labels store the same of the same episodes."""
-        return f"{self.terminal_discount}|{self.last_reward}"
+        """All options; pushes with equal labels store the same of the same episodes."""
+        ends = (
+            "" if self.last_observation == AS_RECORDED else f"|{self.last_observation}"
+        )  # newer than items of before it
+        return f"{self.terminal_discount}|{self.last_reward}{ends}"
+
+    def mends_end(self, episode: Episode) -> bool:
+        """Whether `last_observation` changes the episode as recorded."""
+        return self.last_observation != AS_RECORDED and len(episode) > 1 and last_row_is_added(episode)
 
     def apply(self, episode: Episode) -> Episode:
-        """The episode with both options applied; needs at least one step and all seven fields."""
+        """The episode with all options applied; needs at least one step and all seven fields."""
+        if self.mends_end(episode):
+            episode = _END_MENDED[self.last_observation](episode)
         if self.terminal_discount == "transition" and ends_terminal(episode):
             episode = with_zero_transition_discount(episode)
         if self.last_reward == SHIFT:
@@ -114,6 +147,38 @@ def with_zero_transition_discount(episode: Episode) -> Episode:
     """The episode with discount 0 on the step that leads into the last one, in every discount where there are several."""
     discounts = columns_under(episode.columns, DISCOUNT)
     return episode.with_columns(**{path: zero_transition_discount(discount) for path, discount in discounts.items()})
+
+
+def last_row_is_added(episode: Episode) -> bool:
+    """Whether the last row holds no transition: its action and reward are 0 (or empty text), or not there. Columns are of one length."""
+    return not any(
+        _has_value(column[-1:])
+        for name in (ACTION, REWARD)
+        for column in columns_under(episode.columns, name).values()
+        if column.dtype.kind in "biufcOSU" or column.dtype.name == "bfloat16"
+    )
+
+
+def repeated_observation(episode: Episode) -> Episode:
+    """The same rows; the last has the observation of the one before it."""
+    observations = columns_under(episode.columns, OBSERVATION)
+    repeated = {path: np.concatenate((column[:-1], column[-2:-1])) for path, column in observations.items()}
+    return episode.with_only_columns({**episode.columns, **repeated})
+
+
+def without_last_row(episode: Episode) -> Episode:
+    """One row less; the one that is the last now is marked so, and is as terminal as it was recorded."""
+    shorter = episode.with_only_columns({path: column[:-1] for path, column in episode.columns.items()})
+    last = shorter.columns[IS_LAST].copy()
+    last[-1:] = True
+    return shorter.with_columns(is_last=last)
+
+
+_END_MENDED = {REPEAT: repeated_observation, DROP: without_last_row}
+
+
+def _has_value(row: Array) -> bool:
+    return any(row.ravel()) if row.dtype.kind in "OSU" else bool(np.any(row != 0))
 
 
 def zero_transition_discount(discount: Array) -> Array:

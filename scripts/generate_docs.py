@@ -25,9 +25,10 @@ _WIDTH = 100
 def codes_table() -> str:
     """Every problem code: meaning, advice, repairable."""
     rows = ["| code | meaning | advice | `repair` mends it |", "| --- | --- | --- | --- |"]
+    advice = {(False, False): "", (True, False): "yes", (True, True): "remark"}
     for name, code in CODES.items():
         rows.append(
-            f"| `{name}` | {code.meaning} | {'yes' if code.is_advice else ''} | {'yes' if code.is_repairable else ''} |"
+            f"| `{name}` | {code.meaning} | {advice[code.is_advice, code.is_of_dataset]} | {'yes' if code.is_repairable else ''} |"
         )
     return "\n".join(rows)
 

@@ -180,14 +180,82 @@ class TestConventions:
             "rewards": [0, 1, 2],
         }
 
+    def test_names_of_items_that_were_pushed_before_there_were_three_stay(self) -> None:
+        assert Conventions("transition", "shift").label == "transition|shift"
+        assert Conventions(last_observation="drop").label == "as_recorded|as_recorded|drop"
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
             ({"terminal_discount": "zero"}, 'terminal_discount "zero": expected one of as_recorded, transition'),
             ({"last_reward": ""}, 'last_reward "": expected one of as_recorded, shift'),
+            ({"last_observation": "zeros"}, 'last_observation "zeros": expected one of as_recorded, repeat, drop'),
         ],
     )
     def test_other_words_are_refused(self, options: dict[str, str], message: str) -> None:
         with pytest.raises(ConfigError) as error:
             Conventions(**options)
         assert str(error.value) == message
+
+
+def added(episode: Episode) -> Episode:
+    """The same with a last row that holds no transition."""
+    names = [path for path in episode.columns if path.split("/")[0] in ("action", "reward")]
+    columns = {path: episode.columns[path].copy() for path in names}
+    for column in columns.values():
+        column[-1] = b"" if column.dtype == object else 0
+    return episode.with_columns(**columns)
+
+
+class TestTheLastObservation:
+    @settings(max_examples=60)
+    @given(strategies.episodes(min_steps=2))
+    def test_is_that_of_the_row_before_when_it_is_repeated(self, recorded: Episode) -> None:
+        episode = added(recorded)
+        put = Conventions(last_observation="repeat").apply(episode)
+        for path, column in episode.columns.items():
+            expected = [*column[:-1], column[-2]] if path.split("/")[0] == "observation" else list(column)
+            assert put.columns[path].dtype == column.dtype
+            assert all(np.array_equal(one, other) for one, other in zip(put.columns[path], expected))
+            assert len(put.columns[path]) == len(expected)
+
+    @settings(max_examples=60)
+    @given(strategies.episodes(min_steps=2))
+    def test_goes_with_its_row_when_it_is_dropped_and_the_end_is_none(self, recorded: Episode) -> None:
+        episode = added(recorded)
+        put = Conventions(last_observation="drop").apply(episode)
+        assert len(put) == len(episode) - 1
+        for path in set(episode.columns) - {"is_last"}:
+            assert np.array_equal(put.columns[path], episode.columns[path][:-1])
+        assert put.columns["is_last"].tolist() == [False] * (len(put) - 1) + [True]
+        assert not put.columns["is_terminal"].any()
+        assert put.id == episode.id
+
+    @pytest.mark.parametrize("choice", conventions.LAST_OBSERVATIONS)
+    @pytest.mark.parametrize(
+        "column",
+        [
+            {"action": np.array([0, 0, 0.5])},
+            {"reward": np.array([0, 0, 1])},
+            {"reward/one": np.array([[0, 0], [0, 0], [0, np.nan]])},
+            {"action": np.array([b"", b"", b"stop"], object)},
+            {"action": np.array([0, 0, 1j])},
+        ],
+    )
+    def test_stays_where_its_row_was_recorded(self, choice: str, column: dict[str, np.ndarray]) -> None:
+        episode = steps(3, terminal=True, observation=np.arange(3.0), **column)
+        assert Conventions(last_observation=choice).apply(episode) is episode
+
+    @pytest.mark.parametrize("choice", conventions.LAST_OBSERVATIONS)
+    def test_stays_where_there_is_no_other_row(self, choice: str) -> None:
+        episode = steps(1, terminal=True, observation=np.arange(1.0))
+        assert Conventions(last_observation=choice).apply(episode) is episode
+
+    def test_is_judged_before_rewards_are_moved(self) -> None:
+        recorded = steps(
+            4, terminal=True, observation=np.arange(4.0), reward=np.array([0, 1, 2, 3.0]), discount=np.ones(4)
+        )
+        put = Conventions("transition", "shift", "drop").apply(recorded).columns
+        assert (put["reward"].tolist(), put["discount"].tolist()) == ([1, 2, 3, 0], [1, 1, 0, 1])
+        put = Conventions("transition", "shift", "drop").apply(added(recorded)).columns
+        assert (put["reward"].tolist(), put["discount"].tolist()) == ([1, 2, 0], [1, 1, 1])

@@ -59,9 +59,10 @@ class PushOptions()
     on_invalid: str = field(default=RAISE, metadata=_told('What to do with a bad episode.', ACTIONS))
     quarantine: str | Path | None = field(default=None, metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'))
     allow: Sequence[str] = field(default=(), metadata=_told('Problem codes to tolerate.'))
-    strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward) as a problem.'))
+    strict: bool = field(default=False, metadata=_told('Treat advice (terminal_discount, last_reward, ...) as a problem.'))
     terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
     last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
+    last_observation: str = field(default=AS_RECORDED, metadata=_told('Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the row out.', LAST_OBSERVATIONS))
     transform: TransformLike = field(default=(), metadata=_told('Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
@@ -87,6 +88,7 @@ class PushPlan()
     @property episodes(self) -> int | None
     @property view(self) -> str
     @property not_in_items(self) -> dict[str, tuple[str, ...]]
+    @property remarks(self) -> tuple[Remark, ...]
     telling(self, on_progress: Callable[[Progress], object]) -> PushPlan
     as_dict(self) -> dict[str, Any]
 class PushReport()
@@ -102,6 +104,8 @@ class PushReport()
     steps_rejected: int = 0
     advice: Mapping[str, int] = field(default_factory=dict)
     repaired: Mapping[str, int] = field(default_factory=dict)
+    ends_mended: int = 0
+    remarks: tuple[Remark, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
     bytes: int = 0

@@ -16,7 +16,7 @@ from tests.imports import Package, circle, top
 PACKAGE = "rlds2reverb"
 ROOT = Path(rlds2reverb.__file__).parent
 
-FOUNDATION = {"errors", "episodes", "extras", "files", "metadata", "specs", "wording"}
+FOUNDATION = {"errors", "episodes", "extras", "files", "metadata", "remarks", "specs", "wording"}
 BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transforms", "transport", "validation", "views", "wire"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": {"errors", "extras"},
     "files": set(),
     "protobuf": set(),
+    "remarks": set(),
     "wording": set(),
     "strict_yaml": {"errors"},
     "conventions": FOUNDATION,

@@ -24,6 +24,7 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.conventions import AS_RECORDED, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Range, Statistics, inspect_source, summary
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.transforms.reading import transform_of
@@ -120,6 +121,7 @@ def _print(inspection: Inspection) -> None:
             "counts": f"{episodes}, {steps}, {counted(inspection.step_bytes, 'byte')} per step",
             "episode length": _summary(summary(inspection.lengths)),
             "return": _returns(inspection),
+            "ends": _ends(inspection.ends),
             "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
         }
     )
@@ -151,10 +153,9 @@ def _print_output(table: str, one: InspectedOutput) -> None:
 
 
 def print_findings(findings: Findings) -> None:
-    """Every problem found, with examples, on stdout."""
+    """Every problem found, with examples, and what is to be said of the whole dataset, on stdout."""
     if not findings.episodes:
         click.echo("no problems")
-        return
     for code in CODES:
         if code not in findings.episodes:
             continue
@@ -165,12 +166,19 @@ def print_findings(findings: Findings) -> None:
             click.echo(f"  {example.title}: {where}{example.problem.detail}")
         if more := findings.more(code):
             click.echo(f"  and {more:,} more")
+    for remark in findings.remarks:
+        click.echo(f"advice {remark}")
 
 
 def _returns(inspection: Inspection) -> str:
     numbers = inspection.return_summary() or {}
     not_finite = int(numbers.pop("not_finite", None) or 0)
     return _summary(numbers) + (f"  (left out: {not_finite:,} not finite)" if not_finite else "")
+
+
+def _ends(ends: Ends) -> str:
+    counts = f"{ends.terminal:,} terminal, {ends.truncated:,} truncated"
+    return f"{counts}  ({ends.style})" if ends.style else counts
 
 
 def _summary(numbers: Statistics | None) -> str:

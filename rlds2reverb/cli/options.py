@@ -148,7 +148,7 @@ def push_options(*names: str) -> Callable[[Command], Command]:
 
 judging_options = push_options("allow", "strict")
 
-conventions_options = push_options("terminal_discount", "last_reward")
+conventions_options = push_options("terminal_discount", "last_reward", "last_observation")
 
 transform_option = push_options("transform")
 

@@ -57,6 +57,8 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
         output.print_fields({operation: text})
     if plan.filled:
         output.print_fields({"filled": ", ".join(plan.filled)})
+    for remark in plan.remarks:
+        click.echo(f"advice {remark}")
     for table in plan.tables:
         click.echo(f"table {table.name}  (view {table.view}; {_room(table)})")
         output.print_fields(spec_texts(table.signature), "  ")
@@ -87,6 +89,8 @@ def _fields(report: PushReport) -> dict[str, str]:
         and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
         "repaired": _codes(report.repaired),
         "advice": _codes(report.advice),
+        "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
+        "remarks": "; ".join(map(str, report.remarks)),
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         "items made": len(report.tables) > 1

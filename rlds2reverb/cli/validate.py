@@ -42,7 +42,9 @@ def command(source: str, allow: tuple[str, ...], strict: bool, limit: int | None
     episodes, findings = validate_source(opened(source), limit, Conventions(**given), transform)
     rejecting = findings.codes(strict, allow)
     if as_json:
-        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": findings.as_dict()})
+        remarks = [remark.as_dict() for remark in findings.remarks]
+        problems = findings.as_dict()
+        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": problems, "remarks": remarks})
     else:
         print_findings(findings)
     output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")

@@ -30,6 +30,7 @@ class Account:
       episodes_read, steps_read: from the source, without those resumed.
       episodes_pushed, steps_pushed: of these, confirmed.
       steps_rejected: of rejected episodes.
+      ends_mended: accepted episodes whose last row is not as it was recorded.
       episodes_resumed, steps_resumed: the ledger has them.
     """
 
@@ -39,6 +40,7 @@ class Account:
     episodes_pushed: int = 0
     steps_pushed: int = 0
     steps_rejected: int = 0
+    ends_mended: int = 0
     episodes_resumed: int = 0
     steps_resumed: int = 0
     _on_their_way: dict[str, _OnItsWay] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from rlds2reverb.push.open_output import OpenOutput
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.tables import check_size
 from rlds2reverb.push.writer import Writer
+from rlds2reverb.validation import Problem
 from rlds2reverb.views.shared import groups, share
 from rlds2reverb.wire.messages import ServerInfo
 
@@ -49,8 +50,12 @@ class Feeder:
         self._resumes = options.ledger is not None and options.resume
         self._is_guarded, self._all_are_new = not options.allow_eviction, options.again
 
-    def take(self, episode: Episode) -> None:
+    def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
         """Sends what the outputs make of an episode as recorded, unless their ledgers have it.
+
+        Args:
+          episode: as recorded.
+          found: its problems that other episodes show.
 
         Raises:
           InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop; it is in the account as rejected.
@@ -63,10 +68,11 @@ class Feeder:
             self._account.count_resumed(episode)
             return
         self._account.count_read(episode)
-        accepted = self._judged(episode, wanted)
+        accepted = self._judged(episode, wanted, found)
         if accepted is None:
             self._account.count_rejected(episode)
         else:
+            self._account.ends_mended += accepted.is_end_mended
             self._send(episode, accepted.key_name, list(zip(wanted, accepted.cuts)))
 
     def _without(self, episode: Episode) -> list[OpenOutput]:
@@ -81,10 +87,11 @@ class Feeder:
                 self._check_size(one, 0)
         return missing
 
-    def _judged(self, episode: Episode, wanted: Sequence[OpenOutput]) -> Accepted | None:
+    def _judged(self, episode: Episode, wanted: Sequence[OpenOutput], found: Sequence[Problem]) -> Accepted | None:
         """What the judge makes of an episode. One that ends the push is counted as rejected."""
         try:
-            return self._judge.cut(episode, [one.cutter for one in wanted], len(wanted) < len(self._outputs))
+            is_stored = len(wanted) < len(self._outputs)
+            return self._judge.cut(episode, [one.cutter for one in wanted], is_stored, found)
         except (InvalidEpisode, ViewError):
             self._account.count_rejected(episode)
             raise

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, OutputCut, cut_for_all, take_in
-from rlds2reverb.validation import Policy, Standard, Verdict
+from rlds2reverb.validation import Policy, Problem, Standard, Verdict
 from rlds2reverb.validation.items import lack_of_items
 
 
@@ -18,10 +18,12 @@ class Accepted(NamedTuple):
     Attributes:
       key_name: names it in item keys.
       cuts: what every output makes of it, in their order; a cut may have no items.
+      is_end_mended: its last row is not as it was recorded, because of `last_observation`.
     """
 
     key_name: str
     cuts: list[OutputCut]
+    is_end_mended: bool = False
 
 
 class Judge:
@@ -35,31 +37,35 @@ class Judge:
     def __init__(self, policy: Policy, standard: Standard) -> None:
         self._policy, self._standard = policy, standard
 
-    def cut(self, episode: Episode, cutters: Sequence[Cutter], is_stored: bool) -> Accepted | None:
+    def cut(
+        self, episode: Episode, cutters: Sequence[Cutter], is_stored: bool, found: Sequence[Problem] = ()
+    ) -> Accepted | None:
         """The cuts of a good episode, which no stream has taken in yet; None when it is rejected.
 
         Args:
           episode: as recorded.
           cutters: of the outputs to cut it for.
           is_stored: other outputs of the push have it already, so that it need not give items here.
+          found: its problems that other episodes show.
 
         Raises:
           InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop.
         """
-        verdict = self._policy.judge(episode, self._standard)
+        verdict = self._policy.judge(episode, self._standard, found)
         if verdict.episode is None:
             return None
         try:
-            cuts = cut_for_all(cutters, self._standard.put(verdict.episode))
+            put = self._standard.put(verdict.episode)
+            cuts = cut_for_all(cutters, put)
         except ViewError as error:
             self._policy.reject_refused(episode, error)
             return None
         self._check_rows(episode, cutters, cuts)
-        if not is_stored and (problem := lack_of_items(episode, cuts)) is not None:
+        if not is_stored and (problem := lack_of_items(put, cuts)) is not None:
             self._policy.reject(episode, [problem])
             return None
         take_in(cutters, cuts)
-        return Accepted(_key_name(verdict, episode), cuts)
+        return Accepted(_key_name(verdict, episode), cuts, self._standard.conventions.mends_end(verdict.episode))
 
     def _check_rows(self, episode: Episode, cutters: Sequence[Cutter], cuts: Sequence[OutputCut]) -> None:
         try:

@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.push.outputs import Output, outputs_of
@@ -59,13 +59,23 @@ class PushOptions:
         metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
     )
     allow: Sequence[str] = field(default=(), metadata=_told("Problem codes to tolerate."))
-    strict: bool = field(default=False, metadata=_told("Treat advice (terminal_discount, last_reward) as a problem."))
+    strict: bool = field(
+        default=False, metadata=_told("Treat advice (terminal_discount, last_reward, ...) as a problem.")
+    )
     terminal_discount: str = field(
         default=AS_RECORDED,
         metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
     )
     last_reward: str = field(
         default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
+    )
+    last_observation: str = field(
+        default=AS_RECORDED,
+        metadata=_told(
+            'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
+            "row out.",
+            LAST_OBSERVATIONS,
+        ),
     )
     transform: TransformLike = field(
         default=(),
@@ -94,7 +104,7 @@ class PushOptions:
         if self.ledger is not None:
             _check_goes_with_ledger(streams, self.again)
         check_choices(self.on_invalid, self.quarantine, self.allow)
-        Conventions(self.terminal_discount, self.last_reward)  # refuses unknown ones
+        self.conventions  # noqa: B018  refuses unknown ones
         object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
 
     @cached_property
@@ -109,8 +119,9 @@ class PushOptions:
 
     @property
     def conventions(self) -> Conventions:
-        """terminal_discount and last_reward; rewards are shifted, too, when the transform says so."""
-        return self.chosen_transform.with_conventions(Conventions(self.terminal_discount, self.last_reward))
+        """terminal_discount, last_reward and last_observation; rewards are shifted, too, when the transform says so."""
+        given = Conventions(self.terminal_discount, self.last_reward, self.last_observation)
+        return self.chosen_transform.with_conventions(given)
 
     @property
     def chosen_transform(self) -> Transform:

@@ -21,10 +21,13 @@ from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.sender import Sender
 from rlds2reverb.push.writer import Writer, can_send_after
+from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.validation import Policy, Standard
+from rlds2reverb.validation.endings import with_problems_of_ends
+from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.policy import REPAIR
 
 _RECORD_SECONDS = 0.25
@@ -52,6 +55,7 @@ class Pusher:
             OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, options.data_label, again))
             for one in options.outputs
         ]
+        self._holdings = Holdings.of(flatten(plan.step_spec))
         self._policy = Policy(options.on_invalid, options.quarantine, options.allow, options.strict)
         self._judge = Judge(self._policy, Standard(flatten(plan.step_spec), options.conventions, plan.metadata))
         self._account = Account()
@@ -78,6 +82,8 @@ class Pusher:
             steps_rejected=account.steps_rejected,
             advice=dict(self._policy.advice),
             repaired=dict(self._policy.repaired),
+            ends_mended=account.ends_mended,
+            remarks=(*remarks_of(self._source), *self._holdings.remarks),
             episodes_resumed=account.episodes_resumed,
             episodes_unread=None if count is None else count - account.episodes_read - account.episodes_resumed,
             bytes=0 if sender is None else sender.sent_bytes,
@@ -133,8 +139,9 @@ class Pusher:
     def _feed(self, feeder: Feeder, admission: Admission) -> None:
         """Reads the source to its end."""
         noted_at = time.monotonic()
-        for episode in self._source:
-            feeder.take(episode)
+        for episode, found in with_problems_of_ends(self._source, self._options.conventions):
+            self._holdings = self._holdings.after(episode)
+            feeder.take(episode, found)
             admission.watch()
             if time.monotonic() - noted_at > _RECORD_SECONDS:
                 noted_at = time.monotonic()

@@ -15,8 +15,9 @@ from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
+from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of
 from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.specs import ArraySpec, Nest, spec_texts
 from rlds2reverb.validation.policy import STOPPING
@@ -104,6 +105,11 @@ class PushPlan:
         """Table -> paths of the step columns that its items do not hold, where there are any."""
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
 
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the source tells of its data as a whole before it is read."""
+        return remarks_of(self.source)
+
     def telling(self, on_progress: Callable[[Progress], object]) -> PushPlan:
         """The same plan with another `on_progress`."""
         return replace(self, options=replace(self.options, on_progress=on_progress))
@@ -115,6 +121,7 @@ class PushPlan:
             "episodes": self.episodes,
             "transform": self.options.chosen_transform.as_dict(),
             "filled": list(self.filled),
+            "remarks": [remark.as_dict() for remark in self.remarks],
             "tables": {table.name: table.as_dict() for table in self.tables},
         }
 
@@ -131,7 +138,7 @@ def plan_push(
       tuning: how it sends; None for what the options say.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last.
+      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last; or, strictly, it tells of a fault in itself.
       ViewError: a view cannot cut such steps.
       ConfigError: a transform that the steps do not allow, the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
@@ -143,6 +150,7 @@ def plan_push(
     options.check_files()
     source = transformed(open_source(source), options.chosen_transform)
     spec = checked_spec(source)
+    _check_remarks(source, options)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
     views = [output.view for output in options.outputs]
     metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
@@ -167,6 +175,12 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
     if missing:
         raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
     return absent_fields(spec)
+
+
+def _check_remarks(source: Source, options: PushOptions) -> None:
+    told = [remark for remark in remarks_of(source) if remark.code not in options.allow]
+    if options.strict and told:
+        raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")
 
 
 def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rlds2reverb.remarks import Remark
+
 
 @dataclass(frozen=True)
 class PushReport:
@@ -23,6 +25,8 @@ class PushReport:
       steps_rejected: steps of the rejected episodes.
       advice: code -> episodes stored although a learner may misread them.
       repaired: code -> episodes mended before they were stored.
+      ends_mended: episodes whose last row was left out, or got the observation before it (`last_observation`).
+      remarks: what was found of the dataset as a whole, up to here.
       filled: step fields that the dataset lacks and that were filled (`conventions`).
       episodes_resumed: skipped because the ledger has them as confirmed.
       bytes: sent to the server.
@@ -53,6 +57,8 @@ class PushReport:
     steps_rejected: int = 0
     advice: Mapping[str, int] = field(default_factory=dict)
     repaired: Mapping[str, int] = field(default_factory=dict)
+    ends_mended: int = 0
+    remarks: tuple[Remark, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
     bytes: int = 0

@@ -16,12 +16,15 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
+from rlds2reverb.reports.ends import Ends
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of
 from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Problem, Standard
+from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.findings import Findings
+from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.items import lack_of_items, view_refused
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
@@ -124,6 +127,7 @@ class Inspection:
       findings: what is wrong.
       transform: what is done to the columns first.
       left_out: paths of the recorded columns that it leaves out.
+      ends: how the episodes end.
     """
 
     source: str
@@ -137,6 +141,7 @@ class Inspection:
     findings: Findings = field(default_factory=Findings)
     transform: Transform = Transform()
     left_out: tuple[str, ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     def return_summary(self) -> Statistics | None:
         """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""
@@ -162,7 +167,9 @@ class Inspection:
             "episode_length": summary(self.lengths),
             "return": self.return_summary(),
             "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
+            "ends": self.ends.as_dict(),
             "problems": self.findings.as_dict(),
+            "remarks": [remark.as_dict() for remark in self.findings.remarks],
         }
 
 
@@ -213,14 +220,18 @@ def inspect_source(
     inspection.step_bytes = sum(map(_row_bytes, columns.values()))
     inspection.ranges = {path: Range() for path in columns}
     inspection.transform, inspection.left_out = transform, left_out_of(source)
-    standard = Standard.of(
-        spec, transform.with_conventions(conventions), metadata_in_items(views.values(), metadata_spec)
-    )
-    for episode in islice(source, limit):
+    conventions = transform.with_conventions(conventions)
+    standard = Standard.of(spec, conventions, metadata_in_items(views.values(), metadata_spec))
+    holdings = Holdings.of(columns)
+    for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         filled, problems = standard.examine(episode)
+        problems += found
         _take_in(inspection, episode, problems)
+        inspection.ends.add(filled)
+        holdings = holdings.after(episode)
         if all(problem.is_advice for problem in problems):
             inspection.findings.add(episode, _cut(cutters, tallies, standard.put(filled)))
+    inspection.findings.remarks = (*remarks_of(source), *holdings.remarks)
     inspection.outputs = {table: _inspected(*one, spec) for table, one in zip(views, zip(cutters, tallies))}
     return inspection
 
@@ -244,11 +255,14 @@ def validate_source(
       ConfigError: the steps do not allow the transform.
     """
     findings, count = Findings(), 0
-    source = transformed(source, transform)
-    standard = Standard.of(checked_spec(source), transform.with_conventions(conventions))
-    for episode in islice(source, limit):
+    source, conventions = transformed(source, transform), transform.with_conventions(conventions)
+    spec = checked_spec(source)
+    standard, holdings = Standard.of(spec, conventions), Holdings.of(flatten(spec))
+    for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         count += 1
-        findings.add(episode, standard.examine(episode)[1])
+        findings.add(episode, [*standard.examine(episode)[1], *found])
+        holdings = holdings.after(episode)
+    findings.remarks = (*remarks_of(source), *holdings.remarks)
     return count, findings
 
 

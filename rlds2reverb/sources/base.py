@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.metadata import metadata_specs
+from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest, column_spec, flatten
 
 
@@ -57,6 +58,23 @@ class TellsMetadata(Protocol):
         Raises:
           SourceError: as `Source.spec`.
         """
+
+
+@runtime_checkable
+class TellsRemarks(Protocol):
+    """A source that knows something of its data as a whole: files that lost records, say. Offering it is optional."""
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What it knows by now; more, perhaps, once it has been read. Codes are keys of `validation.CODES`.
+
+        Whoever reads the source asks before the first episode and after the last; `inspect`, `validate` and the report of a push tell them.
+        """
+
+
+def remarks_of(source: object) -> tuple[Remark, ...]:
+    """What a source tells of its data as a whole; () for one that tells nothing."""
+    return tuple(source.remarks) if isinstance(source, TellsRemarks) else ()
 
 
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:
@@ -119,9 +137,13 @@ class FirstEpisodes:
         """The source's."""
         return self._source.spec()
 
-    def metadata_spec(self) -> Nest:
         """The source's."""
         return metadata_spec_of(self._source)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The source's."""
+        return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
         return islice(iter(self._source), self._count)

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, nested
+from rlds2reverb.remarks import Remark
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, nested, remarks_of
 from rlds2reverb.specs import Nest, column_spec, flatten, same_dtype, shape_fits
 from rlds2reverb.transforms.columns import Made, Specs, Taken, left_out, made_columns
 from rlds2reverb.transforms.transform import Transform
@@ -48,6 +49,11 @@ class Transformed:
     def metadata_spec(self) -> Nest:
         """The source's."""
         return metadata_spec_of(self._source)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The source's."""
+        return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
         made, recorded = self._made, flatten(self._recorded)

@@ -16,6 +16,7 @@ from rlds2reverb.episodes import (
     IS_FIRST,
     IS_LAST,
     IS_TERMINAL,
+    OBSERVATION,
     REWARD,
     Array,
     Episode,
@@ -23,6 +24,7 @@ from rlds2reverb.episodes import (
     is_under,
 )
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
+from rlds2reverb.validation.leaps import leaps, numeric_observations
 from rlds2reverb.validation.problems import Problem
 from rlds2reverb.wording import counted
 
@@ -44,6 +46,7 @@ def find_problems(
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
     unreadable = _unreadable_flags(problems)
     checks = _CONTENT + _SHIFT if conventions.last_reward == SHIFT else _CONTENT
+    checks += () if conventions.mends_end(episode) else _END
     readable = [check for check, flags in checks if unreadable.isdisjoint(flags)]
     return problems + [problem for check in readable for problem in check(episode)]
 
@@ -157,16 +160,27 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
-    if IS_TERMINAL not in episode.columns or not ends_terminal(episode):
+    if IS_TERMINAL not in episode.columns:
         return
+    is_terminal, is_ended = ends_terminal(episode), bool(episode.columns[IS_LAST][-1])
     for path, discount in columns_under(episode.columns, DISCOUNT).items():
-        if not _is_real(discount) or len(discount) < 2 or not np.any(discount[-2] != 0):
+        if not _is_real(discount) or len(discount) < 2:
             continue
+        is_zero = not np.any(discount[-2])
+        if is_terminal and not is_zero:
+            yield Problem("terminal_discount", path, _TERMINAL_DISCOUNT.format(len(discount) - 2, discount[-2]))
+        if is_ended and is_zero and not is_terminal:
+            yield Problem("terminal_unmarked", IS_TERMINAL, _UNMARKED.format(len(discount) - 2, discount[-2]))
+
+
+def _check_zero_end(episode: Episode) -> Iterator[Problem]:
+    observations = numeric_observations(episode)
+    if not any(np.any(column[-1]) for column in observations.values()) and leaps(observations):
         yield Problem(
-            "terminal_discount",
-            path,
-            f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
-            'terminal_discount="transition" mends it',
+            "zero_last_observation",
+            OBSERVATION,
+            f"step {len(episode) - 1} (the last) has nothing but zeros, and changes more than any step before; "
+            'last_observation="repeat" puts the one before it in its place, "drop" leaves the last step out',
         )
 
 
@@ -231,3 +245,9 @@ _CONTENT: _ContentChecks = (
 """Check -> the flags that it relies on."""
 _SHIFT: _ContentChecks = ((_check_first_reward, ()), (_check_shifted_numbers, ()))
 """As `_CONTENT`, for episodes whose rewards will be shifted."""
+_END: _ContentChecks = ((_check_zero_end, (IS_LAST,)),)
+"""As `_CONTENT`, for episodes whose last observation stays."""
+_TERMINAL_DISCOUNT = (
+    'step {} leads into a terminal step with discount {}, expected 0; terminal_discount="transition" mends it'
+)
+_UNMARKED = "step {} leads into the last step with discount {}, so learners take it as terminal, and the step says that it is not"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlds2reverb.episodes import Episode
+from rlds2reverb.remarks import Remark
 from rlds2reverb.validation.problems import CODES, Problem
 
 EXAMPLES = 3
@@ -44,11 +45,13 @@ class Findings:
       episodes: code -> episodes that have it.
       problems: code -> problems of that kind; an episode may have several.
       examples: code -> the first of them, at most `EXAMPLES` each.
+      remarks: what is to be said of the dataset as a whole.
     """
 
     episodes: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Example]] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
 
     def add(self, episode: Episode, problems: Sequence[Problem]) -> None:
         """Takes in the problems of one episode."""
@@ -60,12 +63,9 @@ class Findings:
                 kept.append(Example(episode.id, episode.recorded_id, episode.title, problem))
 
     def codes(self, strict: bool = False, allow: Sequence[str] = ()) -> list[str]:
-        """Codes found that reject an episode, in the order of `CODES`."""
-        return [
-            code
-            for code in CODES
-            if code in self.episodes and code not in allow and (strict or not CODES[code].is_advice)
-        ]
+        """Codes found that reject an episode or, strictly, the dataset; in the order of `CODES`."""
+        found = {*self.episodes, *(remark.code for remark in self.remarks)}
+        return [code for code in CODES if code in found and code not in allow and (strict or not CODES[code].is_advice)]
 
     def more(self, code: str) -> int:
         """Problems of this kind beyond the examples."""

@@ -83,19 +83,25 @@ class Policy:
         """Whether a bad episode ends the push."""
         return self._action in STOPPING
 
-    def judge(self, episode: Episode, standard: Standard) -> Verdict:
+    def judge(self, episode: Episode, standard: Standard, found: Sequence[Problem] = ()) -> Verdict:
         """Finds the problems of an episode as recorded, and decides.
+
+        Args:
+          episode: as recorded.
+          standard: what makes it good.
+          found: problems that others show (`validation.endings`), which no repair mends.
 
         Raises:
           InvalidEpisode: it is bad and the action is "raise", or "repair" could not mend it.
         """
         episode, problems = standard.examine(episode)
+        problems += found
         if not problems:
             return Verdict(episode)
         mended: tuple[Problem, ...] = ()
         for _ in range(_REPAIR_ROUNDS if self._action == REPAIR else 0):
             episode = repair(episode, [problem for problem in problems if problem.code not in self._allow])
-            left = standard.problems(episode)
+            left = [*standard.problems(episode), *found]
             mended += tuple(problem for problem in problems if problem not in left)
             problems = left
         return self._decide(episode, problems, mended)

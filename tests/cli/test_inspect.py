@@ -15,6 +15,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.sources.episodes import EpisodeList
 from tests import strategies
+from tests.validation.test_endings import poisoned
 
 Tell = Callable[..., str]
 
@@ -112,3 +113,31 @@ def test_examples_name_the_episode_as_the_dataset_does_and_say_how_many_more_the
 def test_validate_counts_its_episodes(tell: Tell) -> None:
     assert tell("validate", [robot(0)]).endswith("1 episode: good\n")
     assert tell("validate", [robot(0), robot(1, np.nan)]).endswith("2 episodes: bad: nan\n")
+
+
+@pytest.mark.parametrize("command", ["inspect", "validate"])
+def test_an_end_that_is_not_the_episodes_own_is_told_with_what_to_do(tell: Tell, command: str) -> None:
+    source = poisoned(np.random.default_rng(0), 4)
+    assert "problem last_observation_shared: 4 episodes: the episode ends with the very observation of others" in tell(
+        command, source
+    )
+    assert "no problems" in tell(command, source, "--last-observation", "repeat")
+
+
+def test_how_episodes_end_is_told(tell: Tell) -> None:
+    shown = tell("inspect", [strategies.episode(np.random.default_rng(number), 4) for number in range(2)])
+    assert "\nends            2 terminal, 0 truncated  (" in shown
+
+
+@pytest.mark.parametrize("command", ["inspect", "validate"])
+def test_what_is_said_of_the_dataset_stands_after_the_problems(tell: Tell, command: str) -> None:
+    columns = {"observation": (np.dtype(np.float32), (9,)), "action": (np.dtype(np.float32), ())}
+    source = [
+        strategies.episode(np.random.default_rng(number), 9, columns, episode_id=f"{number}") for number in range(2)
+    ]
+    source = [one.with_columns(observation=one.columns["observation"].astype(np.float64)) for one in source]
+    assert 'no problems\nadvice rounded_float64: column "observation": every value of ' in tell(command, source)
+    assert (
+        json.loads(tell(command, source, "--json").partition("\n2 episodes")[0])["remarks"][0]["path"] == "observation"
+    )
+    assert "2 episodes: bad: rounded_float64" in tell("validate", source, "--strict", "--allow", "last_reward")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rlds2reverb.cli.reports import print_report
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.remarks import Remark
 
 MADE = {"a": 4000, "b": 3}
 
@@ -29,3 +32,13 @@ def test_what_was_made_is_no_part_of_what_was_confirmed(
     assert told["confirmed"].strip().startswith("0 items")
     assert "(" not in told["confirmed"]
     assert told.get("items made", "").strip() == line
+
+
+def test_what_was_said_of_the_dataset_and_done_to_its_ends_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    remarks = (Remark("lost_records", "50 of 150 are missing", 50), Remark("rounded_float64", "all", 9, "action"))
+    print_report(as_json=False, report=PushReport("s", ("a",), "v", ends_mended=1200, remarks=remarks))
+    told = dict(row.split("  ", 1) for row in capsys.readouterr().out.splitlines())
+    assert told["ends"].strip() == "1,200 last observations not as recorded"
+    assert told["remarks"].strip() == 'lost_records: 50 of 150 are missing; rounded_float64: column "action": all'
+    print_report(as_json=True, report=PushReport("s", ("a",), "v", remarks=remarks))
+    assert json.loads(capsys.readouterr().out)["remarks"][1] == remarks[1].as_dict()

@@ -33,6 +33,8 @@ def test_outputs_share_an_identity_exactly_when_their_items_are_the_same() -> No
         names_of(WholeEpisode()),
         names_of(conventions=Conventions(terminal_discount="transition")),
         names_of(conventions=Conventions(last_reward="shift")),
+        names_of(conventions=Conventions(last_observation="repeat")),
+        names_of(conventions=Conventions(last_observation="drop")),
     ]
     assert len({names.identity for names in same}) == 1
     assert len({names.identity for names in (same[0], *others)}) == 1 + len(others)

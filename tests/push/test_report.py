@@ -64,6 +64,8 @@ def test_plain_values_go_through_json() -> None:
         "items_new": None,
         "items_taken_out": 0,
         "episodes_unread": None,
+        "ends_mended": 0,
+        "remarks": [],
         "stopped": "",
         "transform": {},
         "episodes_unconfirmed": 0,

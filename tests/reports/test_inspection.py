@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
-from rlds2reverb.conventions import LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.conventions import LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.push.outputs import outputs_of
 from rlds2reverb.reports.inspection import Inspection, inspect_source, validate_source
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.views.registry import view_of
 from tests import strategies
 from tests.push.in_memory import Server, episodes, push_to, table
+from tests.validation.test_endings import poisoned
 
 VIEWS = {
     "pairs": "two_step",
@@ -58,7 +59,12 @@ def test_items_refusals_and_leftovers_are_those_of_a_push(lengths: list[int], na
         min_size=1,
         max_size=5,
     ),
-    conventions=st.builds(Conventions, st.sampled_from(TERMINAL_DISCOUNTS), st.sampled_from(LAST_REWARDS)),
+    conventions=st.builds(
+        Conventions,
+        st.sampled_from(TERMINAL_DISCOUNTS),
+        st.sampled_from(LAST_REWARDS),
+        st.sampled_from(LAST_OBSERVATIONS),
+    ),
     view=st.sampled_from(["two_step", "sequence:length=3", "two_step:priority=reward"]),
 )
 @settings(max_examples=60, deadline=None)
@@ -72,7 +78,7 @@ def test_what_conventions_spoil_is_what_a_push_would_reject(
         )
         for number, reward in enumerate(rewards)
     ]
-    named = {"terminal_discount": conventions.terminal_discount, "last_reward": conventions.last_reward}
+    named = dataclasses.asdict(conventions)
     options = {"on_invalid": "skip", **named}
     report = push_to(Server({"t": table("t")}), source, outputs_of({"t": view}), **options)
     inspection = inspected(source, {"t": view}, conventions=conventions)
@@ -147,3 +153,29 @@ def test_a_field_that_is_filled_in_is_not_missed() -> None:
 def test_only_a_view_with_priorities_from_the_data_asks_for_a_sampler_that_heeds_them() -> None:
     needs = inspected(episodes(1), {"plain": "two_step:priority=2", "weighed": "two_step:priority=reward"}).outputs
     assert (needs["plain"].by_priority, needs["weighed"].by_priority) == (False, True)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.sampled_from(LAST_OBSERVATIONS), st.integers(1, 9))
+def test_shared_ends_are_told_and_mended_as_in_a_push(seed: int, count: int, choice: str, limit: int) -> None:
+    source = poisoned(np.random.default_rng(seed), count)
+    options = {"on_invalid": "skip", "last_observation": choice}
+    report = push_to(Server({"t": table("t")}), source[:limit], outputs_of({"t": "two_step"}), **options)
+    conventions = Conventions(last_observation=choice)
+    inspection = inspected(source, {"t": "two_step"}, limit, conventions)
+    assert inspection.outputs["t"].items_per_table == report.items_confirmed
+    assert dict(inspection.findings.episodes) == report.rejected
+    assert validate_source(EpisodeList(source), limit, conventions)[1].episodes == inspection.findings.episodes
+
+
+def test_what_is_said_of_the_dataset_rejects_it_only_strictly() -> None:
+    source = [
+        one.with_columns(observation=one.columns["observation"].astype(np.float64)) for one in episodes(3, rows=20)
+    ]
+    _, findings = validate_source(EpisodeList(source))
+    assert [remark.code for remark in findings.remarks] == ["rounded_float64"]
+    assert (findings.codes(), findings.codes(strict=True)) == ([], ["rounded_float64"])
+    assert findings.codes(strict=True, allow=("rounded_float64",)) == []
+    told = inspected(source, {"t": "two_step"}).as_dict()
+    assert [remark["path"] for remark in told["remarks"]] == ["observation"]
+    assert told["ends"]["episodes"] == 3

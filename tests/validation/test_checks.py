@@ -76,6 +76,14 @@ class TestGoodEpisodes:
         assert found(flat, columns) == {("shape", "observation/image")}
 
 
+def ended_by_zeros(episode: Episode) -> Episode:
+    """The same; its last observation is nothing but zeros, far from all the others."""
+    at = np.arange(len(episode))
+    state = np.where(at < len(at) - 1, 100 + at / 7, 0)[:, None] * np.ones(3)
+    image = episode.columns["observation/image"] * (at < len(at) - 1)[:, None, None].astype(np.uint8)
+    return episode.with_columns(**{"observation/state": state, "observation/image": image})
+
+
 CASES = [
     ("no_steps", "", an_episode(**{path: column[:0] for path, column in an_episode().columns.items()})),
     ("single_step", "", an_episode(**{path: column[-1:] for path, column in an_episode().columns.items()}).with_columns(
@@ -102,9 +110,12 @@ CASES = [
     ("discount_range", "discount", an_episode(discount=np.array([1, 1.5, 1, -1, 0, 0], np.float32))),
     ("terminal_discount", "discount", an_episode(discount=np.ones(6, np.float32))),
     ("last_reward", "reward", an_episode(reward=np.ones(6, np.float32))),
+    ("terminal_unmarked", "is_terminal", an_episode(is_terminal=np.zeros(6, bool))),
+    ("zero_last_observation", "observation", ended_by_zeros(an_episode())),
 ]  # fmt: skip
 SHIFT = Conventions(last_reward="shift")
 FOUND_UNDER_A_SHIFT, FOUND_BY_CUTTING = {"first_reward_lost"}, {"no_items", "view_refused"}
+FOUND_IN_OTHERS = {"last_observation_shared"} | {code for code, meaning in CODES.items() if meaning.is_of_dataset}
 
 
 class TestEachCode:
@@ -119,7 +130,7 @@ class TestEachCode:
             assert reported == {(code, path)}
 
     def test_has_a_case(self) -> None:
-        assert {code for code, _, _ in CASES} | FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING == set(CODES)
+        assert {code for code, _, _ in CASES} | FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING | FOUND_IN_OTHERS == set(CODES)
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16, np.int32])
     def test_is_found_in_numbers_of_any_dtype(self, dtype: type) -> None:
@@ -199,6 +210,53 @@ class TestAShiftOfRewards:
     def test_has_nothing_to_say_of_a_reward_that_is_no_number(self, reward: np.ndarray | None) -> None:
         episode = an_episode(reward=reward)
         assert find_problems(episode, conventions=SHIFT) == find_problems(episode)
+
+
+class TestAnEndOfZeros:
+    """Zeros in place of an observation that was never recorded; not those that an episode comes to by itself."""
+
+    def test_is_found_unless_conventions_do_without_it(self) -> None:
+        episode = ended_by_zeros(an_episode(action=np.zeros((6, 2), np.float32)))
+        recorded = ended_by_zeros(an_episode(action=np.ones((6, 2), np.float32)))
+        for choice in ("repeat", "drop"):
+            conventions = Conventions(last_observation=choice)
+            assert find_problems(episode, conventions=conventions) == []
+            assert [one.code for one in find_problems(recorded, conventions=conventions)] == ["zero_last_observation"]
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            np.zeros((6, 3)),
+            np.linspace(0.5, 0, 6)[:, None] * np.ones(3),
+            np.where(np.arange(6) < 5, 7.0, 0)[:, None] * np.ones(3),
+            np.array([3, 1, 2, 3, 4, 0])[:, None] * np.ones(3),
+            np.array([0.5, 1.5, 2.5, 3.5, 4.5, np.nan])[:, None] * np.ones(3),
+        ],
+        ids=["always", "by steps", "from one place", "whole numbers", "not a number"],
+    )
+    def test_is_nothing_where_the_episode_comes_to_it(self, state: np.ndarray) -> None:
+        episode = ended_by_zeros(an_episode()).with_columns(**{"observation/state": state})
+        assert "zero_last_observation" not in {one.code for one in find_problems(episode)}
+
+    def test_is_nothing_where_another_column_goes_on(self) -> None:
+        image = an_episode().columns["observation/image"]
+        assert found(ended_by_zeros(an_episode()).with_columns(**{"observation/image": image})) == set()
+
+
+class TestAnEndThatIsNotMarked:
+    @pytest.mark.parametrize(
+        ("changes", "is_one"),
+        [
+            ({"is_terminal": np.zeros(6, bool)}, True),
+            ({"is_terminal": np.zeros(6, bool), "is_last": np.zeros(6, bool)}, False),
+            ({"is_terminal": np.zeros(6, bool), "discount": np.array([1, 1, 1, 1, 0.1, 0])}, False),
+            ({"is_terminal": np.zeros(6, bool), "discount": np.zeros((6, 2))}, True),
+            ({}, False),
+        ],
+    )
+    def test_is_found_by_the_discount_that_leads_to_it(self, changes: dict[str, np.ndarray], is_one: bool) -> None:
+        codes = {problem.code for problem in find_problems(an_episode(**changes))}
+        assert ("terminal_unmarked" in codes) is is_one
 
 
 class TestDetails:

@@ -9,7 +9,18 @@ from rlds2reverb.validation.repair import _REPAIRS
 
 
 def test_advice_is_what_learners_may_misread() -> None:
-    assert [code for code, meaning in CODES.items() if meaning.is_advice] == ["terminal_discount", "last_reward"]
+    assert [code for code, meaning in CODES.items() if meaning.is_advice and not meaning.is_of_dataset] == [
+        "terminal_discount",
+        "terminal_unmarked",
+        "last_reward",
+        "zero_last_observation",
+    ]
+
+
+def test_what_is_said_of_a_dataset_rejects_no_episode_and_needs_no_repair() -> None:
+    of_dataset = {code: meaning for code, meaning in CODES.items() if meaning.is_of_dataset}
+    assert set(of_dataset) == {"rounded_float64", "float_image", "lost_records"}
+    assert all(meaning.is_advice and not meaning.is_repairable for meaning in of_dataset.values())
 
 
 def test_every_repairable_code_has_its_repair_and_no_other() -> None:
@@ -18,7 +29,7 @@ def test_every_repairable_code_has_its_repair_and_no_other() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_code_is_a_word_with_a_meaning(code: str) -> None:
-    assert code.replace("_", "").isalpha()
+    assert code.replace("_", "").isalnum()
     assert code == code.lower()
     assert CODES[code].meaning
 

@@ -1,0 +1,199 @@
+"""What only several episodes show: that they end with one and the same observation, which is not their own.
+
+TFDS' d4rl_* sets end every episode with the last observation of the whole file (`tensorflow_datasets/d4rl/dataset_utils.py`, 4.9.10).
+A converter that records the reset observation of a deterministic environment as the last one gives the same picture.
+
+An observation is not the episode's own when others have it to the bit, came to it from other rows, and leapt to it (`leaps`). Episodes that
+share a true end (a maze's goal) come to it by steps like all others, and often from the same rows. So each episode that ends with a known
+observation votes for or against, and `_VOTES` more for than none are needed. What is kept of an episode is two digests of one row.
+
+The state is that of one stream of episodes: a push of one shard sees its shard only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import xxhash
+
+from rlds2reverb.conventions import Conventions
+from rlds2reverb.episodes import OBSERVATION, Array, Episode, byte_view
+from rlds2reverb.validation.leaps import leaps, numeric_observations
+from rlds2reverb.validation.problems import Problem
+
+_Known = TypeVar("_Known")
+
+MOST_HELD = 8
+"""Episodes that wait, at most, for those that show what is wrong with them."""
+
+_VOTES = 2
+_MOST_SINGLE, _MOST_SHARED, _MOST_BEFORES = 16, 16, 16
+"""What is remembered."""
+_FEW_BYTES = 512
+_DOUBTED = 5
+"""Episodes after which a shared observation that was not recognised keeps no others waiting."""
+
+
+class Ending(NamedTuple):
+    """How one episode ends.
+
+    Attributes:
+      last, before: what stands for the observations of the last row and of the one before it.
+    """
+
+    last: bytes
+    before: bytes
+
+
+class _Single(NamedTuple):
+    """An observation with which one episode ended, so far."""
+
+    title: str
+    before: bytes
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """An observation with which several episodes ended.
+
+    Attributes:
+      title: of the first of them.
+      befores: what stands for the rows before it; the first few.
+      episodes: how many.
+      votes_for, votes_against: of the episodes after the first: whether it is not their own.
+    """
+
+    title: str
+    befores: tuple[bytes, ...]
+    episodes: int = 1
+    votes_for: int = 0
+    votes_against: int = 0
+
+    @property
+    def is_false(self) -> bool:
+        return self.votes_for >= _VOTES and self.votes_for > self.votes_against
+
+    @property
+    def is_open(self) -> bool:
+        return self.episodes < _DOUBTED and not self.is_false
+
+    def with_episode(self, before: bytes, has_leapt: bool) -> _Shared:
+        is_other_way = before not in self.befores
+        is_for = is_other_way and has_leapt
+        return _Shared(
+            self.title,
+            (*self.befores, before)[:_MOST_BEFORES] if is_other_way else self.befores,
+            self.episodes + 1,
+            self.votes_for + is_for,
+            self.votes_against + (not is_for),
+        )
+
+
+@dataclass(frozen=True)
+class Endings:
+    """What is known of the ends of the episodes so far; a value, so that taking one in gives another.
+
+    Attributes:
+      episodes: taken in.
+      single: last observations of one episode each, the oldest first; at most `_MOST_SINGLE`.
+      shared: last observations of several, the one that was met longest ago first; at most `_MOST_SHARED`.
+    """
+
+    episodes: int = 0
+    single: Mapping[bytes, _Single] = field(default_factory=dict)
+    shared: Mapping[bytes, _Shared] = field(default_factory=dict)
+
+    def after(self, episode: Episode, ending: Ending | None) -> Endings:
+        """What is known once this episode, which ends so, is taken in."""
+        if ending is None:
+            return Endings(self.episodes + 1, self.single, self.shared)
+        if ending.last not in self.single and ending.last not in self.shared:
+            single = {**self.single, ending.last: _Single(episode.title, ending.before)}
+            return Endings(self.episodes + 1, _newest(single, _MOST_SINGLE), self.shared)
+        return self._with_another(episode, ending)
+
+    def problems(self, ending: Ending | None) -> list[Problem]:
+        """What is wrong with an episode that ends so."""
+        same = None if ending is None else self.shared.get(ending.last)
+        if same is None or not same.is_false:
+            return []
+        detail = (
+            f"{same.episodes:,} episodes so far, the first is {same.title}, end with this very observation, and leap to it; at most one owns it. "
+            'last_observation="repeat" puts the one before it in its place, "drop" leaves the last step out'
+        )
+        return [Problem("last_observation_shared", OBSERVATION, detail)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next episodes may show that one of those so far does not own its last observation."""
+        return (self.episodes < 2 and bool(self.single)) or any(one.is_open for one in self.shared.values())
+
+    def _with_another(self, episode: Episode, ending: Ending) -> Endings:
+        """What is known after an episode that ends as another did."""
+        single, shared = dict(self.single), dict(self.shared)
+        first = single.pop(ending.last, None)
+        same = shared.pop(ending.last) if first is None else _Shared(first.title, (first.before,))
+        observations = numeric_observations(episode)
+        has_leapt = any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
+        shared[ending.last] = same.with_episode(ending.before, has_leapt)
+        return Endings(self.episodes + 1, single, _newest(shared, _MOST_SHARED))
+
+
+def ending_of(episode: Episode) -> Ending | None:
+    """How an episode ends; None where that cannot tell: no observation of floats, one row, columns of several lengths."""
+    columns = list(numeric_observations(episode).values())
+    if "f" not in [column.dtype.kind for column in columns] or len(columns[0]) < 2:
+        return None
+    return Ending(
+        b"".join([_mark(column[-1]) for column in columns]), b"".join([_mark(column[-2]) for column in columns])
+    )
+
+
+def with_problems_of_ends(
+    episodes: Iterable[Episode], conventions: Conventions = Conventions()
+) -> Iterator[tuple[Episode, list[Problem]]]:
+    """Every episode, in order, with the problems that only the others show.
+
+    An episode waits for the next ones while these may show something: the first for the second where it has observations of floats, and those that end alike for a few more.
+    At most `MOST_HELD` wait. When something stops the reading, those that wait come first.
+
+    Args:
+      episodes: as recorded, in the order of the source.
+      conventions: how a push would put them; an end that these mend is no problem.
+    """
+    endings, held = Endings(), deque[tuple[Episode, "Ending | None"]]()
+
+    def judged() -> Iterator[tuple[Episode, list[Problem]]]:
+        while held:
+            episode, ending = held.popleft()
+            yield episode, endings.problems(ending)
+
+    try:
+        for episode in episodes:
+            ending = None if conventions.mends_end(episode) else ending_of(episode)
+            endings = endings.after(episode, ending)
+            held.append((episode, ending))
+            if not endings.is_open or len(held) >= MOST_HELD:
+                yield from judged()
+    except Exception:
+        yield from judged()
+        raise
+    yield from judged()
+
+
+def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:
+    """At most so many, the first one goes."""
+    if len(known) > most:
+        del known[next(iter(known))]
+    return known
+
+
+def _mark(row: Array) -> bytes:
+    """What stands for the values of a row: themselves, or a digest where they are many."""
+    if row.nbytes <= _FEW_BYTES:
+        return row.tobytes()
+    return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(row)))
