@@ -23,6 +23,7 @@ NAMES = (
     "views",
     "episodes",
     "images",
+    "encoded",
     "conversion",
     "sampling",
     "memory",

@@ -39,7 +39,7 @@ def run(size: Size) -> Iterator[Result]:
 
 def _lengths(name: str, columns: list[dict[str, Array]], items: int, repeats: int) -> Iterator[Result]:
     cut = two_step().cut(Episode(columns[0], {}, "row"))
-    chosen = choose_chunk_length(cut.row_bytes, window_rows=2)
+    chosen = choose_chunk_length(cut.row_bytes, 2, cut.text_bytes)
     for length in sorted({*LENGTHS, chosen}) if repeats > 1 else [chosen]:
         yield _measure(name, columns, items, repeats, length, is_chosen=length == chosen)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episodes import Array, column_bytes
 from rlds2reverb.errors import ViewError
 
 
@@ -128,5 +128,11 @@ class Cut:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row over all columns; a value of text counts as a pointer."""
-        return sum(column.nbytes for column in self.rows.values()) // max(1, self.row_count)
+        """Bytes of one row over all columns, the mean where there is text."""
+        return sum(map(column_bytes, self.rows.values())) // max(1, self.row_count)
+
+    @property
+    def text_bytes(self) -> int:
+        """Those of them that are text."""
+        texts = (column for column in self.rows.values() if column.dtype == object)
+        return sum(map(column_bytes, texts)) // max(1, self.row_count)

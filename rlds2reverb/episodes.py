@@ -89,7 +89,7 @@ class Episode:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns; a text column counts the bytes of its text."""
-        return sum(_column_bytes(column) for column in self.columns.values())
+        return sum(column_bytes(column) for column in self.columns.values())
 
     def with_columns(self, **columns: Array) -> Episode:
         """A copy with these columns added or replaced; the id stays."""
@@ -174,7 +174,8 @@ def _read_only(path: str, column: Array) -> Array:
     return view
 
 
-def _column_bytes(column: Array) -> int:
+def column_bytes(column: Array) -> int:
+    """Bytes of all values; of text, those of the text."""
     if column.dtype == object:
-        return sum(len(text) for text in column.ravel())
+        return sum(len(text) for text in column.ravel() if isinstance(text, (bytes, str)))
     return column.nbytes

@@ -9,6 +9,7 @@ The tree says whose fault it is and whether trying again can help::
     ├── ViewError            a view cannot cut this episode or this spec
     ├── SpecError            a spec or a signature has two columns of one name
     ├── SpecMismatch         the table's signature is not that of the items; also a ValueError
+    ├── DecodeError          a sample's encoded image is no image, or not of the size that its table tells
     ├── CapacityError        the table has no room for the push
     ├── LedgerError          the ledger file cannot be read or written, is not ours, or of another version
     ├── WireError            bytes that are not Reverb's protocol, or a value it cannot carry
@@ -120,6 +121,10 @@ class SpecMismatch(Rlds2ReverbError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.where, self.differences, self.way_out), vars(self)
+
+
+class DecodeError(Rlds2ReverbError):
+    """An encoded image in a sample cannot be decoded: damaged, no image, or of another size than its table tells."""
 
 
 class CapacityError(Rlds2ReverbError):

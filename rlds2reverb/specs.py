@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.errors import SpecError
+from rlds2reverb.image_spec import ImageSpec
 
 Nest = Any
 """A dict, list, tuple or namedtuple of nests, or a leaf."""
@@ -29,7 +30,7 @@ class ArraySpec:
     Attributes:
       shape: sizes, None where the size is free.
       dtype: a numpy dtype; object stands for text (`bytes`).
-      name: TensorFlow's name of the spec, "" for none; not compared.
+      name: TensorFlow's name of the spec, "" for none; not compared. That of encoded images says what they decode to.
       minimum, maximum: bounds where the spec is a bounded one; not compared.
     """
 
@@ -41,7 +42,18 @@ class ArraySpec:
 
     def __str__(self) -> str:
         dims = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{dtype_name(self.dtype)}[{dims}]"
+        plain = f"{dtype_name(self.dtype)}[{dims}]"
+        return plain if self.image is None else f"{plain} ({self.image})"
+
+    @property
+    def image(self) -> ImageSpec | None:
+        """What each value decodes to, where the leaf holds encoded images; None for text and for numbers."""
+        return ImageSpec.of_name(self.name) if self.name and self.dtype.kind == "O" else None
+
+    @staticmethod
+    def of_images(image: ImageSpec, shape: tuple[int | None, ...] = ()) -> ArraySpec:
+        """The spec of encoded images: one, or as many as `shape` says."""
+        return ArraySpec(shape, np.dtype(object), image.name)
 
     def with_leading(self, size: int | None) -> ArraySpec:
         """The spec of a window of `size` such leaves (None: any number)."""
@@ -131,7 +143,8 @@ def differences(expected: Nest, found: Nest) -> list[str]:
     """What keeps items of spec `expected` out of a table with signature `found`: one line per leaf.
 
     Sizes that the table leaves free (None) fit any size. The order and the names of the leaves
-    are compared, for the wire carries them; the kinds of containers are not.
+    are compared, for the wire carries them; the kinds of containers are not. A leaf of plain text takes encoded images, one
+    of encoded images takes those of its kind only.
 
     Raises:
       SpecError: two leaves of `expected` have the same path. Two of `found` are a difference.
@@ -154,7 +167,11 @@ def differences(expected: Nest, found: Nest) -> list[str]:
 
 
 def _fits(wanted: ArraySpec, present: ArraySpec) -> bool:
-    return same_dtype(wanted.dtype, present.dtype) and shape_fits(wanted.shape, present.shape)
+    return (
+        same_dtype(wanted.dtype, present.dtype)
+        and shape_fits(wanted.shape, present.shape)
+        and (present.image is None or (wanted.image is not None and wanted.image.fits(present.image)))
+    )
 
 
 def _is_container(nest: Nest) -> bool:

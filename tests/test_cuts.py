@@ -95,6 +95,8 @@ def test_row_counts_and_bytes() -> None:
     assert (a_cut().row_count, a_cut().row_bytes) == (0, 0)
     assert a_cut(a=np.zeros((0, 3))).row_bytes == 0
     assert a_cut(a=np.zeros((1, 3), np.uint8)).row_bytes == 3
+    text = a_cut(a=np.array([b"four", "\u00e9tes", b""], object), b=np.zeros(3, np.uint8))
+    assert (text.row_bytes, text.text_bytes) == (11 // 3, 8 // 3)
 
 
 def test_the_example_of_the_docstring_is_true() -> None:

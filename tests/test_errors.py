@@ -26,6 +26,7 @@ EXAMPLES = [
     errors.SpecError("text"),
     errors.SpecMismatch('table "replay"', ["a: items have x, table has y", "b: z"]),
     errors.SpecMismatch("table", ["a: items have x, table has y"], "do so and so"),
+    errors.DecodeError("text"),
     errors.CapacityError("text"),
     errors.LedgerError("text"),
     errors.WireError("text"),

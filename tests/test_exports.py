@@ -63,6 +63,7 @@ class PushOptions()
     terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
     last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
     last_observation: str = field(default=AS_RECORDED, metadata=_told('Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the row out.', LAST_OBSERVATIONS))
+    encoded: str | Sequence[str] = field(default=(), metadata=_told('Path of an image column, or "all": store the files\\' own JPEG or PNG bytes as text, and decode when sampling.'))
     transform: TransformLike = field(default=(), metadata=_told('Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
@@ -76,6 +77,7 @@ class PushOptions()
     @property conventions(self) -> Conventions
     @property chosen_transform(self) -> Transform
     @property data_label(self) -> str
+    @property encoded_paths(self) -> tuple[str, ...]
     check_files(self) -> None
 class PushPlan()
     source: Source
@@ -85,8 +87,10 @@ class PushPlan()
     step_spec: Nest
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
+    metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
     @property episodes(self) -> int | None
     @property view(self) -> str
+    @property identity(self) -> str
     @property not_in_items(self) -> dict[str, tuple[str, ...]]
     @property remarks(self) -> tuple[Remark, ...]
     telling(self, on_progress: Callable[[Progress], object]) -> PushPlan

@@ -13,6 +13,7 @@ from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_view,
     conventions_options,
+    encoded_option,
     into_option,
     json_option,
     limit_option,
@@ -25,7 +26,9 @@ from rlds2reverb.conventions import AS_RECORDED, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.reports.ends import Ends
+from rlds2reverb.reports.images import ImageColumn
 from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Range, Statistics, inspect_source, summary
+from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation import CODES
@@ -39,6 +42,7 @@ from rlds2reverb.wording import counted
 @into_option
 @conventions_options
 @transform_option
+@encoded_option
 @limit_option
 @click.option(
     "--server-config",
@@ -53,6 +57,7 @@ def command(
     view_config: Path | None,
     into: tuple[str, ...],
     transform: tuple[str, ...],
+    encoded: tuple[str, ...],
     limit: int | None,
     server_config: bool,
     table: str | None,
@@ -67,10 +72,12 @@ def command(
     wanted = transform_of(transform)
     if server_config:
         _check_server_package()
-    inspection = inspect_source(opened(source), views, limit, Conventions(**conventions), wanted)
+    data = with_encoded(opened(source), encoded)
+    inspection = inspect_source(data, views, limit, Conventions(**conventions), wanted)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
-        chosen += [*_repeated("--transform", transform), *_conventions_as_options(conventions)]
+        chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
+        chosen += _conventions_as_options(conventions)
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
@@ -101,7 +108,7 @@ def _check_server_package() -> None:
 
 def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, limit: int | None) -> str:
     """The config. The push in its head takes what was looked at, and leaves out what is bad in it."""
-    from replay_server.template import TableDraft, config_text
+    from replay_server.template import ImageDraft, TableDraft, config_text
 
     tables = {
         name: TableDraft(one.view, one.items_per_table, one.signature, one.by_priority)
@@ -110,7 +117,10 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
     is_part = limit == len(inspection.lengths)
     part = ["--limit", str(limit)] if is_part else []
     skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
-    return config_text(source, [*chosen, *part, *skip], tables, limit if is_part else None)
+    images = [ImageDraft(one.path, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images]
+    return config_text(
+        source, [*chosen, *part, *skip], tables, limit if is_part else None, images, sum(inspection.lengths)
+    )
 
 
 def _print(inspection: Inspection) -> None:
@@ -134,6 +144,9 @@ def _print(inspection: Inspection) -> None:
         {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
         "  ",
     )
+    if inspection.images:
+        click.echo("\nimages")
+        output.print_fields({one.path: _image(one) for one in inspection.images}, "  ")
     for name, one in inspection.outputs.items():
         _print_output(name, one)
     click.echo("")
@@ -183,6 +196,12 @@ def _ends(ends: Ends) -> str:
 
 def _summary(numbers: Statistics | None) -> str:
     return "  ".join(f"{name} {output.number(value)}" for name, value in (numbers or {}).items()) or "-"
+
+
+def _image(one: ImageColumn) -> str:
+    decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
+    ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
+    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.path})"
 
 
 def _range(span: Range) -> str:

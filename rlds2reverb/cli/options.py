@@ -122,6 +122,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "str | Path | None": {"type": click.Path(dir_okay=False, path_type=Path)},
     "Sequence[str]": {"multiple": True, "metavar": "CODE"},
     "TransformLike": {"multiple": True, "metavar": "TEXT|FILE"},
+    "str | Sequence[str]": {"multiple": True, "metavar": "PATH"},
     "int | None": {"type": click.IntRange(min=1)},
     "float": {"type": SECONDS, "show_default": True},
 }
@@ -151,5 +152,7 @@ judging_options = push_options("allow", "strict")
 conventions_options = push_options("terminal_discount", "last_reward", "last_observation")
 
 transform_option = push_options("transform")
+
+encoded_option = push_options("encoded")
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from rlds2reverb.cli import output
@@ -12,6 +10,7 @@ from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     conventions_options,
+    encoded_option,
     json_option,
     judging_options,
     limit_option,
@@ -20,6 +19,7 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.reports.inspection import validate_source
+from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation.policy import RAISE, check_choices
 from rlds2reverb.wording import counted
@@ -29,17 +29,28 @@ from rlds2reverb.wording import counted
 @source_argument
 @judging_options
 @conventions_options
+@encoded_option
 @transform_option
 @limit_option
 @json_option
-def command(source: str, allow: tuple[str, ...], strict: bool, limit: int | None, as_json: bool, **given: Any) -> None:
+def command(
+    source: str,
+    allow: tuple[str, ...],
+    strict: bool,
+    encoded: tuple[str, ...],
+    transform: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+    **conventions: str,
+) -> None:
     """Check every episode. Exit 0 when all are good, 1 when some are not.
 
     What only a view finds (no_items, view_refused) is told by inspect.
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
-    transform = transform_of(given.pop("transform"))  # what makes no sense is told before the source is opened
-    episodes, findings = validate_source(opened(source), limit, Conventions(**given), transform)
+    wanted = transform_of(transform)  # what makes no sense is told before the source is opened
+    data = with_encoded(opened(source), encoded)
+    episodes, findings = validate_source(data, limit, Conventions(**conventions), wanted)
     rejecting = findings.codes(strict, allow)
     if as_json:
         remarks = [remark.as_dict() for remark in findings.remarks]

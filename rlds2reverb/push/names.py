@@ -13,7 +13,7 @@ class ItemNames:
 
     Args:
       output: which.
-      conventions: what identifies the push's conventions and its transform (`PushOptions.data_label`).
+      conventions: what identifies the push's conventions, its transform, and which images stay encoded (`PushPlan.identity`).
       again: new 64 bits, which make keys that no push before can have used; None for the keys of every equal push.
 
     Attributes:

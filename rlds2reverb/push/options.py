@@ -44,8 +44,10 @@ class PushOptions:
       view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
       on_progress: called a few times per second, from the caller's thread.
 
+    `encoded` takes one path, several, or "all".
+
     Raises:
-      ConfigError: no table or one named twice, a transform that makes no sense or cannot be read, a chunk length below 1, no time to stall, an unknown action, code or convention,
+      ConfigError: no table or one named twice, a transform that makes no sense or cannot be read, a path that is none, a chunk length below 1, no time to stall, an unknown action, code or convention,
         a quarantine file that does not go with the action, or a ledger together with `again` or with a view of streams.
       ViewError: a view that makes no sense.
     """
@@ -77,6 +79,12 @@ class PushOptions:
             LAST_OBSERVATIONS,
         ),
     )
+    encoded: str | Sequence[str] = field(
+        default=(),
+        metadata=_told(
+            'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.'
+        ),
+    )
     transform: TransformLike = field(
         default=(),
         metadata=_told(
@@ -105,6 +113,7 @@ class PushOptions:
             _check_goes_with_ledger(streams, self.again)
         check_choices(self.on_invalid, self.quarantine, self.allow)
         self.conventions  # noqa: B018  refuses unknown ones
+        _check_encoded(self.encoded_paths)
         object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
 
     @cached_property
@@ -134,6 +143,11 @@ class PushOptions:
         label = self.chosen_transform.label
         return f"{self.conventions.label}|transform={label}" if label else self.conventions.label
 
+    @property
+    def encoded_paths(self) -> tuple[str, ...]:
+        """Paths of image columns to keep encoded, or "all" among them."""
+        return (self.encoded,) if isinstance(self.encoded, str) else tuple(self.encoded)
+
     def check_files(self) -> None:
         """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.
 
@@ -160,6 +174,12 @@ def _check_chunk_length(rows: object) -> None:
 def _check_stall_seconds(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
         raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+
+
+def _check_encoded(paths: Sequence[object]) -> None:
+    for path in paths:
+        if not isinstance(path, str) or not path:
+            raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
 
 
 def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:

@@ -52,7 +52,7 @@ class Pusher:
         again = secrets.randbits(64) if options.again else None
         signatures = {table.name: table.signature for table in plan.tables}
         self._outputs = [
-            OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, options.data_label, again))
+            OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, plan.identity, again))
             for one in options.outputs
         ]
         self._holdings = Holdings.of(flatten(plan.step_spec))

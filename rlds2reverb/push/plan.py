@@ -17,9 +17,9 @@ from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of
+from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of, with_encoded
 from rlds2reverb.sources.transformed import transformed
-from rlds2reverb.specs import ArraySpec, Nest, spec_texts
+from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
 from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
@@ -101,6 +101,13 @@ class PushPlan:
         return ", ".join(dict.fromkeys(table.view for table in self.tables))
 
     @property
+    def identity(self) -> str:
+        """What two pushes by the same views must share for their items to be the same: conventions, transform, and which images stay encoded."""
+        encoded = [path for path, leaf in flatten(self.step_spec).items() if leaf.image is not None]
+        label = self.options.data_label
+        return f"{label}|encoded={','.join(encoded)}" if encoded else label
+
+    @property
     def not_in_items(self) -> dict[str, tuple[str, ...]]:
         """Table -> paths of the step columns that its items do not hold, where there are any."""
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
@@ -138,7 +145,7 @@ def plan_push(
       tuning: how it sends; None for what the options say.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, or lacks is_first or is_last; or, strictly, it tells of a fault in itself.
+      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; or, strictly, it tells of a fault in itself.
       ViewError: a view cannot cut such steps.
       ConfigError: a transform that the steps do not allow, the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
@@ -148,7 +155,8 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    source = transformed(open_source(source), options.chosen_transform)
+    source = with_encoded(open_source(source), options.encoded_paths)
+    source = transformed(source, options.chosen_transform)
     spec = checked_spec(source)
     _check_remarks(source, options)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlds2reverb.errors import CapacityError, ConfigError, SpecMismatch
+from rlds2reverb.errors import CapacityError, ConfigError, SpecError, SpecMismatch
 from rlds2reverb.push.outputs import Output
-from rlds2reverb.specs import Nest, differences
+from rlds2reverb.specs import Nest, differences, flatten
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -31,7 +31,20 @@ def check_tables(output: Output, signature: Nest, info: ServerInfo) -> None:
     for name in output.tables:
         found = table_of(info, name).signature
         if found is not None and (lines := differences(signature, found)):
-            raise SpecMismatch(f'table "{name}"', lines)
+            raise SpecMismatch(f'table "{name}"', lines, _way_out(signature, found))
+
+
+def _way_out(items: Nest, table: Nest) -> str:
+    """What to do where the table holds images encoded that the items have decoded; "" for any other difference."""
+    decoded = {path for path, leaf in flatten(items).items() if leaf.dtype.kind != "O"}
+    try:
+        paths = [path for path, leaf in flatten(table).items() if leaf.image is not None and path in decoded]
+    except SpecError:  # two columns of one name, which is told
+        return ""
+    if not paths:
+        return ""
+    named = paths[0] if len(paths) == 1 else "all"
+    return f'the table holds encoded images: push with encoded="{named}" (--encoded {named}), or choose another table'
 
 
 def check_size(output: Output, info: ServerInfo, items_per_table: int, how: str) -> None:

@@ -17,6 +17,7 @@ from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
 from rlds2reverb.reports.ends import Ends
+from rlds2reverb.reports.images import ImageColumn, image_columns
 from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of
 from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
@@ -122,7 +123,8 @@ class Inspection:
       lengths: [episodes] steps of each episode.
       returns: [episodes] sum of the rewards of each episode, its last (boundary) step included; NaN or infinite where a
         reward is.
-      step_bytes: bytes of one step, text not counted.
+      step_bytes: bytes of one step, text not counted; encoded images by their mean.
+      images: its image columns, with their sizes.
       ranges: path -> range of the values.
       findings: what is wrong.
       transform: what is done to the columns first.
@@ -137,6 +139,7 @@ class Inspection:
     lengths: list[int] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     step_bytes: int = 0
+    images: tuple[ImageColumn, ...] = ()
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     transform: Transform = Transform()
@@ -162,6 +165,7 @@ class Inspection:
             "transform": self.transform.as_dict(),
             "left_out": list(self.left_out),
             "step_spec": {path: str(spec) for path, spec in self.step_spec.items()},
+            "images": {one.path: one.as_dict() for one in self.images},
             "filled": list(self.filled),
             **(next(iter(outputs.values())) if len(outputs) == 1 else {"tables": outputs}),
             "episode_length": summary(self.lengths),
@@ -217,7 +221,9 @@ def inspect_source(
     tallies = [Tally() for _ in cutters]
     columns = flatten(spec)
     inspection = Inspection(source=source.name, step_spec=columns, filled=absent_fields(spec), outputs={})
-    inspection.step_bytes = sum(map(_row_bytes, columns.values()))
+    inspection.images = image_columns(source)
+    kept = sum(one.encoded_bytes for one in inspection.images if one.is_encoded)
+    inspection.step_bytes = kept + sum(map(_row_bytes, columns.values()))
     inspection.ranges = {path: Range() for path in columns}
     inspection.transform, inspection.left_out = transform, left_out_of(source)
     conventions = transform.with_conventions(conventions)

@@ -1,13 +1,17 @@
-"""What every source offers, and what all of them share: shards, the first episodes, specs in which each column has its own name."""
+"""What every source offers, and what all of them share: shards, the first episodes, specs in which each column has its own name.
+
+What only some offer has a protocol of its own: `KeepsImages`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Episode, is_under
 from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest, column_spec, flatten
@@ -77,6 +81,68 @@ def remarks_of(source: object) -> tuple[Remark, ...]:
     return tuple(source.remarks) if isinstance(source, TellsRemarks) else ()
 
 
+@runtime_checkable
+class KeepsImages(Source, Protocol):
+    """A source whose files hold images as JPEG or PNG, and that can hand these bytes out as they are."""
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """Path -> what it decodes to, of every step column whose files' bytes the source can keep; {} when it has none.
+
+        Raises:
+          SourceError: the dataset's description cannot be read.
+        """
+
+    def encoded(self, paths: Collection[str]) -> Source:
+        """The same source with these image columns as columns of text, a file's bytes per image; episodes keep their names.
+
+        Args:
+          paths: of `images()`.
+
+        Its spec has `ArraySpec.of_images` for them.
+        """
+
+
+ALL = "all"
+"""In place of paths: every image column."""
+
+
+def kept_images(source: Source) -> Mapping[str, ImageSpec]:
+    """The images that a source can keep encoded; {} when it can keep none, or has none.
+
+    Raises:
+      SourceError: as `KeepsImages.images`.
+    """
+    return source.images() if isinstance(source, KeepsImages) else {}
+
+
+def with_encoded(source: Source, encoded: Sequence[str]) -> Source:
+    """A source with some of its image columns as the files' own bytes.
+
+    Args:
+      source: any.
+      encoded: paths of image columns, or of nests of them; or "all". Without any, the source is as it was.
+
+    Raises:
+      SourceError: the source cannot hand out the bytes of its files, or a path leads to no image column; says which there are.
+    """
+    if not encoded:
+        return source
+    images = kept_images(source)
+    if not images:
+        raise SourceError(
+            f"{source.name}: encoded: has no step columns whose JPEG or PNG files can be kept as they are; "
+            "those of a TFDS dataset's Image features can. Leave encoded (--encoded) out"
+        )
+    kept = [path for path in images if ALL in encoded or any(is_under(path, one) for one in encoded)]
+    for one in encoded:
+        if one != ALL and not any(is_under(path, one) for path in images):
+            raise SourceError(
+                f'{source.name}: encoded "{one}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
+            )
+    assert isinstance(source, KeepsImages)  # it told its images
+    return source.encoded(kept)
+
+
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:
     """Leaf path -> leaf of what a dataset has or says of itself; see `specs.flatten`.
 
@@ -137,6 +203,7 @@ class FirstEpisodes:
         """The source's."""
         return self._source.spec()
 
+    def metadata_spec(self) -> Nest:
         """The source's."""
         return metadata_spec_of(self._source)
 
@@ -147,6 +214,14 @@ class FirstEpisodes:
 
     def __iter__(self) -> Iterator[Episode]:
         return islice(iter(self._source), self._count)
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """The source's; {} when it can keep none."""
+        return kept_images(self._source)
+
+    def encoded(self, paths: Collection[str]) -> FirstEpisodes:
+        """The same episodes of the source with these columns encoded."""
+        return FirstEpisodes(with_encoded(self._source, list(paths)), self._count)
 
     def shard(self, index: int, count: int) -> FirstEpisodes:
         """Every `count`-th of them."""

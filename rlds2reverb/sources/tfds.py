@@ -13,7 +13,7 @@ that is installed (`tfds_by_tensorflow`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,13 +21,14 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import Lazily
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources.base import Source, check_shard
 from rlds2reverb.sources.read_ahead import read_ahead
-from rlds2reverb.specs import Nest
+from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from rlds2reverb.tfds_files.features import NotReadHere
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, DatasetInfo, read_info
 from rlds2reverb.tfds_files.json_files import read_object
-from rlds2reverb.tfds_files.locate import data_folders, find, local_path
+from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.order import CYCLE
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
 from rlds2reverb.tfds_files.reading import Selection
@@ -52,7 +53,8 @@ def open_tfds(text: str, name_for_people: str = "") -> Source:
       SourceError: no such dataset, version or split here, a file of it is missing or damaged, it is not in RLDS form, or a
         feature can be read by TFDS only, and that is not installed.
     """
-    request, people = Request.parse(text), name_for_people or f"tfds:{text}"
+    people = name_for_people or f"tfds:{text}"
+    request = Request.parse(text, people)
     directory = _directory(request)
     try:
         return _open_files(directory, request, people)
@@ -79,6 +81,7 @@ class TfdsSource:
         may_lose = selection.lost_records == SKIP
         self._selection, self._features, self._fingerprint = selection, features, fingerprint
         self._numbers = range(_ENDLESS if may_lose else count) if numbers is None else numbers
+        self._encoded: dict[str, ImageSpec] = {}
         self.name = name
         self.lost: dict[Path, int] = {}
         """Files that have fewer records than the dataset says, as far as they were read, and how many fewer."""
@@ -90,11 +93,24 @@ class TfdsSource:
 
     def spec(self) -> Nest:
         """The steps' spec, from features.json; nothing else is read."""
-        return self._features.steps_spec
+        return map_with_path(self._step_leaf, self._features.steps_spec)
 
     def metadata_spec(self) -> Nest:
         """What an episode has beside its steps: a nest of `ArraySpec`."""
         return self._features.metadata_spec
+
+    def images(self) -> dict[str, ImageSpec]:
+        """The Image and Video features of its steps that are decoded, by path."""
+        return {path: _image(leaf) for path, leaf in self._features.images.items()}
+
+    def encoded(self, paths: Collection[str]) -> TfdsSource:
+        """The same episodes with the bytes of these images' files."""
+        kept = {path: image for path, image in self.images().items() if path in paths}
+        source = TfdsSource(
+            self._selection, self._features.encoded(list(kept)), self._fingerprint, self.name, self._numbers
+        )
+        source._encoded = {**self._encoded, **kept}
+        return source
 
     def __iter__(self) -> Iterator[Episode]:
         return read_ahead(self._episodes(), lambda episode: episode.nbytes)
@@ -105,7 +121,9 @@ class TfdsSource:
         if count == 1:
             return self
         name = f"{self.name}[{index}/{count}]"
-        return TfdsSource(self._selection, self._features, self._fingerprint, name, self._numbers[index::count])
+        part = TfdsSource(self._selection, self._features, self._fingerprint, name, self._numbers[index::count])
+        part._encoded = self._encoded
+        return part
 
     def _episodes(self) -> Generator[Episode, None, None]:
         number = 0
@@ -116,19 +134,31 @@ class TfdsSource:
                     yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
                 number += 1
         except SourceError as error:
-            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}") from error
+            hint = '; TFDS may read it: write "?reader=tfds" behind the name' if isinstance(error, NotReadHere) else ""
+            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
+
+    def _step_leaf(self, path: str, leaf: ArraySpec) -> ArraySpec:
+        return ArraySpec.of_images(self._encoded[path], leaf.shape) if path in self._encoded else leaf
 
     def _lose(self, path: Path, records: int) -> None:
         self.lost[path] = records
 
 
+def _image(leaf: ArraySpec) -> ImageSpec:
+    """One image of a column's, of which a step may have several."""
+    height, width, channels = leaf.shape[-3:]
+    return ImageSpec((height, width, channels), leaf.dtype)
+
+
 def _directory(request: Request) -> Path:
     if isinstance(request.dataset, str):
-        return local_path(request.dataset)
+        return version_directory(local_path(request.dataset))
     return find(request.dataset, data_folders())
 
 
 def _open_files(directory: Path, request: Request, people: str) -> TfdsSource:
+    if request.through_tfds:
+        raise NotReadHere(f"{people}: reader=tfds is asked for")
     info = read_info(directory)
     if info.has_features:
         raise NotReadHere(f"{directory / INFO_FILE}: describes the features itself, beside {FEATURES_FILE}")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, nested, remarks_of
+from rlds2reverb.sources.base import (
+    Source,
+    checked_spec,
+    kept_images,
+    metadata_spec_of,
+    nested,
+    remarks_of,
+    with_encoded,
+)
 from rlds2reverb.specs import Nest, column_spec, flatten, same_dtype, shape_fits
 from rlds2reverb.transforms.columns import Made, Specs, Taken, left_out, made_columns
 from rlds2reverb.transforms.transform import Transform
@@ -50,6 +59,15 @@ class Transformed:
         """The source's."""
         return metadata_spec_of(self._source)
 
+    def images(self) -> Mapping[str, ImageSpec]:
+        """The source's, under the names that they have here; without those that are resized or left out."""
+        offered = kept_images(self._source)
+        return {path: offered[recorded] for path, recorded in self._taken.items() if recorded in offered}
+
+    def encoded(self, paths: Collection[str]) -> Transformed:
+        """The source with these columns encoded, transformed in the same way."""
+        return Transformed(with_encoded(self._source, [self._taken[path] for path in paths]), self._transform)
+
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """The source's."""
@@ -67,6 +85,11 @@ class Transformed:
     def left_out(self) -> tuple[str, ...]:
         """Paths of the source's step columns that nothing is made of."""
         return left_out(self._made, flatten(self._recorded))
+
+    @property
+    def _taken(self) -> dict[str, str]:
+        """Path here -> recorded path, of the columns that stay as they are."""
+        return {path: one.recipe.path for path, one in self._made.items() if isinstance(one.recipe, Taken)}
 
     @cached_property
     def _recorded(self) -> Nest:

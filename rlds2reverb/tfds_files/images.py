@@ -27,7 +27,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.tfds_files.features import ImageFeature
+from rlds2reverb.tfds_files.features import ImageFeature, NotReadHere
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
@@ -52,13 +52,14 @@ _MOST_THREADS = 16
 _PARTS_PER_THREAD = 4
 
 
-def decode_images(image: ImageFeature, files: Sequence[bytes], where: str) -> Array:
+def decode_images(image: ImageFeature, files: Sequence[bytes], where: str, threads: int | None = None) -> Array:
     """[n, height, width, channels] of n files, all of one size.
 
     Args:
       image: the feature.
       files: PNG or JPEG, in any mixture.
       where: what messages call them.
+      threads: how many decode, at most; by default as many as there are cores.
 
     Raises:
       SourceError: a file that is damaged, of another format or of another size than the feature and the others; or the
@@ -68,7 +69,7 @@ def decode_images(image: ImageFeature, files: Sequence[bytes], where: str) -> Ar
         return np.zeros((0, *(size or 0 for size in image.shape)), image.dtype)
     with needing("decoding images", _EXTRA, SourceError):
         out = _room(image, files, where)
-        _in_threads(files, out, where)
+        _in_threads(files, out, where, threads)
     return out.view("<f4") if image.dtype.kind == "f" else out
 
 
@@ -97,11 +98,11 @@ def _size(file: bytes, where: str) -> tuple[int, int]:
     elif file.startswith(_JPEG):
         height, width, colours = _jpeg_header(file, where)
         if colours in ("CMYK", "YCCK"):
-            raise SourceError(
+            raise NotReadHere(
                 f"{where}: a JPEG of the colours {colours} is not read here; convert the dataset's to RGB"
             )
     else:
-        raise SourceError(f"{where}: {_name(file)}; only PNG and JPEG are read here")
+        raise NotReadHere(f"{where}: {_name(file)}; only PNG and JPEG are read here")
     if not height or not width or height * width * 3 > max(_SMALL_BYTES, _MOST_TIMES * len(file)):
         raise SourceError(f"{where}: claims {height} × {width} pixels in {len(file):,} bytes; the file is damaged")
     return height, width
@@ -131,15 +132,15 @@ def _channels(file: bytes, where: str) -> int:
     if file[_COLOURS_AT] == _PALETTE:
         return int(_as_3d(_png(file, where)).shape[2])
     if file[_COLOURS_AT] not in _CHANNELS:
-        raise SourceError(
+        raise NotReadHere(
             f"{where}: a PNG of grey with alpha is not read here, where the feature leaves the channels free"
         )
     return _CHANNELS[file[_COLOURS_AT]]
 
 
-def _in_threads(files: Sequence[bytes], out: Array, where: str) -> None:
+def _in_threads(files: Sequence[bytes], out: Array, where: str, asked: int | None) -> None:
     """Decodes each file into its row."""
-    threads = min(_MOST_THREADS, os.cpu_count() or 1, len(files))
+    threads = min(_MOST_THREADS, asked or os.cpu_count() or 1, len(files))
     if threads == 1 or sum(map(len, files)) < _WORTH_A_THREAD:
         _decode_part(files, out, where, range(len(files)))
         return
@@ -181,7 +182,7 @@ def _decode_png(file: bytes, out: Array, where: str) -> None:
         found = found >> 8 if out.dtype == np.uint8 else found.astype(np.uint16) * np.uint16(257)
     have, want = found.shape[2], out.shape[2]
     if found.shape[:2] != out.shape[:2] or (have > 2 and want == 1) or (have % 2 and want == 4 and file[_BITS_AT] < 8):
-        raise SourceError(
+        raise NotReadHere(
             f"{where}: a PNG of the shape {found.shape}, of {file[_BITS_AT]} bits, is not read here as {out.shape}"
         )
     if have in (2, 4) and want < 4:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE
+from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE
 from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.tfds_files.requests import DatasetName
 
@@ -97,6 +97,20 @@ def find(name: DatasetName, folders: list[Path]) -> Path:
     raise SourceError(f"tfds:{name}: cannot be opened: {_what_there_is(name, folders)} in {looked}; {_HOW_TO_GO_ON}")
 
 
+def version_directory(directory: Path) -> Path:
+    """The directory itself.
+
+    Raises:
+      SourceError: it is that of a dataset or a config, and has versions.
+    """
+    if not (directory / INFO_FILE).exists() and (versions := _versions(directory)):
+        raise SourceError(
+            f"{directory}: expected a version directory with {INFO_FILE}, and this one has versions; "
+            f"name one: {_listed([_written(version) for version in sorted(versions)])}"
+        )
+    return directory
+
+
 def _apart(folders: str) -> list[str]:
     """The parts of a list as in PATH; a cloud's "gs://x" is one part, also where ":" separates."""
     return re.split(re.escape(os.pathsep) + "(?!//)", folders)
@@ -114,7 +128,7 @@ def _find_in(folder: Path, name: DatasetName) -> Path | None:
         versions = [version for version in _versions(dataset / config) if _fits(version, name.version)]
         if not versions:
             return None
-        place = dataset / config / ".".join(map(str, max(versions)))
+        place = dataset / config / _written(max(versions))
     return place if _is_prepared(place) else None
 
 
@@ -147,6 +161,10 @@ def _versions(folder: Path) -> list[Version]:
         return []
 
 
+def _written(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
 def _fits(version: Version, wanted: str) -> bool:
     parts = wanted.split(".") if wanted else ["*"] * len(version)
     return all(part in ("*", str(number)) for part, number in zip(parts, version))
@@ -160,11 +178,13 @@ def _what_there_is(name: DatasetName, folders: list[Path]) -> str:
     config = name.config or next(filter(None, map(_default_config, datasets)), "")
     versions = sorted(version for dataset in datasets for version in _versions(dataset / config))
     if versions:
-        there = _listed([".".join(map(str, version)) for version in versions])
+        there = _listed([_written(version) for version in versions])
         unreadable = [version for version in versions if _fits(version, name.version)]
         if not unreadable:
             return f"there is no such version (there are: {there})"
-        return f"{'.'.join(map(str, unreadable[-1]))} has no {FEATURES_FILE} (expected {EXPECTED})"
+        return f"{_written(unreadable[-1])} has no {FEATURES_FILE} (expected {EXPECTED})"
+    if any(map(_versions, datasets)):
+        return "there is no such config (the dataset has none)"
     configs = sorted({path.name for dataset in datasets for path in dataset.iterdir() if _versions(path)})
     if configs:
         return f"{'there is no such config' if config else 'a config must be named'} (there are: {_listed(configs)})"

@@ -20,8 +20,8 @@ from rlds2reverb.tfds_files.features import (
     ImageFeature,
     NotReadHere,
     SequenceFeature,
-    parse_features,
 )
+from rlds2reverb.tfds_files.features_json import parse_features
 
 STEPS = "steps"
 

@@ -7,6 +7,7 @@ version directory. OPTIONS are `key=value`, separated by commas:
 | --- | --- | --- |
 | `order` | `tfds` (default), `file` | the order of episodes: as TFDS interleaves the files, or file by file |
 | `lost_records` | `refuse` (default), `skip` | what to do when a file has fewer records than the dataset says |
+| `reader` | `files` (default), `tfds` | who reads: this package from the files, where it can; or TFDS |
 | `even` | `INDEXofCOUNT` | one of `tfds.even_splits(SPLIT, COUNT)`, numbered from 0 |
 | `drop_remainder` | `no` (default), `yes` | of `even`: make all parts equally long, and leave out what is over |
 
@@ -109,6 +110,7 @@ class Request:
       split: as TFDS writes splits.
       order: `TFDS_ORDER` or `FILE_ORDER`.
       lost_records: of `records.LOST_RECORDS`.
+      through_tfds: TFDS is to read it, whether it can be read from the files or not.
       even: which even part of the split; None for the whole.
     """
 
@@ -116,27 +118,34 @@ class Request:
     split: str = "train"
     order: str = TFDS_ORDER
     lost_records: str = REFUSE
+    through_tfds: bool = False
     even: EvenPart | None = None
 
     @staticmethod
-    def parse(text: str) -> Request:
+    def parse(text: str, people: str = "") -> Request:
         """From what stands behind "tfds:".
+
+        Args:
+          text: "NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]" or "/path[@SPLIT][?OPTIONS]".
+          people: what messages call it; by default "tfds:" and the text.
 
         Raises:
           SourceError: there is no dataset, its name is none, or an option is unknown; says what there is.
         """
+        people = people or f"tfds:{text}"
         rest, options = _without(_OPTIONS, "options", text)
         dataset, split = _without(_SPLIT, "split", rest)
         if not dataset:
-            raise SourceError(f'"tfds:{text}": expected {SYNTAX}')
-        wanted = _options(text, options)
+            raise SourceError(f'"{people}": expected {SYNTAX}')
+        wanted = _options(people, options)
         drop = wanted.pop("drop_remainder", None)
         if drop is not None:
             if "even" not in wanted:
-                raise SourceError(f'"tfds:{text}": drop_remainder goes with even=INDEXofCOUNT only')
+                raise SourceError(f'"{people}": drop_remainder goes with even=INDEXofCOUNT only')
             wanted["even"] = EvenPart(wanted["even"].index, wanted["even"].count, drop)
         named: DatasetName | str = dataset if _DIRECTORY.match(dataset) else DatasetName.parse(dataset)
-        return Request(named, split or "train", **wanted)
+        through_tfds = wanted.pop("reader", False)
+        return Request(named, split or "train", through_tfds=through_tfds, **wanted)
 
 
 def in_snake_case(name: str) -> str:
@@ -170,21 +179,22 @@ def _one_of(**known: Any) -> Callable[[str], Any]:
 _KNOWN: dict[str, Callable[[str], Any]] = {
     "order": _one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
     "lost_records": _one_of(**{name: name for name in LOST_RECORDS}),
+    "reader": _one_of(files=False, tfds=True),
     "even": _even,
     "drop_remainder": _one_of(yes=True, no=False),
 }
 
 
-def _options(text: str, options: str) -> dict[str, Any]:
+def _options(people: str, options: str) -> dict[str, Any]:
     wanted: dict[str, Any] = {}
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         if key not in _KNOWN:
-            raise SourceError(f'"tfds:{text}": unknown option "{option}"; there are: {", ".join(_KNOWN)}')
+            raise SourceError(f'"{people}": unknown option "{option}"; there are: {", ".join(_KNOWN)}')
         if key in wanted:
-            raise SourceError(f'"tfds:{text}": option "{key}" is given twice')
+            raise SourceError(f'"{people}": option "{key}" is given twice')
         try:
             wanted[key] = _KNOWN[key](value)
         except ValueError as error:
-            raise SourceError(f'"tfds:{text}": option "{option}": {error}') from error
+            raise SourceError(f'"{people}": option "{option}": {error}') from error
     return wanted

@@ -15,12 +15,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Union
 
-from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats import Lazily
 from rlds2reverb.transforms.transform import Transform
 
 TransformLike = Union[Transform, str, Path, Mapping[str, Any], Sequence[Any]]
 """A transform, text, a YAML file or its name, a mapping; or several of these, which add up."""
+
+_read_yaml = Lazily("rlds2reverb.strict_yaml:read")  # PyYAML, only where there is a file
 
 OPTIONS = tuple(one.name for one in fields(Transform))
 SECTION = "transform"
@@ -63,7 +65,7 @@ def _is_text(text: str) -> bool:
 
 def _read(path: Path) -> Transform:
     hint = f"; expected a YAML file, or text with {', '.join(f'{name}=' for name in OPTIONS)}"
-    return _from_mapping(strict_yaml.read(path, hint), str(path))
+    return _from_mapping(_read_yaml(path, hint), str(path))
 
 
 def _from_mapping(config: Any, where: str) -> Transform:

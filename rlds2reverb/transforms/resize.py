@@ -61,11 +61,9 @@ class Size:
 
     def __post_init__(self) -> None:
         if not (1 <= self.height <= MOST_PIXELS and 1 <= self.width <= MOST_PIXELS):
-            raise ConfigError(
-                f"transform: resize: {self.height}x{self.width}: expected sides of 1 to {MOST_PIXELS} pixels"
-            )
+            raise ConfigError(f"{self.height}x{self.width}: expected sides of 1 to {MOST_PIXELS} pixels")
         if self.method not in METHODS:
-            raise ConfigError(f'transform: resize: method "{self.method}": expected one of {", ".join(METHODS)}')
+            raise ConfigError(f'method "{self.method}": expected one of {", ".join(METHODS)}')
 
     def __str__(self) -> str:
         return f"{self.height}x{self.width}:{self.method}"
@@ -79,9 +77,7 @@ class Size:
         """
         found = _WRITTEN.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
         if found is None:
-            raise ConfigError(
-                f"transform: resize: {text!r}: expected HEIGHTxWIDTH or HEIGHTxWIDTH:METHOD, such as 256x256:lanczos3"
-            )
+            raise ConfigError(f"{text!r}: expected HEIGHTxWIDTH or HEIGHTxWIDTH:METHOD, such as 256x256:lanczos3")
         return cls(int(found[1]), int(found[2]), found[3] or AREA)
 
 

@@ -73,7 +73,7 @@ class Transform:
     @cached_property
     def sizes(self) -> Mapping[str, Size]:
         """Path of an image column -> what it becomes."""
-        return {path: Size.parse(text) for path, text in self.resize.items()}
+        return {path: _size(path, text) for path, text in self.resize.items()}
 
     @property
     def changes_columns(self) -> bool:
@@ -139,6 +139,13 @@ def _pairs(operation: str, value: object) -> dict[str, Any]:
     for path in value:
         _check_path(operation, path)
     return dict(value)
+
+
+def _size(path: str, text: object) -> Size:
+    try:
+        return Size.parse(text)
+    except ConfigError as error:
+        raise _error("resize", f'"{path}": {error}') from error
 
 
 def _check_path(operation: str, path: object) -> None:

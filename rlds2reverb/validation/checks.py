@@ -23,6 +23,7 @@ from rlds2reverb.episodes import (
     columns_under,
     is_under,
 )
+from rlds2reverb.image_headers import image_size
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
 from rlds2reverb.validation.leaps import leaps, numeric_observations
 from rlds2reverb.validation.problems import Problem
@@ -99,6 +100,23 @@ def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
             yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(found.shape)}")
 
 
+def _check_images(episode: Episode, columns: Columns) -> Iterator[Problem]:
+    """Encoded images by the headers of their files; what follows a header shows only when it is decoded."""
+    for path, spec in columns.items():
+        column = episode.columns.get(path)
+        if spec.image is None or column is None or column.dtype != object:
+            continue
+        height, width, _ = spec.image.shape
+        sizes = [image_size(value) if isinstance(value, bytes) else None for value in column.ravel()]
+        fit = [size is not None and shape_fits(size, (height, width)) for size in sizes]
+        wrong = ~np.array(fit, bool).reshape(column.shape)
+        if wrong.any():
+            found = sizes[fit.index(False)]
+            came = "no such file" if found is None else f"{found[0]} by {found[1]} pixels"
+            expected = f"expected files of {spec.image}, got {came}"
+            yield from _stray("image", path, wrong, 0, expected)
+
+
 def _check_flag_dtypes(episode: Episode, _: Columns) -> Iterator[Problem]:
     for path in FLAGS:
         flag = episode.columns.get(path)
@@ -162,15 +180,15 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
     if IS_TERMINAL not in episode.columns:
         return
-    is_terminal, is_ended = ends_terminal(episode), bool(episode.columns[IS_LAST][-1])
-    for path, discount in columns_under(episode.columns, DISCOUNT).items():
-        if not _is_real(discount) or len(discount) < 2:
-            continue
-        is_zero = not np.any(discount[-2])
-        if is_terminal and not is_zero:
-            yield Problem("terminal_discount", path, _TERMINAL_DISCOUNT.format(len(discount) - 2, discount[-2]))
-        if is_ended and is_zero and not is_terminal:
-            yield Problem("terminal_unmarked", IS_TERMINAL, _UNMARKED.format(len(discount) - 2, discount[-2]))
+    discounts = columns_under(episode.columns, DISCOUNT).items()
+    real = {path: discount for path, discount in discounts if _is_real(discount) and len(discount) > 1}
+    into_end = {path: np.any(discount[-2]) for path, discount in real.items()}
+    if ends_terminal(episode):
+        for path in (path for path in real if into_end[path]):
+            detail = _TERMINAL_DISCOUNT.format(len(real[path]) - 2, real[path][-2])
+            yield Problem("terminal_discount", path, detail)
+    elif episode.columns[IS_LAST][-1:].any() and into_end and not any(into_end.values()):
+        yield Problem("terminal_unmarked", IS_TERMINAL, _UNMARKED.format(len(episode) - 2))
 
 
 def _check_zero_end(episode: Episode) -> Iterator[Problem]:
@@ -231,6 +249,7 @@ _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
     _check_length,
     _check_columns,
     _check_specs,
+    _check_images,
     _check_flag_dtypes,
 )
 _CONTENT: _ContentChecks = (
@@ -250,4 +269,4 @@ _END: _ContentChecks = ((_check_zero_end, (IS_LAST,)),)
 _TERMINAL_DISCOUNT = (
     'step {} leads into a terminal step with discount {}, expected 0; terminal_discount="transition" mends it'
 )
-_UNMARKED = "step {} leads into the last step with discount {}, so learners take it as terminal, and the step says that it is not"
+_UNMARKED = "step {} leads into the last step with discount 0, so learners take it as terminal, and the step says that it is not"

@@ -33,6 +33,9 @@ CODES: dict[str, Code] = {
     "unequal_lengths": Code("columns have different numbers of rows"),
     "shape": Code("a column's shape is not the dataset's"),
     "dtype": Code("a column's dtype is not the dataset's"),
+    "image": Code(
+        "a value of an encoded image column is no JPEG or PNG file, or one of another size than the dataset's"
+    ),
     "flag_dtype": Code("a flag is not boolean", is_repairable=True),
     "first_missing": Code("the first step is not marked is_first", is_repairable=True),
     "first_inside": Code("a later step is marked is_first"),

@@ -158,8 +158,10 @@ class Jigsaw:
         ):
             found = ", ".join(f"{path} {leaf}" for path, leaf in leaves.items()) or "none"
             axes = "[C, H, W]" if self.channels == "first" else "[H, W, C]"
+            is_encoded = image is not None and image.image is not None
+            hint = "; a puzzle is made of decoded ones; leave it out of encoded (--encoded)" if is_encoded else ""
             raise ViewError(
-                f"jigsaw: {OBSERVATION}: expected one image column, {axes} of uint8 or floats, found {found}"
+                f"jigsaw: {OBSERVATION}: expected one image column, {axes} of uint8 or floats, found {found}{hint}"
             )
         return image
 

@@ -48,13 +48,14 @@ class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
 class FromDataset(_Section, frozen=True):
     """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
 
-    A view is text as for --view, or a mapping as in a file for --view-config. A transform is text or a file as for --transform, or a mapping
-    as in such a file.
+    A view is text as for --view, or a mapping as in a file for --view-config. `encoded` names images as --encoded does. A transform is text or a
+    file as for --transform, or a mapping as in such a file.
     """
 
     from_dataset: str
     view: str | dict[str, Any] = "two_step"
     transform: str | dict[str, Any] = ""
+    encoded: str | tuple[str, ...] = ()
 
 
 class TableSection(_Section, frozen=True):
@@ -259,7 +260,7 @@ def _signature(value: Any, path: str) -> Nest | None:
 def _signature_of_dataset(wanted: FromDataset) -> Nest:
     from rlds2reverb.conventions import filled_spec
     from rlds2reverb.sources import open_source
-    from rlds2reverb.sources.base import metadata_spec_of
+    from rlds2reverb.sources.base import metadata_spec_of, with_encoded
     from rlds2reverb.sources.transformed import transformed
     from rlds2reverb.transforms.reading import transform_of
     from rlds2reverb.views.extras import signature_of, wants_metadata
@@ -267,7 +268,8 @@ def _signature_of_dataset(wanted: FromDataset) -> Nest:
     from rlds2reverb.views.trajectory import table_signature
 
     view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
-    source = transformed(open_source(wanted.from_dataset), transform)
+    encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
+    source = transformed(with_encoded(open_source(wanted.from_dataset), encoded), transform)
     metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
     return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec))
 

@@ -64,8 +64,42 @@ class TableDraft:
         return max(1, min(MOST, -(-needed // step) * step))
 
 
+@dataclass(frozen=True)
+class ImageDraft:
+    """An image column of the dataset, and what a step of it takes.
+
+    Attributes:
+      path: the column's.
+      is_encoded: whether the tables hold the files' bytes.
+      encoded_bytes, decoded_bytes: of a step, in the mean; decoded None where that is not known.
+    """
+
+    path: str
+    is_encoded: bool
+    encoded_bytes: int
+    decoded_bytes: int | None
+
+    def comment(self, steps: int) -> str:
+        """A line of the config's head."""
+        files = _size(self.encoded_bytes, steps)
+        pixels = "unknown" if self.decoded_bytes is None else _size(self.decoded_bytes, steps)
+        path = _word(self.path)
+        if self.is_encoded:
+            return f"# {path}: as its files have it, {files}; decoded: {pixels}.\n"
+        return f"# {path}: decoded, {pixels}; as its files have it: {files}. For that give --encoded {path} to inspect and push.\n"
+
+
+def _size(step_bytes: int, steps: int) -> str:
+    return f"{step_bytes:,} bytes per step, {step_bytes * steps / 1e6:,.1f} MB of memory"
+
+
 def config_text(
-    source: str, options: Sequence[str], tables: Mapping[str, TableDraft], episodes: int | None = None
+    source: str,
+    options: Sequence[str],
+    tables: Mapping[str, TableDraft],
+    episodes: int | None = None,
+    images: Sequence[ImageDraft] = (),
+    steps: int = 0,
 ) -> str:
     """YAML that the server starts from unchanged; its head has the commands.
 
@@ -74,6 +108,8 @@ def config_text(
       options: of that push, word by word, without the server: ["--table", "replay", "--view", "two_step"].
       tables: name -> what it must hold.
       episodes: how many at the start of the source were looked at, or None for all.
+      images: the dataset's image columns; their sizes stand in the head.
+      steps: how many were looked at.
     """
     document = {
         "tables": [_table(name, draft) for name, draft in tables.items()],
@@ -88,6 +124,7 @@ def config_text(
         push=" ".join(map(_word, ("rlds2reverb", "push", source, "--server", _SERVER, *options))),
         room=", ".join(room),
     )
+    head += "".join(image.comment(steps) for image in images)
     head += _FREE_ROWS if any(_is_trajectory(draft.signature) for draft in tables.values()) else ""
     return head + yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)
 

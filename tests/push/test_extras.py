@@ -24,7 +24,7 @@ from tests.push.in_memory import Server, planned, push, table
 METADATA = {"language": b"lift the cup", "episode_metadata/seed": np.int64(3), "return": 0.5}
 
 
-def robot(number: int, rows: int = 4, **metadata: Any) -> Episode:
+def robot(number: int, /, rows: int = 4, **metadata: Any) -> Episode:
     """An episode with a further column, and metadata; None takes a feature out."""
     plain = strategies.episode(np.random.default_rng(number), rows, episode_id=f"e{number}")
     features = {name: value for name, value in {**METADATA, **metadata}.items() if value is not None}
@@ -93,7 +93,7 @@ def test_shards_of_a_list_have_the_metadata_of_the_whole() -> None:
 
 def test_features_that_lie_below_one_another_are_refused() -> None:
     with pytest.raises(SourceError, match="lies below another column"):
-        metadata_spec_of(Told([robot(0, **{"language/text": b"x"})]))
+        metadata_spec_of(Told([robot(0, 4, **{"language/text": b"x"})]))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,10 @@ def test_an_episode_of_other_metadata_is_bad(kind: str, tmp_path: Path) -> None:
 
 def test_metadata_that_is_not_a_number_is_bad() -> None:
     with pytest.raises(InvalidEpisode, match='nan: column "metadata/return"'):
-        push(Server(), [robot(0, **{"return": np.nan})], tables=("replay",), view=view("goal:extras=metadata/return"))
-    push(Server(), [robot(0, **{"return": np.nan})], tables=("replay",), view=view("goal"))
+        push(
+            Server(), [robot(0, 4, **{"return": np.nan})], tables=("replay",), view=view("goal:extras=metadata/return")
+        )
+    push(Server(), [robot(0, 4, **{"return": np.nan})], tables=("replay",), view=view("goal"))
 
 
 @pytest.mark.parametrize("code", ["missing_column", "dtype", "shape"])

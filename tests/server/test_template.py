@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_server.limiters import MOST
-from replay_server.template import TableDraft, config_text
+from replay_server.template import ImageDraft, TableDraft, config_text
 
 import rlds2reverb
 from rlds2reverb.cli import cli
@@ -161,3 +161,24 @@ def test_the_folders_name_is_safe(source: str, table: str) -> None:
     assert re.fullmatch(
         r"checkpoints/[A-Za-z0-9_][A-Za-z0-9_.-]{7,79}", folder(source, **{table: TableDraft("v", 1, SIGNATURE)})
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "line"),
+    [
+        (
+            ImageDraft("observation/image", False, 30_000, 245_760),
+            "# observation/image: decoded, 245,760 bytes per step, 245.8 MB of memory; as its files have it: 30,000 bytes per step, "
+            "30.0 MB of memory. For that give --encoded observation/image to inspect and push.",
+        ),
+        (
+            ImageDraft("observation/image", True, 30_000, None),
+            "# observation/image: as its files have it, 30,000 bytes per step, 30.0 MB of memory; decoded: unknown.",
+        ),
+        (ImageDraft("a\nb", True, 1, 2), "# $'\\x61\\x0a\\x62': as its files have it, "),
+    ],
+)
+def test_the_head_has_both_sizes_of_images(image: ImageDraft, line: str) -> None:
+    text = config_text("source", [], {"t": TableDraft("v", 9, SIGNATURE)}, None, [image], 1000)
+    assert [one for one in text.splitlines() if one.startswith(line)]
+    assert list(yaml.safe_load(text)) == ["tables", "checkpoints"]

@@ -15,10 +15,11 @@ import pytest
 
 from rlds2reverb.datasets import bundled_path
 from rlds2reverb.errors import SourceError
+from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source
+from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, nested
 from rlds2reverb.sources.registry import SOURCES as FORMATS
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import differences, flatten
 from tests.push import in_memory
 from tests.sources import toy
 from tests.sources.cases.data import EPISODES
@@ -72,6 +73,16 @@ def test_a_source_reads_the_same_twice(source: Source) -> None:
     assert contents(source) == whole
     assert len({name for name, *_ in whole}) == len(whole)
     assert source.episode_count in (len(whole), None)
+
+
+def test_the_metadata_of_every_episode_is_what_the_source_says(source: Source) -> None:
+    wanted = flatten(metadata_spec_of(source))
+    for part in (source, first_episodes(source, 2), source.shard(0, 2)):
+        assert flatten(metadata_spec_of(part)) == wanted
+        for episode in part:
+            found = metadata_specs(episode)
+            assert set(found) == set(wanted)
+            assert differences(nested(found), nested(wanted)) == []
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, EPISODES + 2])

@@ -77,6 +77,7 @@ def test_a_dataset_goes_to_the_rlds_module(opened: list[Any]) -> None:
     ("name", "message"),
     [
         ("bundled:nonsense", 'unknown bundled dataset: expected one of cartpole, half_cheetah, got "nonsense"'),
+        ("bundled:cartpole?order=x", '^"bundled:cartpole.order=x": option "order=x": expected tfds or file$'),
         ("bundled:", 'unknown bundled dataset: .*got ""'),
         ("csv:x", 'source "csv:x": expected tfds:NAME'),
         ("", 'source "": expected tfds:NAME'),

@@ -213,6 +213,16 @@ def test_a_feature_that_only_tfds_reads_is_refused_by_name_without_it(
     assert str(caught.value).endswith(f". So TFDS has to read it, which needs tensorflow; {how_to_install('tfds')}")
 
 
+def test_an_image_that_only_tfds_reads_is_told_with_the_way_to_tfds(tmp_path: Path) -> None:
+    folder = write(tmp_path, {**STEPS, "image": examples.image(1, 1, 3)}, train=[1])
+    record = examples.example({"steps/image": examples.texts(b"BM" + b"\0" * 60), "number": examples.integers(1)})
+    examples.tfrecord(folder / "train-00000", [record])
+    with pytest.raises(
+        SourceError, match=r'episode 0: .*BMP.*; TFDS may read it: write "\?reader=tfds" behind the name$'
+    ):
+        numbers(open_source(f"tfds:{folder}"))
+
+
 def test_riegeli_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     folder = write(tmp_path, info={"fileFormat": "riegeli"}, train=[1])
     with pytest.raises(SourceError, match="riegeli files are not read here"):
@@ -232,7 +242,6 @@ def in_parquet(folder: Path, rows: Mapping[int, int]) -> Path:
     return folder
 
 
-@pytest.mark.full
 def test_lost_records_are_refused_or_skipped_and_counted(folder: Path) -> None:
     in_parquet(folder, {0: 17})
     with pytest.raises(SourceError, match="has 17 records; expected 20"):

@@ -51,6 +51,49 @@ def assert_read_alike(features: Any, records: list[bytes]) -> None:
         assert_same(dict(one.metadata), dict(other.metadata))
 
 
+EVERY: dict[str, Kind] = {
+    **{f"plain {dtype}": kinds.tensor(dtype, (2,)) for dtype in (*kinds.PLAIN, "string")},
+    **{f"bytes {dtype}": kinds.tensor(dtype, (), "bytes") for dtype in kinds.ENCODED},
+    **{f"zlib {dtype}": kinds.tensor(dtype, (2, 2), "zlib") for dtype in ("bool", "uint8", "float64")},
+    "free": kinds.tensor("int16", (None, 2), "bytes"),
+    "dynamic": kinds.tensor("float32", (None, 2, None), "zlib"),
+    "text": kinds.text(),
+    "label": kinds.label(),
+    "slash/image": kinds.image("uint8", 3, free=False),
+    "jpeg": kinds.image("uint8", 3, free=True, encoding="jpeg"),
+    "depth": kinds.image("uint16", 1, free=True),
+    "metres": kinds.image("float32", 1, free=False),
+    "video": kinds.video(),
+    "numbers": kinds.sequence(kinds.tensor("float32", (3,))),
+    "texts": kinds.sequence(kinds.text()),
+    "blobs": kinds.sequence(kinds.tensor("uint8", (None, None), "zlib")),
+    "nested": kinds.together({"a": kinds.text(), "b": kinds.together({"c": kinds.tensor("int8", ())})}),
+}
+
+
+def test_every_kind_of_feature_in_steps_is_read_as_through_tfds() -> None:
+    assert_read_alike(*serialized(kinds.together(EVERY), {}, [[2, 2, 2], [1]], 1))
+
+
+def test_every_kind_of_feature_beside_the_steps_is_read_as_through_tfds() -> None:
+    beside = {
+        **EVERY,
+        "rows": kinds.sequence(kinds.sequence(kinds.tensor("int64", ()))),
+        "list": kinds.tensor("float64", (2, None)),
+    }
+    assert_read_alike(*serialized(kinds.together({"a": kinds.text()}), beside, [[0, 0], [0]], 2))
+
+
+def test_what_is_optional_and_missing_is_filled_as_through_tfds() -> None:
+    optional = {
+        dtype: F.Tensor(shape=shape, dtype=np.str_ if dtype == "string" else np.dtype(dtype), optional=True)
+        for dtype in (*kinds.PLAIN, "string")
+        for shape in ((2,) if dtype == "int16" else (),)
+    }
+    features = F.FeaturesDict({"steps": F.Dataset({"a": F.Text()}), **optional})
+    assert_read_alike(features, [features.serialize_example({"steps": [{"a": "x"}], **dict.fromkeys(optional)})])
+
+
 @settings(max_examples=scaled(18))
 @given(
     kinds.step_features(),

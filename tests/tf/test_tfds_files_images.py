@@ -97,7 +97,13 @@ def png(seed: int, colours: int, depth: int, filtered: int, transparent: bool) -
         size = 1 << depth if colours == 3 else 2 * SAMPLES[colours]
         extra += part(b"tRNS", bytes([0] * size) if colours != 3 else rng.integers(0, 256, size, np.uint8).tobytes())
     head = struct.pack(">II5B", width, height, depth, colours, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + extra + part(b"IDAT", zlib.compress(lines)) + part(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + part(b"IHDR", head)
+        + extra
+        + part(b"IDAT", zlib.compress(lines.tobytes()))
+        + part(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize(("colours", "depth"), [(colours, depth) for colours in DEPTHS for depth in DEPTHS[colours]])

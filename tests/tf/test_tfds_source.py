@@ -278,6 +278,17 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_tfds_reads_where_it_is_asked_to(written: Written) -> None:
+    here, there = (open_source(f"tfds:{written.folder}/numbers/1.0.0?reader={reader}") for reader in ("files", "tfds"))
+    assert (type(here), type(there)) == (TfdsSource, RldsSource)
+    assert [one.id for one in here] == [one.id for one in there]
+
+
+def test_lost_records_are_none_of_tfds_options(written: Written) -> None:
+    with pytest.raises(SourceError, match="lost_records=skip: TFDS cannot leave out lost records"):
+        open_source(f"tfds:{written.folder}/numbers/1.0.0?reader=tfds,lost_records=skip")
+
+
 def test_files_are_interleaved_unless_the_order_of_the_files_is_asked_for(many: Path) -> None:
     def begins(name: str) -> list[int]:
         return [int(one.metadata["episode_metadata/begins"]) for one in open_source(f"tfds:{many}/{name}")]

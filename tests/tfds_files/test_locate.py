@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.locate import data_folders, find, local_path
+from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.requests import DatasetName
 
 
@@ -83,13 +83,20 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
         "x:4.*.*": "no such version",
         "x": r"3\.0\.0 has no features\.json",
         "x:3.0.0": r"3\.0\.0 has no features\.json",
-        "x/c": "a folder of that name without any version",
+        "x/c": r"no such config \(the dataset has none\)",
         "empty": "a folder of that name without any version",
     }.items():
         with pytest.raises(SourceError, match=said) as caught:
             found(text, tmp_path)
         assert str(caught.value).startswith(f"tfds:{text}: cannot be opened: ")
         assert str(caught.value).endswith("tfds:/path/to/version_dir")
+
+
+def test_a_directory_of_versions_is_told_from_one_of_a_version(tmp_path: Path) -> None:
+    prepare(tmp_path, "x/1.9.0", "x/1.10.0")
+    with pytest.raises(SourceError, match=r"this one has versions; name one: 1\.9\.0, 1\.10\.0$"):
+        version_directory(tmp_path / "x")
+    assert version_directory(tmp_path) == tmp_path  # whose files are looked for next
 
 
 def test_data_folders_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

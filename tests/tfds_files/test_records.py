@@ -11,6 +11,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.records import check_format, check_records, open_records
+from tests.raising import outcome_of
 from tests.tfds_files.examples import tfrecord
 
 RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(150)]
@@ -77,12 +78,8 @@ def test_damage_gives_an_error_or_the_same_records(file_format: str, shard: Path
         damaged = bytearray(good)
         damaged[draw.randrange(len(good))] ^= 1 << draw.randrange(8)
         (tmp_path / "damaged").write_bytes(damaged if number % 3 else good[: draw.randrange(len(good))])
-        try:
-            found = list(open_records(tmp_path / "damaged", file_format, 0, len(RECORDS)))
-        except SourceError as error:
-            assert str(tmp_path / "damaged") in str(error)
-        else:
-            assert found == RECORDS
+        found = outcome_of(SourceError, lambda: list(open_records(tmp_path / "damaged", file_format, 0, len(RECORDS))))
+        assert found == RECORDS or str(tmp_path / "damaged") in str(found)
 
 
 def test_lost_rows_of_a_parquet_file_are_skipped_on_request(tmp_path: Path) -> None:

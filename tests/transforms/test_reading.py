@@ -127,7 +127,7 @@ def test_text_that_makes_no_sense_is_refused(given_text: str, message: str) -> N
         ("transform: {drop: a}\nview: two_step", 'no option "transform"'),
         ("transform:", "got None"),
         ("drop:", "drop has no value; leave it out"),
-        ("resize: {a: 2x}", "transform: resize: '2x'"),
+        ("resize: {a: 2x}", 'transform: resize: "a": .2x.: expected'),
         ("drop: [a\n", "not YAML"),
     ],
 )

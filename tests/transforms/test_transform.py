@@ -95,7 +95,7 @@ def test_a_shift_of_rewards_is_the_conventions_own() -> None:
         ({"action": "concat(a, a)"}, 'action: "action/a" stands twice'),
         ({"action": "concat(a, /action/a)"}, 'action: "action/a" stands twice'),
         ({"resize": ["a"]}, r"resize: \['a'\]: expected a mapping"),
-        ({"resize": {"a": "big"}}, "resize: 'big': expected HEIGHTxWIDTH"),
+        ({"resize": {"a": "big"}}, 'resize: "a": .big.: expected HEIGHTxWIDTH'),
         ({"resize": {7: "2x2"}}, "resize: 7: expected a path"),
         ({"rename": "a"}, "rename: 'a': expected a mapping"),
         ({"rename": {"a": ""}}, "rename: '': expected a path"),

@@ -26,6 +26,15 @@ CHUNK_BYTES = 4096
 MAX_ROWS = 32
 """Most rows of a chunk for short windows; see docs/benchmarks.md, "Chunk length"."""
 
+PAIR_BYTES = 1 << 14
+"""Rows up to this size are stored two by two, where windows hold two: a chunk costs the server some 700 bytes per column."""
+
+FILE_BYTES = 1 << 11
+"""Text from this many bytes per row on is taken for files, such as encoded images."""
+
+FILE_CHUNK_BYTES = 96 << 10
+"""Aim for chunks of this size where rows hold files: decoding one costs a learner far more than carrying some others."""
+
 WINDOW_SHARE = 4
 """A chunk holds at least a quarter of a window: finer ones add slices, and save little of what a sample carries."""
 
@@ -76,12 +85,14 @@ class ChunkLayout:
         return start, min(self.rows, start + self.chunk_length)
 
 
-def choose_chunk_length(row_bytes: int, window_rows: int) -> int:
-    """A chunk length from the bytes of a row and the rows of the longest window."""
+def choose_chunk_length(row_bytes: int, window_rows: int, text_bytes: int = 0) -> int:
+    """A chunk length from the bytes of a row, how many of them are text, and the rows of the longest window."""
     row_bytes = max(1, row_bytes)
     if window_rows > MAX_ROWS:
         return max(1, min(window_rows, LONG_CHUNK_BYTES // row_bytes))
-    return max(1, window_rows // WINDOW_SHARE, min(MAX_ROWS, CHUNK_BYTES // row_bytes))
+    aim = FILE_CHUNK_BYTES if text_bytes >= FILE_BYTES else CHUNK_BYTES
+    least = 2 if window_rows > 1 and row_bytes <= PAIR_BYTES else 1
+    return max(least, window_rows // WINDOW_SHARE, min(MAX_ROWS, aim // row_bytes))
 
 
 def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout, episode_id: int) -> list[bytes]:

@@ -83,7 +83,10 @@ class EpisodeEncoder:
         """Chunks as short as the part with the shortest windows wants them: a sample carries whole chunks."""
         for cut, own in zip(cuts, fields):
             _check_reach(cut, own)
-        rows = self._chunk_length or min(choose_chunk_length(cuts[0].row_bytes, _window_rows(own)) for own in fields)
+        row_bytes, text_bytes = cuts[0].row_bytes, cuts[0].text_bytes
+        rows = self._chunk_length or min(
+            choose_chunk_length(row_bytes, _window_rows(own), text_bytes) for own in fields
+        )
         layout = ChunkLayout.of(cuts[0].row_count, rows, self._chunk_seed, self._chunks_made)
         self._chunks_made += layout.count
         return layout

@@ -185,6 +185,8 @@ def test_the_columns_are_not_changed() -> None:
         (512, 2, 8),
         (1024, 2, 4),
         (1024, 32, 8),  # a quarter of the window
+        (12_345, 2, 2),  # an image of 64 x 64 x 3: two rows, as a window has
+        (12_345, 1, 1),
         (28_224, 2, 1),  # an image of 84 x 84 x 4
         (128, 33, 33),
         (128, 100_000, 2048),
@@ -196,14 +198,31 @@ def test_the_chunk_length_follows_from_row_and_window(row_bytes: int, window_row
     assert choose_chunk_length(row_bytes, window_rows) == expected
 
 
-@given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
-@example(1 << 40, 1)
-def test_the_chosen_chunk_length_is_bounded(row_bytes: int, window_rows: int) -> None:
-    rows = choose_chunk_length(row_bytes, window_rows)
+@pytest.mark.parametrize(
+    ("row_bytes", "text_bytes", "expected"),
+    [
+        (100, 60, 32),
+        (1024, 1000, 4),  # a long text
+        (2200, 2048, 32),  # a file: the smallest that counts
+        (15_360, 15_200, 6),
+        (30_000, 29_000, 3),
+        (200_000, 199_000, 1),
+    ],
+)
+def test_rows_with_files_make_longer_chunks(row_bytes: int, text_bytes: int, expected: int) -> None:
+    assert choose_chunk_length(row_bytes, 2, text_bytes) == expected
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 40), st.integers(0, 1 << 40))
+@example(1 << 40, 1, 0)
+def test_the_chosen_chunk_length_is_bounded(row_bytes: int, window_rows: int, text_bytes: int) -> None:
+    rows = choose_chunk_length(row_bytes, window_rows, text_bytes)
     if window_rows <= chunks.MAX_ROWS:
-        least = max(1, window_rows // chunks.WINDOW_SHARE)
+        is_pair = window_rows > 1 and row_bytes <= chunks.PAIR_BYTES
+        least = max(1 + is_pair, window_rows // chunks.WINDOW_SHARE)
         assert least <= rows <= chunks.MAX_ROWS
-        assert rows == least or rows * row_bytes <= chunks.CHUNK_BYTES
+        aim = chunks.FILE_CHUNK_BYTES if text_bytes >= chunks.FILE_BYTES else chunks.CHUNK_BYTES
+        assert rows == least or rows * row_bytes <= aim
     else:
         assert 1 <= rows <= window_rows
         assert rows == 1 or rows * row_bytes <= chunks.LONG_CHUNK_BYTES

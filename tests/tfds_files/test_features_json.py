@@ -17,8 +17,8 @@ from rlds2reverb.tfds_files.features import (
     NotReadHere,
     SequenceFeature,
     TensorFeature,
-    parse_features,
 )
+from rlds2reverb.tfds_files.features_json import parse_features
 from tests.raising import outcome_of
 from tests.tfds_files import examples as make
 
