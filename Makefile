@@ -100,6 +100,6 @@ lock: setup ## Pin everything anew
 	scripts/lock
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .benchmarks $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .PHONY: help setup setup-core setup-oldest setup-peers demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-containers lint format hooks changelog bench bench-short docs lock clean

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,11 @@ STEPS = 1_000
 IMAGE_STEPS = 250
 IMAGE_SHAPE = (84, 84, 4)
 """What Atari agents see: the last four frames, 84 by 84, one byte a pixel."""
+
+CAMERA_SHAPE = (64, 64, 3)
+"""What world models and most pixel agents see."""
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 _DISTINCT = 16
 """Different episodes; longer data repeats them, under other names."""
@@ -50,6 +58,26 @@ def pictures(random_bytes: bool = False) -> list[dict[str, Array]]:
         }
         for _ in range(4)
     ]
+
+
+def camera_pictures() -> list[dict[str, Array]]:
+    """Columns of episodes with what a robot's camera sees, 64 by 64 pixels: objects, texture, something that moves, noise."""
+    camera = example("open_x_camera")
+    rng = np.random.default_rng(_SEED)
+    made = []
+    for _ in range(4):
+        motion = camera.motion(rng, IMAGE_STEPS)
+        images = np.stack(list(camera.film(rng, motion, CAMERA_SHAPE[:2], moving=False)))
+        actions = np.concatenate([motion.moved, motion.turned], axis=1).astype(np.float32)
+        made.append({"observation": images, "action": actions, **_scalars(IMAGE_STEPS, rng)})
+    return made
+
+
+def example(name: str) -> Any:
+    """A module of the examples, whose folder is put on the path, as when Python runs one of them."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))
+    return importlib.import_module(name)
 
 
 def episodes(columns: Sequence[dict[str, Array]], count: int) -> list[Episode]:

@@ -1,93 +1,127 @@
-"""Images that stay encoded: `client.push(..., encoded="all")` of a TFDS dataset of 256x320 JPEG images against the same push decoded.
+"""Images that stay encoded: `client.push(..., encoded="all")` of an RT-1-shaped dataset against the same push decoded.
 
-Sizes are held against those of the dataset's files. The table is filled by pushing the dataset several times, under new keys.
+Its images are JPEG of 256x320. Items have image, language and action (examples/open_x.md), and for one figure all of its columns. Sizes are held
+against those of the dataset's files. The table is filled by pushing the dataset several times, under new keys.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
 from replay_server import TableConfig
 
-from benchmarks import sampling
+from benchmarks import datasets, sampling
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import open_source
 from rlds2reverb.conventions import filled_spec
-from rlds2reverb.episodes import Array
 from rlds2reverb.images import decode_columns
 from rlds2reverb.sources.base import with_encoded
+from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.specs import Nest
+from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
 
 FULL = Size(items=20_000, reference_items=2_000, repeats=3)
-SHORT = Size(items=5_000, reference_items=1_000, repeats=1)
-
-IMAGE = (256, 320, 3)
-EPISODES, STEPS = 20, 50
-"""Of the dataset: as long as those of Open X-Embodiment."""
+SHORT = Size(items=3_000, reference_items=400, repeats=1)
 
 ENCODED, DECODED = "encoded", "decoded"
 PUSH_GOAL = Goal(5.0)
 SIZE_GOAL = Goal(1.15, at_most=True)
-BATCHES = 6
+
+EPISODES = {True: 20, False: 4}
+"""Of the dataset, at full size and in a short run; 43 steps each, on average."""
+
+BATCHES = {True: 6, False: 2}
+
+FOR_A_POLICY = (
+    "action=concat(world_vector,rotation_delta,gripper_closedness_action),"
+    "select=observation/image,observation/natural_language_instruction,action"
+)
+EVERYTHING = ""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is pushed.
+
+    Attributes:
+      name: of the source.
+      file_bytes: of its record files.
+      steps: in it.
+      transform: of the push.
+    """
+
+    name: str
+    file_bytes: int
+    steps: int
+    transform: str = FOR_A_POLICY
+
+    def push(self, server: BenchServer, table: str, times: int) -> tuple[int, int]:
+        """Steps pushed, and bytes sent."""
+        reports = [
+            server.client.push(self.name, table, again=True, encoded=_encoded(table), transform=self.transform or ())
+            for _ in range(times)
+        ]
+        return sum(one.steps_pushed for one in reports), sum(one.bytes for one in reports)
+
+    def table(self, name: str) -> TableConfig:
+        """The table that takes it."""
+        source = with_encoded(open_source(self.name), _encoded(name))
+        spec = filled_spec(transformed(source, transform_of(self.transform or ())).spec())
+        return TableConfig(name, table_signature(view_of("two_step").signature(spec)))
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Steps per second of a push, bytes of memory and bytes sent for each byte of the dataset's files, samples per second."""
-    with tempfile.TemporaryDirectory() as folder:
-        directory = write_dataset(Path(folder))
-        name = f"tfds:{directory}"
-        files = sum(path.stat().st_size for path in directory.glob("*tfrecord*"))
-        tables = [TableConfig(table, _signature(name, table)) for table in (ENCODED, DECODED)]
-        with BenchServer(tables) as server:
-            yield from _rates(server, name, size)
-        with BenchServer(tables) as server:
-            yield from _sizes(server, name, size, files)
+    """Steps per second of a push, samples per second; bytes of memory and bytes sent for each byte of the dataset's files."""
+    is_full = size.repeats > 1
+    directory = datasets.open_x("rt1", EPISODES[is_full])
+    name = f"tfds:{directory}"
+    steps = sum(map(len, with_encoded(open_source(name), ("all",))))
+    data = Data(name, datasets.record_bytes(directory), steps)
+    with BenchServer([data.table(ENCODED), data.table(DECODED)]) as server:
+        yield from _rates(server, data, size, BATCHES[is_full])
+    yield from _sizes("", data, size)
+    yield from _sizes("/all_columns", replace(data, transform=EVERYTHING), size)
 
 
-def _rates(server: BenchServer, name: str, size: Size) -> Iterator[Result]:
+def _rates(server: BenchServer, data: Data, size: Size, batches: int) -> Iterator[Result]:
     sides = [
-        Side(ENCODED, lambda n: _push(server, name, ENCODED, n), -(-size.items // (EPISODES * STEPS))),
-        Side(DECODED, lambda n: _push(server, name, DECODED, n), -(-size.reference_items // (EPISODES * STEPS))),
+        Side(ENCODED, lambda n: _push(server, data, ENCODED, n), -(-size.items // data.steps)),
+        Side(DECODED, lambda n: _push(server, data, DECODED, n), -(-size.reference_items // data.steps)),
     ]
-    yield comparison(
-        "encoded/push", alternate(sides, size.repeats), ENCODED, DECODED, "steps/s", PUSH_GOAL, image=list(IMAGE)
-    )
+    yield comparison("encoded/push", alternate(sides, size.repeats), ENCODED, DECODED, "steps/s", PUSH_GOAL)
     signature = server.client.server_info().tables[ENCODED].signature
     after, before = "decoded after sampling", "stored decoded"
     sampled = [
-        Side(after, lambda n: _sample_and_decode(server, signature, n), BATCHES),
-        Side(before, lambda n: sampling.sample(server, DECODED, n), BATCHES),
+        Side(after, lambda n: _sample_and_decode(server, signature, n), batches),
+        Side(before, lambda n: sampling.sample(server, DECODED, n), batches),
     ]
     runs = alternate(sampled, size.repeats)
     yield comparison("encoded/sampling", runs, after, before, "samples/s", batch=sampling.BATCH)
 
 
-def _sizes(server: BenchServer, name: str, size: Size, files: int) -> Iterator[Result]:
-    steps, sent = EPISODES * STEPS, [0]
-    times = -(-size.items // steps)
-
-    def fill(server: BenchServer, table: str, times: int) -> int:
-        sent[0] = sum(_report(server, name, table).bytes for _ in range(times))
-        return times * steps
-
-    encoded = growth_per_item(server, lambda one: fill(one, ENCODED, times))
-    parameters = {"file_bytes_per_step": round(files / steps), "steps": times * steps, "view": "two_step"}
-    ours = sent[0] / (times * files)
-    decoded = growth_per_item(server, lambda one: fill(one, DECODED, 2))
+def _sizes(name: str, data: Data, size: Size) -> Iterator[Result]:
+    times = -(-size.items // data.steps)
+    with BenchServer([data.table(ENCODED), data.table(DECODED)]) as server:
+        encoded, sent = _growth(server, data, ENCODED, times)
+        decoded, decoded_sent = _growth(server, data, DECODED, max(1, 2_000 // data.steps))
+    per_step = data.file_bytes / data.steps
+    parameters = {"file_bytes_per_step": round(per_step), "steps": times * data.steps, "view": "two_step"}
     yield figure(
-        "encoded/sent", ours, "of the files' bytes", SIZE_GOAL, decoded=round(sent[0] / (2 * files), 2), **parameters
+        f"encoded/sent{name}",
+        sent / per_step,
+        "of the files' bytes",
+        SIZE_GOAL,
+        decoded=round(decoded_sent / per_step, 2),
+        **parameters,
     )
     yield figure(
-        "encoded/memory",
-        encoded * steps / files,
+        f"encoded/memory{name}",
+        encoded / per_step,
         "of the files' bytes",
         SIZE_GOAL,
         server_bytes_per_step=round(encoded),
@@ -96,15 +130,26 @@ def _sizes(server: BenchServer, name: str, size: Size, files: int) -> Iterator[R
     )
 
 
-def _report(server: BenchServer, name: str, table: str) -> Any:
-    return server.client.push(name, table, again=True, encoded="all" if table == ENCODED else ())
+def _growth(server: BenchServer, data: Data, table: str, times: int) -> tuple[float, float]:
+    """Bytes of memory and bytes sent, per step."""
+    sent = [0]
+
+    def fill(server: BenchServer) -> int:
+        steps, sent[0] = data.push(server, table, times)
+        return steps
+
+    return growth_per_item(server, fill), sent[0] / (times * data.steps)
 
 
-def _push(server: BenchServer, name: str, table: str, times: int) -> Run:
+def _push(server: BenchServer, data: Data, table: str, times: int) -> Run:
     server.empty(table)
     with timed() as watch:
-        steps = sum(_report(server, name, table).steps_pushed for _ in range(times))
+        steps, _ = data.push(server, table, times)
     return watch.run(steps)
+
+
+def _encoded(table: str) -> tuple[str, ...]:
+    return ("all",) if table == ENCODED else ()
 
 
 def _sample_and_decode(server: BenchServer, signature: Nest, batches: int) -> Run:
@@ -120,64 +165,3 @@ def _sample_and_decode(server: BenchServer, signature: Nest, batches: int) -> Ru
     del reader
     server.settle()
     return watch.run(batches * sampling.BATCH)
-
-
-def _signature(name: str, table: str) -> Nest:
-    source = with_encoded(open_source(name), ("all",) if table == ENCODED else ())
-    return table_signature(view_of("two_step").signature(filled_spec(source.spec())))
-
-
-def write_dataset(folder: Path) -> Path:
-    """A dataset in TFDS format, by TFDS's own writer; its version directory."""
-    import tensorflow_datasets as tfds
-    from tensorflow_datasets.rlds import rlds_base
-
-    directory = folder / "camera" / "1.0.0"
-    directory.mkdir(parents=True)
-    features = tfds.features
-    config = rlds_base.DatasetConfig(
-        name="camera",
-        observation_info=features.FeaturesDict(
-            {
-                "image": features.Image(shape=IMAGE, encoding_format="jpeg"),
-                "state": features.Tensor(shape=(7,), dtype=np.float32),
-            }
-        ),
-        action_info=features.Tensor(shape=(7,), dtype=np.float32),
-        reward_info=np.float32,
-        discount_info=np.float32,
-    )
-    identity = tfds.core.DatasetIdentity("camera", tfds.core.Version("1.0.0"), str(directory), "")
-    writer = tfds.core.SequentialWriter(rlds_base.build_info(config, identity), max_examples_per_shard=EPISODES)
-    writer.initialize_splits(["train"])
-    for number in range(EPISODES):
-        writer.add_examples({"train": [{"steps": _steps(np.random.default_rng([2026, number]))}]})
-    writer.close_all()
-    return directory
-
-
-def _steps(rng: np.random.Generator) -> list[dict[str, Any]]:
-    return [
-        {
-            "observation": {"image": image, "state": rng.normal(size=7).astype(np.float32)},
-            "action": rng.normal(size=7).astype(np.float32),
-            "reward": np.float32(row == STEPS - 1),
-            "discount": np.float32(1),
-            "is_first": row == 0,
-            "is_last": row == STEPS - 1,
-            "is_terminal": row == STEPS - 1,
-        }
-        for row, image in enumerate(_film(rng))
-    ]
-
-
-def _film(rng: np.random.Generator) -> Iterator[Array]:
-    """What a slowly moving camera sees: a scene whose spectrum falls as those of real ones do, and a sensor's noise."""
-    height, width, channels = IMAGE
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(2 * width)[None])
-    frequency[0, 0] = np.inf
-    noise = rng.standard_normal((height, 2 * width, channels))
-    scene = np.fft.irfft2(np.fft.rfft2(noise, axes=(0, 1)) / frequency[..., None] ** 1.5, (height, 2 * width), (0, 1))
-    scene = 127 + 45 * scene / scene.std()
-    for row in range(STEPS):
-        yield np.clip(scene[:, row : row + width] + rng.normal(0, 1, IMAGE), 0, 255).astype(np.uint8)

@@ -19,25 +19,35 @@ FULL = Size(items=200_000, reference_items=100_000, repeats=2)
 SHORT = Size(items=60_000, reference_items=20_000, repeats=1)
 
 GOAL = Goal(0.6, at_most=True)
+IMAGE_GOAL = Goal(1.0, at_most=True)
+
+IMAGE_SHARE = 10
+"""Images are this many times fewer than `Size` says."""
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah 2-step items; growth of the server's resident memory over the number of items."""
-    columns = data.half_cheetah()
+    """2-step items of half-cheetah, and of 64x64x3 images; growth of the server's resident memory over the number of items."""
+    yield _case("memory", data.half_cheetah(), size, GOAL)
+    few = Size(size.items // IMAGE_SHARE, size.reference_items // IMAGE_SHARE, size.repeats)
+    yield _case("memory/images", data.camera_pictures(), few, IMAGE_GOAL)
+
+
+def _case(name: str, columns: list[dict[str, Array]], size: Size, goal: Goal) -> Result:
     steps = data.trajectory_steps(columns)
-    episodes = data.episodes_for(size.items, data.STEPS)
-    reference = data.episodes_for(size.reference_items, data.STEPS)
+    episode_steps = len(columns[0]["is_first"])
+    episodes = data.episodes_for(size.items, episode_steps)
+    reference = data.episodes_for(size.reference_items, episode_steps)
     ours, theirs = [], []
     for _ in range(size.repeats):
         ours.append(_bytes_per_item(columns, lambda server: _push(server, columns, episodes)))
         theirs.append(_bytes_per_item(columns, lambda server: _observe(server, writers.repeated(steps, reference))))
         note(f"  rlds2reverb: {ours[-1]:,.0f} B, tf_agents: {theirs[-1]:,.0f} B an item")
     ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-    yield figure(
-        "memory",
+    return figure(
+        name,
         ratio,
         "ours / theirs, bytes per item",
-        GOAL,
+        goal,
         bytes_a=round(statistics.median(ours)),
         bytes_b=round(statistics.median(theirs)),
         items_a=size.items,

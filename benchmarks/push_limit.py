@@ -5,20 +5,15 @@ Both send through the same `Sender`, so what is left of the difference is readin
 
 from __future__ import annotations
 
-import json
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from replay_server import TableConfig
 
-from benchmarks import data, writers
+from benchmarks import data, datasets, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
-from rlds2reverb.datasets import bundled_path
 from rlds2reverb.push.sender import Sender
 from rlds2reverb.push.writer import Writer
 from rlds2reverb.sources import open_source
@@ -41,9 +36,8 @@ def run(size: Size) -> Iterator[Result]:
     columns = data.half_cheetah()
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
         yield _case("list", server, lambda n: data.episodes(columns, n), size)
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = _copies_of_bundled(Path(folder), data.episodes_for(size.items, data.STEPS))
-            yield _case("tfds", server, lambda n: f"tfds:{dataset}@train[:{n}]", size)
+        dataset = datasets.long_episodes(size.items + data.STEPS)
+        yield _case("tfds", server, lambda n: f"tfds:{dataset}@train[:{n}]", size)
 
 
 def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
@@ -57,25 +51,6 @@ def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
     ]
     runs = alternate(sides, size.repeats)
     return comparison(f"push_limit/{name}", runs, "rlds2reverb", "server limit", "items/s", GOAL)
-
-
-def _copies_of_bundled(folder: Path, episodes: int) -> Path:
-    """A TFDS dataset of at least so many episodes: the bundled half-cheetah file, joined to itself.
-
-    Files of TFRecords may be concatenated. Every record is an episode of its own, named by its place in the file.
-    """
-    bundled = bundled_path("half_cheetah")
-    info = json.loads((bundled / "dataset_info.json").read_text())
-    split = info["splits"][0]
-    recorded = int(split["shardLengths"][0])
-    copies = -(-episodes // recorded)
-    split["shardLengths"] = [str(copies * recorded)]
-    split["numBytes"] = str(copies * int(split["numBytes"]))
-    (folder / "dataset_info.json").write_text(json.dumps(info))
-    shutil.copy(bundled / "features.json", folder)
-    (shard,) = bundled.glob("*.tfrecord-*")
-    (folder / shard.name).write_bytes(shard.read_bytes() * copies)
-    return folder
 
 
 def _encode(source: Any) -> list[Request]:

@@ -37,6 +37,10 @@ _EXAMPLE, _FLOATS, _INTEGERS = (_CLASSES[name] for name in ("Example", "FloatLis
 _PACKED = 0x0A  # field 1, length-delimited
 _MORE = 0x80
 _LONGEST_VARINT = 10
+
+_FEW_BYTES = 512
+"""A list of so many bytes, such as a single number, is sooner read by protobuf than by numpy."""
+
 _FLOAT32 = np.dtype("<f4")
 
 Features = dict[bytes, Any]
@@ -88,7 +92,7 @@ def integers(feature: Any, where: str) -> Array:
     lists = feature.int64_list
     data = lists[0] if len(lists) == 1 else _joined(feature, lists, "integers", where)
     start = _packed_start(data)
-    if start is None:
+    if start is None or (len(data) <= _FEW_BYTES and not data.isascii()):
         return np.asarray(_values(_INTEGERS, data, where), np.int64)
     return varints(data[start:], where)
 

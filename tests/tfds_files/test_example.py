@@ -30,6 +30,12 @@ def test_integers_are_read_packed_and_single(values: list[int]) -> None:
         assert example.integers(only(feature), "here").astype(np.int64).tolist() == values
 
 
+@given(st.integers(0, 2000), st.integers(0, 2**32))
+def test_short_and_long_lists_of_integers_are_read_alike(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).integers(-(1 << 63), 1 << 63, count, np.int64, endpoint=False).tolist()
+    assert example.integers(only(make.integers(*values)), "here").astype(np.int64).tolist() == values
+
+
 @given(st.lists(FLOATS))
 def test_floats_are_read_packed_and_single(values: list[float]) -> None:
     for feature in (make.floats(*values), make.single_floats(*values)):
