@@ -105,9 +105,9 @@ LOCAL_IMPORTS = {
     ("command", "replay_server.service"): "a check of a config starts no HTTP",
     ("config", "rlds2reverb.conventions"): "only for signatures of datasets",
     ("config", "rlds2reverb.sources"): "only for signatures of datasets",
-    ("config", "rlds2reverb.sources.base"): "only for signatures of datasets",
     ("config", "rlds2reverb.views.registry"): "only for signatures of datasets",
     ("config", "rlds2reverb.views.trajectory"): "only for signatures of datasets",
+    ("config", "rlds2reverb.sources.base"): "only for signatures of datasets",
 }
 """Imports inside functions beside the late ones."""
 
