@@ -109,6 +109,7 @@ LOCAL_IMPORTS = {
     ("config", "rlds2reverb.transforms.reading"): "only for signatures of datasets",
     ("config", "rlds2reverb.views.registry"): "only for signatures of datasets",
     ("config", "rlds2reverb.views.trajectory"): "only for signatures of datasets",
+    ("config", "rlds2reverb.sources.base"): "only for signatures of datasets",
 }
 """Imports inside functions beside the late ones."""
 
