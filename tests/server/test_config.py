@@ -136,6 +136,11 @@ def test_a_table_that_makes_no_sense_is_refused_with_its_path(file: Path, text: 
     ("signature", "kind", "message"),
     [
         ("{from_dataset: nonsense}", SourceError, 'source "nonsense": expected tfds:NAME'),
+        (
+            "{from_dataset: 'bundled:half_cheetah', encoded: all}",
+            SourceError,
+            "bundled:half_cheetah: encoded: has no step columns",
+        ),
         ("{from_dataset: x, view: two_stp}", ViewError, 'view "two_stp": .*; did you mean "two_step"'),
         (
             "{from_dataset: x, transform: {drp: action}}",

@@ -120,3 +120,16 @@ def test_some_may_be_decoded_and_others_not_in_shards_too(directory: Path) -> No
     assert kept == {"observation/wrist/depth"} == {path for path, leaf in flatten(source.spec()).items() if leaf.image}
     assert set(source.images()) == {*IMAGES, "observation/film"} - kept
     assert len(with_encoded(source, ("observation/front",)).images()) == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("encoded", ["all", ["observation/front", "observation/wrist"]])
+def test_the_signature_of_a_servers_table_may_be_derived(directory: Path, encoded: Any) -> None:
+    from replay_server.config import decode, table_configs
+
+    signature = {"from_dataset": f"tfds:{directory}", "encoded": encoded}
+    (table,) = table_configs(decode({"tables": [{"name": "replay", "signature": signature}]}, ""))
+    leaves = flatten(table.signature)
+    kept = {path for path, leaf in leaves.items() if leaf.image is not None}
+    front, depth = "observation/front", "observation/wrist/depth"
+    assert kept == ({*IMAGES, "observation/film"} if encoded == "all" else {front, depth})
+    assert str(leaves[depth].image) == "jpeg or png of uint16[5, 6, 1]"

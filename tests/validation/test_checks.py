@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode, content_digest
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.validation import CODES, Problem, find_problems
 from tests import strategies
+from tests.pictures import IMAGE, png
 from tests.validation import faults
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -116,6 +118,45 @@ CASES = [
 SHIFT = Conventions(last_reward="shift")
 FOUND_UNDER_A_SHIFT, FOUND_BY_CUTTING = {"first_reward_lost"}, {"no_items", "view_refused"}
 FOUND_IN_OTHERS = {"last_observation_shared"} | {code for code, meaning in CODES.items() if meaning.is_of_dataset}
+FOUND_IN_FILES = {"image"}
+
+
+class TestEncodedImages:
+    FILE = png(np.zeros((9, 12, 3), np.uint8))
+
+    def problems(self, column: np.ndarray, image: ImageSpec = IMAGE) -> list[str]:
+        spec = faults.spec(an_episode()) | {"camera": ArraySpec.of_images(image, column.shape[1:])}
+        return [str(problem) for problem in find_problems(an_episode(camera=column), spec)]
+
+    def column(self, *shape: int) -> np.ndarray:
+        return np.full(shape, self.FILE, object)
+
+    def test_are_good_whatever_comes_after_their_headers(self) -> None:
+        assert self.problems(self.column(6)) == []
+        assert self.problems(np.full(6, self.FILE[:40], object)) == []
+        assert self.problems(self.column(6, 2), ImageSpec((None, 12, None), np.dtype(np.uint8))) == []
+
+    def test_of_another_size_are_counted(self) -> None:
+        column = self.column(6)
+        column[[2, 5]] = png(np.zeros((12, 9, 3), np.uint8))
+        assert self.problems(column) == [
+            'image: column "camera": expected files of png of uint8[9, 12, 3], got 12 by 9 pixels; 2 steps differ, the first is step 2'
+        ]
+
+    @pytest.mark.parametrize("value", [b"", b"text", "text", 3, None, b"GIF89a" + bytes(99)])
+    def test_that_are_none_are_found_in_any_place_of_a_step(self, value: object) -> None:
+        column = self.column(6, 2)
+        column[4, 1] = value
+        assert self.problems(column) == [
+            'image: column "camera": expected files of png of uint8[9, 12, 3], got no such file; step 4 differs'
+        ]
+
+    def test_that_are_decoded_are_of_another_dtype(self) -> None:
+        spec = faults.spec(an_episode()) | {"camera": ArraySpec.of_images(IMAGE)}
+        assert found(an_episode(camera=np.zeros((6, 9, 12, 3), np.uint8)), spec) == {
+            ("dtype", "camera"),
+            ("shape", "camera"),
+        }
 
 
 class TestEachCode:
@@ -130,7 +171,8 @@ class TestEachCode:
             assert reported == {(code, path)}
 
     def test_has_a_case(self) -> None:
-        assert {code for code, _, _ in CASES} | FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING | FOUND_IN_OTHERS == set(CODES)
+        elsewhere = FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING | FOUND_IN_OTHERS | FOUND_IN_FILES
+        assert {code for code, _, _ in CASES} | elsewhere == set(CODES)
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16, np.int32])
     def test_is_found_in_numbers_of_any_dtype(self, dtype: type) -> None:
