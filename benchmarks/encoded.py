@@ -27,7 +27,7 @@ from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
 
 FULL = Size(items=20_000, reference_items=2_000, repeats=3)
-SHORT = Size(items=2_000, reference_items=1_000, repeats=1)
+SHORT = Size(items=5_000, reference_items=1_000, repeats=1)
 
 IMAGE = (256, 320, 3)
 EPISODES, STEPS = 20, 50
@@ -54,7 +54,7 @@ def run(size: Size) -> Iterator[Result]:
 
 def _rates(server: BenchServer, name: str, size: Size) -> Iterator[Result]:
     sides = [
-        Side(ENCODED, lambda n: _push(server, name, ENCODED, n), -(-size.reference_items // (EPISODES * STEPS))),
+        Side(ENCODED, lambda n: _push(server, name, ENCODED, n), -(-size.items // (EPISODES * STEPS))),
         Side(DECODED, lambda n: _push(server, name, DECODED, n), -(-size.reference_items // (EPISODES * STEPS))),
     ]
     yield comparison(
