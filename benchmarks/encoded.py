@@ -107,8 +107,10 @@ def run(size: Size) -> Iterator[Result]:
 
 
 def _rates(server: BenchServer, data: Data, size: Size, batches: int) -> Iterator[Result]:
-    times = -(-size.reference_items // data.steps)
-    sides = [Side(table, lambda n, table=table: _push(server, data, table, n), times) for table in (ENCODED, DECODED)]  # type: ignore[misc]
+    sides = [
+        Side(ENCODED, lambda n: _push(server, data, ENCODED, n), -(-size.items // data.steps)),
+        Side(DECODED, lambda n: _push(server, data, DECODED, n), -(-size.reference_items // data.steps)),
+    ]
     yield comparison("encoded/push", alternate(sides, size.repeats), ENCODED, DECODED, "steps/s", PUSH_GOAL)
     signature = server.client.server_info().tables[ENCODED].signature
     after, before = "decoded after sampling", "stored decoded"

@@ -42,8 +42,8 @@ def decode_images(
       [..., height, width, channels] of the image's dtype.
 
     Raises:
-      DecodeError: a value is no such file, is damaged, or has another size; names the column and the index.
-      SourceError: the libraries that decode are missing.
+      DecodeError: a value is no such file, is damaged, or has another size; names the column and the index. Or the libraries
+        that decode are missing.
     """
     spec = _image_spec(image)
     files = np.asarray(batch)
@@ -66,7 +66,7 @@ def decode_columns(batch: Nest, signature: Nest, threads: int | None = None) -> 
     Args:
       batch: a nest of arrays of the signature's structure, with any number of leading axes; from Reverb's client
         (`tf.nest.pack_sequence_as`), from `reverb.TrajectoryDataset`, or a list in the signature's order.
-      signature: the table's, as `client.server_info().tables[...].signature` has it.
+      signature: the table's, as `client.server_info().tables[...].signature` has it, or as `reverb.Client` does.
       threads: as for `decode_images`.
 
     Raises:
@@ -81,8 +81,10 @@ def decode_columns(batch: Nest, signature: Nest, threads: int | None = None) -> 
     return map_with_path(lambda path, column: _column(path, leaves[path], column, threads), batch)
 
 
-def _column(path: str, leaf: ArraySpec, column: Any, threads: int | None) -> Any:
-    return column if leaf.image is None else decode_images(column, leaf.image, threads, path)
+def _column(path: str, leaf: Any, column: Any, threads: int | None) -> Any:
+    """The column, decoded if its leaf (of ours, or a `tf.TensorSpec`) says so."""
+    image = leaf.image if isinstance(leaf, ArraySpec) else ImageSpec.of_name(leaf.name or "")
+    return column if image is None else decode_images(column, image, threads, path)
 
 
 def _image_spec(image: ImageSpec | ArraySpec | Sequence[int]) -> ImageSpec:

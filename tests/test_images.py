@@ -133,6 +133,21 @@ def test_all_encoded_columns_of_a_batch_are_decoded_and_nothing_else() -> None:
     assert type(nest) is Pair
 
 
+class TheirSpec:
+    """What a leaf of `reverb.Client`'s signatures has, too."""
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+
+
+def test_a_signature_as_reverb_has_it_will_do() -> None:
+    signature = {"text": TheirSpec(None), "picture": TheirSpec(IMAGE.name)}
+    batch = {"text": np.full(6, b"", object), "picture": files(some(6))}
+    found = decode_columns(batch, signature)
+    assert found["text"] is batch["text"]
+    assert np.array_equal(found["picture"], some(6))
+
+
 def test_a_batch_of_another_structure_is_refused() -> None:
     with pytest.raises(DecodeError, match=r"batch: expected the columns \['picture', .*, got \['picture'\]"):
         decode_columns({"picture": BATCH.picture}, SIGNATURE)

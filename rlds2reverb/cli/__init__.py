@@ -28,6 +28,7 @@ from rlds2reverb.cli.streams import whoever_listens
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
+    DecodeError,
     InvalidEpisode,
     LedgerError,
     Rlds2ReverbError,
@@ -56,6 +57,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, 2),
     (ViewError, 2),
     (SourceError, 3),
+    (DecodeError, 3),
     (SpecError, 4),
     (SpecMismatch, 4),
     (CapacityError, 4),

@@ -27,7 +27,8 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.images import ImageColumn
-from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Range, Statistics, inspect_source, summary
+from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Statistics, inspect_source, summary
+from rlds2reverb.reports.ranges import Range
 from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.transforms.reading import transform_of

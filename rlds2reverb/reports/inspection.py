@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.conventions import Conventions, absent_fields, filled_spec
-from rlds2reverb.episodes import REWARD, Array, Episode
+from rlds2reverb.episodes import REWARD, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tally import Tally
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.images import ImageColumn, image_columns
+from rlds2reverb.reports.ranges import Range
 from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of
 from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
@@ -34,45 +35,6 @@ from rlds2reverb.views.trajectory import table_signature
 
 Statistics = dict[str, float | None]
 """What is told of some numbers: min, median, mean, max."""
-
-
-@dataclass
-class Range:
-    """What the values of one column span, over all steps.
-
-    Attributes:
-      minimum, maximum, mean: over finite values; None for text and for a column without any.
-      not_finite: values that are NaN or infinite.
-    """
-
-    minimum: float | None = None
-    maximum: float | None = None
-    total: float = 0.0
-    finite: int = 0
-    not_finite: int = 0
-
-    @property
-    def mean(self) -> float | None:
-        """Mean of the finite values."""
-        return self.total / self.finite if self.finite else None
-
-    def add(self, column: Array) -> None:
-        """Takes in [T, ...] values; text, complex and empty columns are passed over."""
-        if column.dtype.kind in "OSUc" or not column.size:
-            return
-        values = column.astype(np.float64)
-        finite = values[np.isfinite(values)]
-        self.not_finite += values.size - finite.size
-        if finite.size:
-            low, high = float(finite.min()), float(finite.max())
-            self.minimum = low if self.minimum is None else min(self.minimum, low)
-            self.maximum = high if self.maximum is None else max(self.maximum, high)
-            self.total += float(finite.sum())
-            self.finite += finite.size
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {"min": self.minimum, "max": self.maximum, "mean": self.mean, "not_finite": self.not_finite}
 
 
 @dataclass

@@ -22,6 +22,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import Lazily
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import Source, check_shard
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
@@ -35,6 +36,7 @@ from rlds2reverb.tfds_files.reading import Selection
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, SKIP, check_format
 from rlds2reverb.tfds_files.requests import FILE_ORDER, Request
 from rlds2reverb.tfds_files.splits import parts_of
+from rlds2reverb.wording import counted
 
 _ENDLESS = 1 << 62
 """More than a dataset has episodes."""
@@ -85,6 +87,17 @@ class TfdsSource:
         self.name = name
         self.lost: dict[Path, int] = {}
         """Files that have fewer records than the dataset says, as far as they were read, and how many fewer."""
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """That files have fewer records than the dataset says, as far as they were read."""
+        if not self.lost:
+            return ()
+        text = (
+            f"{counted(len(self.lost), 'file')} with fewer records than {INFO_FILE} says, which are skipped, as asked; the "
+            f"first is {min(self.lost)}; prepare the dataset again as tfrecord to have them"
+        )
+        return (Remark("lost_records", text, sum(self.lost.values())),)
 
     @property
     def episode_count(self) -> int | None:

@@ -9,6 +9,7 @@ Source: file_adapters.py of TFDS 4.9.10 (`ParquetFileAdapter`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def _check_rows(path: Path, found: int, expected: int, skips_lost: bool) -> None
     if found < expected and not skips_lost:
         raise SourceError(
             f"{path}: has {found:,} records; expected {expected:,}, as dataset_info.json says: TFDS's parquet writer "
-            'loses records past 100 per row group; prepare the dataset again as tfrecord, or read what is left with lost_records="skip"'
+            'loses records past 100 per row group; prepare the dataset again as tfrecord, or read what is left with "?lost_records=skip" behind the name'
         )
 
 
@@ -65,10 +66,16 @@ def _open(path: Path) -> Any:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     try:
-        file = ParquetFile(path, page_checksum_verification=True)
+        file = ParquetFile(path, **_checks(ParquetFile))
     except (ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     return file
+
+
+def _checks(reader: Any) -> dict[str, bool]:
+    """That checksums are verified, which pyarrow can from 15.0 on; TFDS writes none."""
+    option = "page_checksum_verification"
+    return {option: True} if option in inspect.signature(reader).parameters else {}
 
 
 def _rows(path: Path, file: Any, start: int, end: int) -> Iterator[bytes]:

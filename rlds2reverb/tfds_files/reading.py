@@ -83,7 +83,10 @@ class Selection:
     def _read(self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]) -> Iterator[Record]:
         path, number, size = self.path(part), part.skip, 0
         prefix = prefixes[path.as_posix()]
-        for data in open_records(path, self.file_format, part.skip, part.take, lost_records=self.lost_records):
+        found = open_records(
+            path, self.file_format, part.skip, part.take, total=part.length, lost_records=self.lost_records
+        )
+        for data in found:
             yield Record(f"{prefix}__{number}", f"{path}, record {number}", data)
             number += 1
             size += len(data) + _BYTES_AROUND_DATA

@@ -61,8 +61,13 @@ def string_content(rows: Array) -> bytes:
     Raises:
       WireError: an element is neither bytes nor str, or has no UTF-8 form.
     """
+    return b"".join(string_parts(rows))
+
+
+def string_parts(rows: Array) -> list[bytes]:
+    """What `string_content` joins; the texts are not copied. Raises as that does."""
     texts = [as_bytes(text) for text in rows.ravel()]
-    return b"".join(varint(len(text)) for text in texts) + b"".join(texts)
+    return [b"".join(varint(len(text)) for text in texts), *texts]
 
 
 def as_bytes(text: Any) -> bytes:

@@ -244,13 +244,20 @@ def in_parquet(folder: Path, rows: Mapping[int, int]) -> Path:
 
 def test_lost_records_are_refused_or_skipped_and_counted(folder: Path) -> None:
     in_parquet(folder, {0: 17})
-    with pytest.raises(SourceError, match="has 17 records; expected 20"):
+    with pytest.raises(SourceError, match=r"has 17 records; expected 20.*\?lost_records=skip"):
         numbers(open_source(f"tfds:{folder}"))
     source = open_source(f"tfds:{folder}?lost_records=skip")
     assert isinstance(source, TfdsSource)
     assert source.episode_count is None
     assert sorted(numbers(source)) == [*range(17), *range(20, 40)]
     assert source.lost == {folder / "train-00000": 3}
+    (remark,) = source.remarks
+    assert (remark.code, remark.count) == ("lost_records", 3)
+    assert (
+        f"1 file with fewer records than dataset_info.json says, which are skipped, as asked; the first is {folder}"
+        in (remark.text)
+    )
+    assert open_source(f"tfds:{folder}?lost_records=skip").remarks == ()  # type: ignore[attr-defined]
     assert numbers(source)[:17] == [*range(16), 20]
     whole = [one.id for one in source]
     assert [one.id for one in source.shard(1, 3)] == whole[1::3]

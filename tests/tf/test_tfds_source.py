@@ -278,6 +278,20 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_parquet_files_give_the_same_on_both_roads(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    copy = Path(shutil.copytree(many / "many" / "1.0.0", tmp_path / "many" / "1.0.0"))
+    for path in copy.glob("*.tfrecord-*"):
+        records = list(tfds.core.file_adapters.TfRecordFileAdapter.make_tf_data(str(path)).as_numpy_iterator())
+        parquet.write_table(pyarrow.table({"data": records}), copy / path.name.replace(".tfrecord-", ".parquet-"))
+        path.unlink()
+    told = json.loads((copy / "dataset_info.json").read_text())
+    (copy / "dataset_info.json").write_text(json.dumps({**told, "fileFormat": "parquet"}))
+    here = open_source(f"tfds:{copy}@train[20:90]+test")
+    through_tfds(monkeypatch)
+    assert_the_same(here, open_source(f"tfds:{copy}@train[20:90]+test"))
+
+
 def test_tfds_reads_where_it_is_asked_to(written: Written) -> None:
     here, there = (open_source(f"tfds:{written.folder}/numbers/1.0.0?reader={reader}") for reader in ("files", "tfds"))
     assert (type(here), type(there)) == (TfdsSource, RldsSource)

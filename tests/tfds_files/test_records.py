@@ -32,8 +32,16 @@ def parquet(path: Path, records: list[bytes], name: str = "data", kind: str = "b
     import pyarrow.parquet
 
     table = pyarrow.table({name: pyarrow.array(records, kind)})
-    pyarrow.parquet.write_table(table, path, row_group_size=40, write_page_checksum=True)
+    checksums = {"write_page_checksum": True} if parquet_has_checksums() else {}
+    pyarrow.parquet.write_table(table, path, row_group_size=40, **checksums)
     return path
+
+
+def parquet_has_checksums() -> bool:
+    """Whether this pyarrow writes and verifies them."""
+    import pyarrow
+
+    return int(pyarrow.__version__.split(".")[0]) >= 15
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path, list[bytes]], Path]]] = {
@@ -73,6 +81,8 @@ def test_what_is_no_such_file_is_refused(file_format: str, tmp_path: Path) -> No
 
 
 def test_damage_gives_an_error_or_the_same_records(file_format: str, shard: Path, tmp_path: Path) -> None:
+    if file_format == "parquet" and not parquet_has_checksums():
+        pytest.skip("this pyarrow does not verify checksums")
     good, draw = shard.read_bytes(), random.Random(7)
     for number in range(60):
         damaged = bytearray(good)

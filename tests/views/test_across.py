@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_every_stream_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("options", [{"length": 0}, {"stride": 0}, {"length": True}, {"priority": -1}])
-def test_options_that_make_no_sense_are_refused(options: dict[str, int]) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ViewError, match="across_episodes"):
         AcrossEpisodes(**options)
 

@@ -194,9 +194,12 @@ class _ColumnEncoder:
         raw: Array = byte_view(self._column)[: count * rows * self._row_bytes]
         return self._literal_head(rows), raw.reshape(count, rows * self._row_bytes)
 
-    def field(self, start: int, end: int) -> tuple[bytes, Any]:
-        """The field for rows [start, end): what precedes the content, and the content; literal rows are not copied."""
-        if self._raw is None or not self.is_literal:
+    def field(self, start: int, end: int) -> tuple[Any, ...]:
+        """The field for rows [start, end) in parts: what precedes the content, and the content; literal rows and text are not copied."""
+        if self._raw is None:
+            parts = tensors.string_parts(self._column[start:end])
+            return self._head(end - start, b"", sum(map(len, parts))), *parts
+        if not self.is_literal:
             content = tensors.content_bytes(self._column[start:end])
             return self._head(end - start, b"", len(content)), content
         return self._literal_head(end - start), self._raw[start * self._row_bytes : end * self._row_bytes]
