@@ -28,7 +28,12 @@ from rlds2reverb.views.trajectory import table_signature
 FULL = Size(items=20_000, reference_items=2_000, repeats=3)
 SHORT = Size(items=3_000, reference_items=400, repeats=1)
 
-ENCODED, DECODED = "encoded", "decoded"
+ENCODED, DECODED, ALL_COLUMNS = "encoded", "decoded", "all_columns"
+"""The tables; the last one is encoded, too."""
+
+DECODED_SHARE = 10
+"""Decoded images are this many times fewer than `Size` says."""
+
 PUSH_GOAL = Goal(5.0)
 SIZE_GOAL = Goal(1.15, at_most=True)
 
@@ -68,6 +73,17 @@ class Data:
         ]
         return sum(one.steps_pushed for one in reports), sum(one.bytes for one in reports)
 
+    def size(self, name: str, step_bytes: float, **parameters: int) -> Result:
+        """A size of a step against its size in the files."""
+        in_files = self.file_bytes / self.steps
+        told = {
+            "bytes_per_step": round(step_bytes),
+            **parameters,
+            "file_bytes_per_step": round(in_files),
+            "view": "two_step",
+        }
+        return figure(name, step_bytes / in_files, "of the files' bytes", SIZE_GOAL, **told)
+
     def table(self, name: str) -> TableConfig:
         """The table that takes it."""
         source = with_encoded(open_source(self.name), _encoded(name))
@@ -82,10 +98,12 @@ def run(size: Size) -> Iterator[Result]:
     name = f"tfds:{directory}"
     steps = sum(map(len, with_encoded(open_source(name), ("all",))))
     data = Data(name, datasets.record_bytes(directory), steps)
-    with BenchServer([data.table(ENCODED), data.table(DECODED)]) as server:
+    everything = replace(data, transform=EVERYTHING)
+    tables = [data.table(ENCODED), data.table(DECODED), everything.table(ALL_COLUMNS)]
+    with BenchServer(tables) as server:
+        yield from _sizes(server, data, size)
+        yield from _sizes_of_all_columns(server, everything, size)
         yield from _rates(server, data, size, BATCHES[is_full])
-    yield from _sizes("", data, size)
-    yield from _sizes("/all_columns", replace(data, transform=EVERYTHING), size)
 
 
 def _rates(server: BenchServer, data: Data, size: Size, batches: int) -> Iterator[Result]:
@@ -104,39 +122,26 @@ def _rates(server: BenchServer, data: Data, size: Size, batches: int) -> Iterato
     yield comparison("encoded/sampling", runs, after, before, "samples/s", batch=sampling.BATCH)
 
 
-def _sizes(name: str, data: Data, size: Size) -> Iterator[Result]:
-    times = -(-size.items // data.steps)
-    with BenchServer([data.table(ENCODED), data.table(DECODED)]) as server:
-        encoded, sent = _growth(server, data, ENCODED, times)
-        decoded, decoded_sent = _growth(server, data, DECODED, max(1, 2_000 // data.steps))
-    per_step = data.file_bytes / data.steps
-    parameters = {"file_bytes_per_step": round(per_step), "steps": times * data.steps, "view": "two_step"}
-    yield figure(
-        f"encoded/sent{name}",
-        sent / per_step,
-        "of the files' bytes",
-        SIZE_GOAL,
-        decoded=round(decoded_sent / per_step, 2),
-        **parameters,
-    )
-    yield figure(
-        f"encoded/memory{name}",
-        encoded / per_step,
-        "of the files' bytes",
-        SIZE_GOAL,
-        server_bytes_per_step=round(encoded),
-        decoded_server_bytes_per_step=round(decoded),
-        **parameters,
-    )
+def _sizes(server: BenchServer, data: Data, size: Size) -> Iterator[Result]:
+    encoded, sent = _growth(server, data, ENCODED, size.items)
+    decoded, decoded_sent = _growth(server, data, DECODED, size.items // DECODED_SHARE)
+    yield data.size("encoded/sent", sent, decoded=round(decoded_sent))
+    yield data.size("encoded/memory", encoded, decoded=round(decoded))
 
 
-def _growth(server: BenchServer, data: Data, table: str, times: int) -> tuple[float, float]:
-    """Bytes of memory and bytes sent, per step."""
-    sent = [0]
+def _sizes_of_all_columns(server: BenchServer, data: Data, size: Size) -> Iterator[Result]:
+    encoded, sent = _growth(server, data, ALL_COLUMNS, size.items)
+    yield data.size("encoded/sent/all_columns", sent)
+    yield data.size("encoded/memory/all_columns", encoded)
+
+
+def _growth(server: BenchServer, data: Data, table: str, steps: int) -> tuple[float, float]:
+    """Bytes of memory and bytes sent, per step; at least so many steps are pushed."""
+    times, sent = -(-steps // data.steps), [0]
 
     def fill(server: BenchServer) -> int:
-        steps, sent[0] = data.push(server, table, times)
-        return steps
+        pushed, sent[0] = data.push(server, table, times)
+        return pushed
 
     return growth_per_item(server, fill), sent[0] / (times * data.steps)
 
@@ -149,7 +154,7 @@ def _push(server: BenchServer, data: Data, table: str, times: int) -> Run:
 
 
 def _encoded(table: str) -> tuple[str, ...]:
-    return ("all",) if table == ENCODED else ()
+    return () if table == DECODED else ("all",)
 
 
 def _sample_and_decode(server: BenchServer, signature: Nest, batches: int) -> Run:

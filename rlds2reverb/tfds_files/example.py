@@ -79,7 +79,7 @@ def floats(feature: Any, where: str) -> Array:
     data = lists[0] if len(lists) == 1 else _joined(feature, lists, "floats", where)
     start = _packed_start(data)
     if start is None or (len(data) - start) % 4:
-        return np.asarray(_values(_FLOATS, data, where), np.float32)
+        return np.array(list(_values(_FLOATS, data, where)), np.float32)
     return np.frombuffer(data, _FLOAT32, offset=start).astype(np.float32)
 
 
@@ -93,7 +93,7 @@ def integers(feature: Any, where: str) -> Array:
     data = lists[0] if len(lists) == 1 else _joined(feature, lists, "integers", where)
     start = _packed_start(data)
     if start is None or (len(data) <= _FEW_BYTES and not data.isascii()):
-        return np.asarray(_values(_INTEGERS, data, where), np.int64)
+        return np.array(list(_values(_INTEGERS, data, where)), np.int64)
     return varints(data[start:], where)
 
 

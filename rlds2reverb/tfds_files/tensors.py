@@ -100,9 +100,7 @@ def _values(dtype: np.dtype[Any], feature: Any, where: str) -> Array:
         return _as_float(floats(feature, where), dtype)
     if kind == "O":
         return np.array(texts(feature, where), object)
-    found = integers(feature, where)
-    values: Array = found != 0 if kind == "b" else found.astype(dtype)
-    return values
+    return integers(feature, where).astype(dtype)  # to bool: whether it is another number than 0
 
 
 def _as_float(values: Array, dtype: np.dtype[Any]) -> Array:
