@@ -93,7 +93,8 @@ def test_a_client_whose_connection_was_swallowed_while_it_was_idle_pushes(server
     with rlds2reverb.connect(proxy.address) as client:
         proxy.swallow_after(UP, 1)
         report = client.push(EPISODES, table="one")
-        assert (proxy.swallowed, proxy.accepted, report.reconnects) == (1, 2, 0)
+        assert (proxy.swallowed, report.reconnects) == (1, 0)
+        assert proxy.accepted >= 2  # more where an answer on a new one came too late
     assert_stored_once(server, ITEMS)
 
 
