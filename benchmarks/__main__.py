@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Neighbours, Result, Size, emit, measured, note
+from benchmarks.datasets import KEPT
 
 NAMES = (
     "push_tf_agents",
@@ -75,11 +76,14 @@ def _all(options: argparse.Namespace) -> Iterator[Result]:
     for name in ("items", "reference_items", "repeats"):
         if getattr(options, name) is not None:
             passed += [f"--{name.replace('_', '-')}", getattr(options, name)]
+    # As after an ordinary installation: compiling TensorFlow anew takes longer than many a short benchmark.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(KEPT / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in NAMES:
         note(f"{name} ...")
         began, neighbours = time.monotonic(), Neighbours()
         command = [sys.executable, "-m", "benchmarks", name, *map(str, passed)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stdout is not None  # we asked for a pipe
             lines = [json.loads(line) for line in process.stdout]
         # A collapse ends the child with 1 too, but only after its results.
