@@ -9,6 +9,7 @@ Source: example_serializer.py and example_parser.py of TFDS 4.9.10.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,9 @@ from rlds2reverb.tfds_files.images import decode_images
 from rlds2reverb.tfds_files.tensors import encoded_items, missing_item, plain_items
 
 Leaf = Union[TensorFeature, ImageFeature]
+
+_MOST_VALUES = 1 << 48
+"""Most values of a column, as far as its sizes are known: no memory holds more, and numpy cannot say their bytes."""
 
 _FILES = TensorFeature((), np.dtype(object))
 """An image that stays its file's bytes."""
@@ -109,7 +113,7 @@ class Column:
         leaf = self.leaf
         if isinstance(leaf, TensorFeature) and leaf.is_plain:
             if leaf.is_optional:
-                return missing_item(leaf)[0]
+                return missing_item(leaf, where)[0]
             if None in leaf.shape:
                 return np.zeros(self._empty_shape, leaf.dtype)
         raise SourceError(f"{where}: is missing, and it is not optional")
@@ -148,6 +152,7 @@ def columns_of_feature(
 
     Raises:
       NotReadHere: a combination that is not read here, nor by TFDS.
+      SourceError: the sizes of a leaf and of the sequences around it make more values than any memory holds.
     """
     if isinstance(feature, DictFeature):
         for name in sorted(feature.features):
@@ -161,6 +166,7 @@ def columns_of_feature(
 
 
 def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> Column:
+    _check_size(leaf, path, where, lengths)
     key, shape_key = _join(prefix, path), None
     if isinstance(leaf, TensorFeature):
         _check_readable(leaf, path, where, lengths)
@@ -171,6 +177,12 @@ def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> C
     rows = tuple(f"{key}/ragged_row_lengths_{level}".encode() for level in range(len(lengths) - 1))
     shapes = f"{shape_key}/ragged_flat_values".encode() if shape_key else None
     return Column(path, leaf, lengths, f"{key}/ragged_flat_values".encode(), shapes, rows)
+
+
+def _check_size(leaf: Leaf, path: str, where: str, lengths: Shape) -> None:
+    sizes = (*lengths, *leaf.shape)
+    if math.prod(size for size in sizes if size) > _MOST_VALUES:
+        raise SourceError(f'{where}: feature "{path}": the sizes {sizes} make more values than any memory holds')
 
 
 def _check_readable(tensor: TensorFeature, path: str, where: str, lengths: Shape) -> None:
