@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.image_spec import IMAGE_DTYPES
 from rlds2reverb.tfds_files.features import (
     ENCODINGS,
     NONE,
@@ -45,7 +46,6 @@ _DTYPES = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     **dict.fromkeys(_TEXT_NAMES, np.dtype(object)),
 }
-_IMAGE_DTYPES = ("uint8", "uint16", "float32")
 
 _TEXT = TensorFeature((), np.dtype(object))
 
@@ -160,8 +160,8 @@ class _Parser:
 
     def _image(self, shape: Shape, content: Mapping[str, Any], path: str, channels: int) -> Feature:
         shape, dtype = shape or (None, None, channels), self._dtype(content, path, "uint8")
-        if dtype.name not in _IMAGE_DTYPES:
-            raise self._wrong(path, f"expected an image of {', '.join(_IMAGE_DTYPES)}, found {dtype}")
+        if dtype not in IMAGE_DTYPES:
+            raise self._wrong(path, f"expected an image of {', '.join(map(str, IMAGE_DTYPES))}, found {dtype}")
         if len(shape) == 4:
             raise NotReadHere(f"{self._at(path)}: an Image of four dimensions is a GIF, which is not read here")
         if len(shape) != 3 or shape[2] not in (None, 1, 3, 4):  # of two channels, TensorFlow reads none either
