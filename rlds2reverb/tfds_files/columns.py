@@ -37,6 +37,8 @@ Leaf = Union[TensorFeature, ImageFeature]
 
 _MOST_VALUES = 1 << 48
 """Most values of a column, as far as its sizes are known: no memory holds more, and numpy cannot say their bytes."""
+_MOST_WITHOUT_VALUES = 1 << 24
+"""The same where a size is 0. A record may have 2^31 steps of it, for they take no bytes."""
 
 _FILES = TensorFeature((), np.dtype(object))
 """An image that stays its file's bytes."""
@@ -181,7 +183,7 @@ def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> C
 
 def _check_size(leaf: Leaf, path: str, where: str, lengths: Shape) -> None:
     sizes = (*lengths, *leaf.shape)
-    if math.prod(size for size in sizes if size) > _MOST_VALUES:
+    if math.prod(size for size in sizes if size) > (_MOST_WITHOUT_VALUES if 0 in sizes else _MOST_VALUES):
         raise SourceError(f'{where}: feature "{path}": the sizes {sizes} make more values than any memory holds')
 
 
@@ -206,6 +208,8 @@ def _as_rows(items: Array, rows: list[Array], lengths: Shape, where: str) -> Arr
             )
         if length is not None and (row != length).any():
             raise SourceError(f"{where}: a row of another length than {length}")
+    if not items.size and math.prod(size or 1 for size in (*map(len, rows), *items.shape[1:])) > _MOST_VALUES:
+        raise SourceError(f"{where}: {len(rows[0]):,} rows without values, of a shape that no memory holds")
     for row, length in zip(reversed(rows), reversed(lengths)):
         items = _rows(items, row, length or 0)
     return items
