@@ -30,6 +30,7 @@ from rlds2reverb.tfds_files.features import (
     Shape,
     TensorFeature,
 )
+from rlds2reverb.wording import shortened
 
 _MOST_DIMENSIONS = 16
 _MOST_VALUES = 1 << 31
@@ -245,5 +246,4 @@ def _get(node: Mapping[str, Any], name: str) -> Any:
 
 def _short(value: Any) -> str:
     """At most a few hundred characters of a value."""
-    text = value if isinstance(value, str) else json.dumps(value, default=repr)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return shortened(value if isinstance(value, str) else json.dumps(value, default=repr))
