@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.image_spec import IMAGE_DTYPES
 
 AREA, LANCZOS3 = "area", "lanczos3"
 METHODS = (AREA, LANCZOS3)

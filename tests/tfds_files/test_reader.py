@@ -267,14 +267,14 @@ def test_rows_without_values_of_a_huge_shape_are_refused() -> None:
     stored = {"a__ragged_row_lengths_0": make.integers(*[0] * (1 << 18))}
     with pytest.raises(SourceError, match='feature "a": 262,144 rows without values'):
         column(feature, **stored)
-    with pytest.raises(SourceError, match='feature "a": the sizes .* more values than any memory holds'):
+    with pytest.raises(SourceError, match=r'feature "a": the sizes .* more values than any memory holds'):
         make.reader({"a": make.tensor("float64", 0, 1 << 31)})
 
 
 @pytest.mark.parametrize("length", [1 << 30, -1])
 def test_sizes_that_no_memory_holds_are_refused(length: int) -> None:
     feature = make.sequence(make.sequence(make.tensor("float64", 1 << 31), 1 << 30), length)
-    with pytest.raises(SourceError, match='feature "m": the sizes .* more values than any memory holds'):
+    with pytest.raises(SourceError, match=r'feature "m": the sizes .* more values than any memory holds'):
         make.reader({"a": make.text()}, m=feature)
 
 
