@@ -81,10 +81,10 @@ class Conventions:
     @property
     def label(self) -> str:
         """All options; pushes with equal labels store the same of the same episodes."""
-        ends = (
-            "" if self.last_observation == AS_RECORDED else f"|{self.last_observation}"
-        )  # newer than items of before it
-        return f"{self.terminal_discount}|{self.last_reward}{ends}"
+        label = f"{self.terminal_discount}|{self.last_reward}"
+        if self.last_observation == AS_RECORDED:  # the keys of items from before there was this option
+            return label
+        return f"{label}|{self.last_observation}"
 
     def mends_end(self, episode: Episode) -> bool:
         """Whether `last_observation` changes the episode as recorded."""

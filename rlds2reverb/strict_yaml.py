@@ -55,7 +55,7 @@ def read(path: Path, how_to_go_on: str = "") -> Any:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)  # what is longer is refused, however long it is
         text = data.decode("utf-8") if len(data) <= MOST_BYTES else data.decode("utf-8", "replace")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a NUL in the path, or no UTF-8
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read ({reason}){how_to_go_on}") from error
     return parse(text, f"{path}: ")

@@ -118,7 +118,9 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
     is_part = limit == len(inspection.lengths)
     part = ["--limit", str(limit)] if is_part else []
     skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
-    images = [ImageDraft(one.path, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images]
+    images = [
+        ImageDraft(one.recorded, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images
+    ]
     return config_text(
         source, [*chosen, *part, *skip], tables, limit if is_part else None, images, sum(inspection.lengths)
     )
@@ -202,7 +204,7 @@ def _summary(numbers: Statistics | None) -> str:
 def _image(one: ImageColumn) -> str:
     decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
     ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
-    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.path})"
+    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.recorded})"
 
 
 def _range(span: Range) -> str:

@@ -13,7 +13,7 @@ class ItemNames:
 
     Args:
       output: which.
-      conventions: what identifies the push's conventions, its transform, and which images stay encoded (`PushPlan.identity`).
+      data: what identifies the push's conventions, its transform, and which images stay encoded (`PushPlan.identity`).
       again: new 64 bits, which make keys that no push before can have used; None for the keys of every equal push.
 
     Attributes:
@@ -21,8 +21,8 @@ class ItemNames:
       key_name: names in item keys the episode taken in last; for a stream, all episodes so far, on which its items may depend.
     """
 
-    def __init__(self, output: Output, conventions: str, again: int | None = None) -> None:
-        self.identity = f"{output.view.label}|{conventions}"
+    def __init__(self, output: Output, data: str, again: int | None = None) -> None:
+        self.identity = f"{output.view.label}|{data}"
         self.key_name = ""
         self._tables, self._is_of_stream = output.tables, output.is_of_stream
         self._push_seed = seed(self.identity) if again is None else again

@@ -43,8 +43,10 @@ def _way_out(items: Nest, table: Nest) -> str:
         return ""
     if not paths:
         return ""
-    named = paths[0] if len(paths) == 1 else "all"
-    return f'the table holds encoded images: push with encoded="{named}" (--encoded {named}), or choose another table'
+    return (
+        f'the table holds encoded images in {", ".join(paths)}: push with encoded="all" (--encoded all), or with the paths '
+        "that the dataset has for these; or choose another table"
+    )
 
 
 def check_size(output: Output, info: ServerInfo, items_per_table: int, how: str) -> None:

@@ -11,6 +11,7 @@ from rlds2reverb.episodes import Array, Episode, column_bytes
 from rlds2reverb.image_headers import image_size
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources.base import Source, kept_images, with_encoded
+from rlds2reverb.sources.transformed import recorded_path_of
 from rlds2reverb.specs import flatten
 
 _ENOUGH_STEPS = 200
@@ -28,6 +29,7 @@ class ImageColumn:
       encoded_bytes: mean bytes of a step's files.
       decoded_bytes: mean bytes of a step once decoded; None where that is not known.
       measured_steps: of how many steps.
+      recorded: the dataset's path of it, which the option `encoded` takes; another one where a transform renames it.
     """
 
     path: str
@@ -36,6 +38,7 @@ class ImageColumn:
     encoded_bytes: int
     decoded_bytes: int | None
     measured_steps: int
+    recorded: str
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -45,6 +48,7 @@ class ImageColumn:
             "encoded_bytes": self.encoded_bytes,
             "decoded_bytes": self.decoded_bytes,
             "measured_steps": self.measured_steps,
+            "recorded": self.recorded,
         }
 
 
@@ -72,6 +76,7 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
             round(sum(map(column_bytes, columns[path])) / steps),
             _decoded_bytes(image, columns[path], steps),
             steps,
+            recorded_path_of(source, path),
         )
         for path, image in images.items()
     )

@@ -1,6 +1,6 @@
 """What every source offers, and what all of them share: shards, the first episodes, specs in which each column has its own name.
 
-What only some offer has a protocol of its own: `KeepsImages`.
+What only some offer has a protocol of its own: `KeepsImages`, `TellsMetadata`, `TellsRemarks`. A source around another one hands on all of them.
 """
 
 from __future__ import annotations

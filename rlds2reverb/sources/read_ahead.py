@@ -7,6 +7,7 @@ twice as many. One batch waits while another is in the making: of large items no
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -23,7 +24,8 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
     """The same items, read by a thread.
 
     The thread begins with the first item that is asked for. It ends with the items, and when this iterator is closed or
-    dropped; then `items` is closed, too, before `close` returns. What `items` raises comes after the items before it.
+    dropped; then `items` is closed, too, before `close` returns. At the end of the program nothing is waited for. What `items`
+    raises comes after the items before it.
 
     Args:
       items: what is read; used by the thread only.
@@ -36,9 +38,10 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
         while (batch := shelf.take()) is not None:
             yield from batch
     finally:
-        shelf.close()
-        if thread is not threading.current_thread():  # which is where the garbage collector may run
-            thread.join()
+        if not sys.is_finalizing():  # no other thread runs then, and joining one would wait for ever
+            shelf.close()
+            if thread is not threading.current_thread():  # which is where the garbage collector may run
+                thread.join()
 
 
 @dataclass

@@ -20,8 +20,10 @@ from rlds2reverb.sources.base import columns_of
 from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.sources.rlds import STEPS, RldsSource
 from rlds2reverb.sources.tfds_metadata import check_metadata
-from rlds2reverb.tfds_files.records import SKIP, check_records
+from rlds2reverb.tfds_files.info import EXPECTED
+from rlds2reverb.tfds_files.records import SKIP
 from rlds2reverb.tfds_files.requests import FILE_ORDER, Request
+from rlds2reverb.tfds_files.tfrecord import check_records
 
 _ID_FEATURE = "tfds_id"
 
@@ -30,8 +32,6 @@ _STORED_AS_IS = (tfds.features.FeaturesDict, tfds.features.Tensor, tfds.features
 
 _MOST_VALUES = 1 << 31
 """Most values of one step's feature: a record has no more bytes than that, and TensorFlow dies of sizes whose product overflows."""
-
-_EXPECTED = "expected a version directory with dataset_info.json and features.json"
 
 _FILES_AT_ONCE = 16
 """How many are looked into in parallel: where files are far away, each look is a wait."""
@@ -51,7 +51,7 @@ def open_by_tensorflow(directory: Path, request: Request, people: str) -> RldsSo
     """
     if request.lost_records == SKIP:
         raise SourceError(f"{people}: lost_records=skip: TFDS cannot leave out lost records; leave the option out")
-    with source_errors(f"{people}: cannot be opened", _EXPECTED):
+    with source_errors(f"{people}: cannot be opened", f"expected {EXPECTED}"):
         check_metadata(directory, _known_classes())
         builder = tfds.builder_from_directory(str(directory))
         fingerprint, as_is = _fingerprint(builder), _columns_are_stored_as_is(builder)

@@ -86,6 +86,10 @@ class Transformed:
         """Paths of the source's step columns that nothing is made of."""
         return left_out(self._made, flatten(self._recorded))
 
+    def recorded_path(self, path: str) -> str:
+        """What the source calls a column that is taken as it is; the path itself for any other."""
+        return self._taken.get(path, path)
+
     @property
     def _taken(self) -> dict[str, str]:
         """Path here -> recorded path, of the columns that stay as they are."""
@@ -108,6 +112,11 @@ def transformed(source: Source, transform: Transform) -> Source:
 def left_out_of(source: Source) -> tuple[str, ...]:
     """Paths of step columns that a transformed source leaves out; () for any other source."""
     return source.left_out if isinstance(source, Transformed) else ()
+
+
+def recorded_path_of(source: Source, path: str) -> str:
+    """What the dataset calls a step column that a transformed source may have renamed."""
+    return source.recorded_path(path) if isinstance(source, Transformed) else path
 
 
 def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Episode:

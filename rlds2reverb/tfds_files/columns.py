@@ -9,6 +9,7 @@ Source: example_serializer.py and example_parser.py of TFDS 4.9.10.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,11 @@ from rlds2reverb.tfds_files.images import decode_images
 from rlds2reverb.tfds_files.tensors import encoded_items, missing_item, plain_items
 
 Leaf = Union[TensorFeature, ImageFeature]
+
+_MOST_VALUES = 1 << 48
+"""Most values of a column, as far as its sizes are known: no memory holds more, and numpy cannot say their bytes."""
+_MOST_WITHOUT_VALUES = 1 << 24
+"""The same where a size is 0. A record may have 2^31 steps of it, for they take no bytes."""
 
 _FILES = TensorFeature((), np.dtype(object))
 """An image that stays its file's bytes."""
@@ -109,7 +115,7 @@ class Column:
         leaf = self.leaf
         if isinstance(leaf, TensorFeature) and leaf.is_plain:
             if leaf.is_optional:
-                return missing_item(leaf)[0]
+                return missing_item(leaf, where)[0]
             if None in leaf.shape:
                 return np.zeros(self._empty_shape, leaf.dtype)
         raise SourceError(f"{where}: is missing, and it is not optional")
@@ -148,6 +154,7 @@ def columns_of_feature(
 
     Raises:
       NotReadHere: a combination that is not read here, nor by TFDS.
+      SourceError: the sizes of a leaf and of the sequences around it make more values than any memory holds.
     """
     if isinstance(feature, DictFeature):
         for name in sorted(feature.features):
@@ -161,6 +168,7 @@ def columns_of_feature(
 
 
 def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> Column:
+    _check_size(leaf, path, where, lengths)
     key, shape_key = _join(prefix, path), None
     if isinstance(leaf, TensorFeature):
         _check_readable(leaf, path, where, lengths)
@@ -171,6 +179,12 @@ def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> C
     rows = tuple(f"{key}/ragged_row_lengths_{level}".encode() for level in range(len(lengths) - 1))
     shapes = f"{shape_key}/ragged_flat_values".encode() if shape_key else None
     return Column(path, leaf, lengths, f"{key}/ragged_flat_values".encode(), shapes, rows)
+
+
+def _check_size(leaf: Leaf, path: str, where: str, lengths: Shape) -> None:
+    sizes = (*lengths, *leaf.shape)
+    if math.prod(size for size in sizes if size) > (_MOST_WITHOUT_VALUES if 0 in sizes else _MOST_VALUES):
+        raise SourceError(f'{where}: feature "{path}": the sizes {sizes} make more values than any memory holds')
 
 
 def _check_readable(tensor: TensorFeature, path: str, where: str, lengths: Shape) -> None:
@@ -194,6 +208,8 @@ def _as_rows(items: Array, rows: list[Array], lengths: Shape, where: str) -> Arr
             )
         if length is not None and (row != length).any():
             raise SourceError(f"{where}: a row of another length than {length}")
+    if not items.size and math.prod(size or 1 for size in (*map(len, rows), *items.shape[1:])) > _MOST_VALUES:
+        raise SourceError(f"{where}: {len(rows[0]):,} rows without values, of a shape that no memory holds")
     for row, length in zip(reversed(rows), reversed(lengths)):
         items = _rows(items, row, length or 0)
     return items

@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.image_spec import IMAGE_DTYPES
 from rlds2reverb.tfds_files.features import (
     ENCODINGS,
     NONE,
@@ -29,6 +30,7 @@ from rlds2reverb.tfds_files.features import (
     Shape,
     TensorFeature,
 )
+from rlds2reverb.wording import shortened
 
 _MOST_DIMENSIONS = 16
 _MOST_VALUES = 1 << 31
@@ -45,7 +47,6 @@ _DTYPES = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     **dict.fromkeys(_TEXT_NAMES, np.dtype(object)),
 }
-_IMAGE_DTYPES = ("uint8", "uint16", "float32")
 
 _TEXT = TensorFeature((), np.dtype(object))
 
@@ -160,8 +161,8 @@ class _Parser:
 
     def _image(self, shape: Shape, content: Mapping[str, Any], path: str, channels: int) -> Feature:
         shape, dtype = shape or (None, None, channels), self._dtype(content, path, "uint8")
-        if dtype.name not in _IMAGE_DTYPES:
-            raise self._wrong(path, f"expected an image of {', '.join(_IMAGE_DTYPES)}, found {dtype}")
+        if dtype not in IMAGE_DTYPES:
+            raise self._wrong(path, f"expected an image of {', '.join(map(str, IMAGE_DTYPES))}, found {dtype}")
         if len(shape) == 4:
             raise NotReadHere(f"{self._at(path)}: an Image of four dimensions is a GIF, which is not read here")
         if len(shape) != 3 or shape[2] not in (None, 1, 3, 4):  # of two channels, TensorFlow reads none either
@@ -245,5 +246,4 @@ def _get(node: Mapping[str, Any], name: str) -> Any:
 
 def _short(value: Any) -> str:
     """At most a few hundred characters of a value."""
-    text = value if isinstance(value, str) else json.dumps(value, default=repr)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return shortened(value if isinstance(value, str) else json.dumps(value, default=repr))

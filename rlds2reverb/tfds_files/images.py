@@ -27,10 +27,9 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.image_headers import JPEG_START, PNG_START
 from rlds2reverb.tfds_files.features import ImageFeature, NotReadHere
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-_JPEG = b"\xff\xd8\xff"
 _OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WebP"}
 _SIZE = struct.Struct(">II")
 _SIZE_AT = 16  # in a PNG: after its signature, and the length and the name of its first part
@@ -93,9 +92,9 @@ def _room(image: ImageFeature, files: Sequence[bytes], where: str) -> Array:
 
 def _size(file: bytes, where: str) -> tuple[int, int]:
     """Height and width, as the file's header has them."""
-    if file.startswith(_PNG):
+    if file.startswith(PNG_START):
         width, height = _SIZE.unpack_from(file, _SIZE_AT) if len(file) >= _HEADER_BYTES else (0, 0)
-    elif file.startswith(_JPEG):
+    elif file.startswith(JPEG_START):
         height, width, colours = _jpeg_header(file, where)
         if colours in ("CMYK", "YCCK"):
             raise NotReadHere(
@@ -127,7 +126,7 @@ def _jpeg_header(file: bytes, where: str) -> tuple[int, int, str]:
 
 def _channels(file: bytes, where: str) -> int:
     """Those of the file, where the feature leaves them free."""
-    if file.startswith(_JPEG):
+    if file.startswith(JPEG_START):
         return 1 if _jpeg_header(file, where)[2] == "Gray" else 3
     if file[_COLOURS_AT] == _PALETTE:
         return int(_as_3d(_png(file, where)).shape[2])
@@ -157,7 +156,7 @@ def _parts(count: int, threads: int) -> Iterator[range]:
 
 def _decode_part(files: Sequence[bytes], out: Array, where: str, numbers: range) -> None:
     for number in numbers:
-        decode = _decode_png if files[number].startswith(_PNG) else _decode_jpeg
+        decode = _decode_png if files[number].startswith(PNG_START) else _decode_jpeg
         decode(files[number], out[number], f"{where}, image {number}")
 
 

@@ -36,7 +36,9 @@ INFO_FIELDS = (
 SPLIT_FIELDS = ("name", "num_shards", "shard_lengths", "num_bytes", "statistics", "filepath_template")
 
 _VERSION = re.compile(r"(\d|[1-9]\d*)(\.(\d|[1-9]\d*)){2}", re.ASCII)
-_MOST_RECORDS = 1 << 63
+_MOST_NUMBER = 1 << 63
+_MOST_RECORDS = 1 << 48
+"""Most records of a split: no disk holds more, and Python counts no further than 64 bits."""
 
 Value = TypeVar("Value")
 
@@ -199,7 +201,7 @@ def _whole_number(value: Any) -> int:
     if isinstance(value, bool) or not (is_text or is_whole or isinstance(value, int)):
         raise ValueError("expected a whole number")
     number = int(value)
-    if not -_MOST_RECORDS <= number < _MOST_RECORDS:
+    if not -_MOST_NUMBER <= number < _MOST_NUMBER:
         raise ValueError("expected a number of 64 bits")
     return number
 
@@ -210,6 +212,8 @@ def _counts(values: Any) -> tuple[int, ...]:
     numbers = tuple(map(_whole_number, values))
     if any(number < 0 for number in numbers):
         raise ValueError("expected numbers of at least 0")
+    if sum(numbers) > _MOST_RECORDS:
+        raise ValueError(f"expected at most {_MOST_RECORDS:,} in all")
     return numbers
 
 

@@ -33,7 +33,7 @@ class FileNames:
     template: str = ""
 
     def of_shard(self, index: int, count: int) -> str:
-        """The path of one shard of so many, below the version directory; shard numbers have five digits, or as many as the count.
+        """The path of one shard of so many, from the version directory; shard numbers have five digits, or as many as the count.
 
         Raises:
           SourceError: the template has a variable that does not exist or has no value, or lone braces.

@@ -8,7 +8,6 @@ from pathlib import Path
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.array_records import array_records
 from rlds2reverb.tfds_files.parquet import parquet_records
-from rlds2reverb.tfds_files.tfrecord import check_records as _check_tfrecords
 from rlds2reverb.tfds_files.tfrecord import tfrecords
 
 TFRECORD = "tfrecord"
@@ -66,18 +65,3 @@ def check_format(file_format: str, where: str) -> None:
     if file_format != PARQUET and file_format not in _READERS:
         known = ", ".join((*_READERS, PARQUET))
         raise SourceError(f'{where}: unknown file format "{file_format}"; expected one of {known}')
-
-
-def check_records(path: Path, file_format: str = TFRECORD, most: int | None = None) -> None:
-    """A cheap look at a shard before its first record is read.
-
-    Args:
-      path: a local file.
-      file_format: only TFRecord files have something to look at: their records' lengths, 8 bytes each.
-      most: how many records will be read, or None for all.
-
-    Raises:
-      SourceError: it is no file, cannot be read, or a record is longer than the file or than 2 GiB.
-    """
-    if file_format == TFRECORD:
-        _check_tfrecords(path, most)

@@ -6,7 +6,7 @@ version directory. OPTIONS are `key=value`, separated by commas:
 | option | values | meaning |
 | --- | --- | --- |
 | `order` | `tfds` (default), `file` | the order of episodes: as TFDS interleaves the files, or file by file |
-| `lost_records` | `refuse` (default), `skip` | what to do when a file has fewer records than the dataset says |
+| `lost_records` | `refuse` (default), `skip` | what to do when a parquet file has fewer records than the dataset says |
 | `reader` | `files` (default), `tfds` | who reads: this package from the files, where it can; or TFDS |
 | `even` | `INDEXofCOUNT` | one of `tfds.even_splits(SPLIT, COUNT)`, numbered from 0 |
 | `drop_remainder` | `no` (default), `yes` | of `even`: make all parts equally long, and leave out what is over |

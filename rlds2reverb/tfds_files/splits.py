@@ -40,7 +40,7 @@ class Part:
     """Records of one file: `take` of them, after the first `skip`.
 
     Attributes:
-      file: path below the version directory.
+      file: path from the version directory, which a template may lead out of.
       skip: records left out at the beginning.
       take: records read; at least 1.
       length: records of the whole file.

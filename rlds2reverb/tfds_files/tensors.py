@@ -27,6 +27,8 @@ from rlds2reverb.tfds_files.features import ZLIB, TensorFeature
 
 _MOST_BYTES = 1 << 31
 """Most bytes of one item, decompressed."""
+_MOST_MISSING_BYTES = 1 << 28
+"""Most bytes of an item that stands for a missing one: no byte of the file answers for its size."""
 _BEST_RATIO = 1040
 """zlib makes data at most 1,032 times smaller; and a few bytes are its head and its end."""
 
@@ -56,9 +58,18 @@ def plain_items(tensor: TensorFeature, feature: Any, where: str) -> Array:
     return values.reshape(count, *tensor.shape)
 
 
-def missing_item(tensor: TensorFeature) -> Array:
-    """What TFDS reads where an optional feature is missing: the least value of the dtype, False, or an empty text; [1, *shape]."""
+def missing_item(tensor: TensorFeature, where: str) -> Array:
+    """What TFDS reads where an optional feature is missing: the least value of the dtype, False, or an empty text; [1, *shape].
+
+    Raises:
+      SourceError: it would have more than 256 MiB.
+    """
     shape, dtype = (1, *(size or 0 for size in tensor.shape)), tensor.dtype
+    if math.prod(shape) * dtype.itemsize > _MOST_MISSING_BYTES:
+        raise SourceError(
+            f"{where}: is missing, and what stands for it, of the shape {tensor.shape}, would have more than "
+            f"{_MOST_MISSING_BYTES:,} bytes"
+        )
     if dtype.kind == "O":
         return np.full(shape, b"", object)
     if dtype.kind == "b":
@@ -85,7 +96,7 @@ def encoded_items(tensor: TensorFeature, values: Sequence[bytes], shapes: Array 
         return np.zeros((0, *(size or 0 for size in tensor.shape)), tensor.dtype)
     shape = tensor.shape if shapes is None else _common_shape(tensor, shapes, len(values), where)
     if None in shape:
-        values = [_unpacked(tensor, value, _MOST_BYTES, where) for value in values]
+        values = _unpacked_alike(tensor, values, where)
         shape = _divided(tensor, len(values[0]), where)
         data = _joined(values, math.prod(filter(None, shape)) * tensor.dtype.itemsize if 0 not in shape else 0, where)
     else:
@@ -120,7 +131,7 @@ def _common_shape(tensor: TensorFeature, shapes: Array, count: int, where: str) 
         raise SourceError(f"{where}: items of different shapes, {first} and {other}; all of an episode must have one")
     if any(size < 0 or wanted not in (None, size) for size, wanted in zip(first, tensor.shape)):
         raise SourceError(f"{where}: an item of the shape {first}; expected {tensor.shape}")
-    if math.prod(first) * tensor.dtype.itemsize > _MOST_BYTES:
+    if math.prod(size or 1 for size in first) * tensor.dtype.itemsize > _MOST_BYTES:  # a size of 0 makes room for none
         raise SourceError(f"{where}: an item of the shape {first}, of more than {_MOST_BYTES:,} bytes")
     return first
 
@@ -141,7 +152,10 @@ def _data(tensor: TensorFeature, values: Sequence[bytes], size: int, where: str)
         return _joined(values, size, where)
     if len(values) * size > _BEST_RATIO * (sum(map(len, values)) + len(values)):
         raise SourceError(f"{where}: too short for items of {size:,} bytes; the file is damaged")
-    out = np.empty((len(values), size), np.uint8)
+    try:
+        out = np.empty((len(values), size), np.uint8)
+    except MemoryError as error:
+        raise SourceError(f"{where}: no memory for {len(values):,} items of {size:,} bytes") from error
     for row, value in zip(out, values):
         row[:] = np.frombuffer(_sized(_unpacked(tensor, value, size, where), size, where), np.uint8)
     return out
@@ -159,6 +173,12 @@ def _sized(value: bytes, size: int, where: str) -> bytes:
             f"{where}: an item of {len(value):,} bytes; expected {size:,}, as its shape and the others have"
         )
     return value
+
+
+def _unpacked_alike(tensor: TensorFeature, values: Sequence[bytes], where: str) -> list[bytes]:
+    """Items of a shape with a free size. All have one shape, so none is decompressed further than the first."""
+    first = _unpacked(tensor, values[0], _MOST_BYTES, where)
+    return [first, *(_unpacked(tensor, value, len(first), where) for value in values[1:])]
 
 
 def _unpacked(tensor: TensorFeature, value: bytes, most: int, where: str) -> bytes:

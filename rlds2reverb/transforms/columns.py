@@ -18,6 +18,7 @@ from typing import Protocol
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_FIRST, IS_LAST, REWARD, Array, is_under
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.image_spec import IMAGE_DTYPES
 from rlds2reverb.specs import ArraySpec, dtype_name
 from rlds2reverb.transforms import resize
 from rlds2reverb.transforms.concat import joined, joined_spec, too_large
@@ -188,8 +189,8 @@ def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str
 
 def _check_image(path: str, column: Made) -> None:
     spec = column.spec
-    if spec.dtype.newbyteorder("=") not in resize.DTYPES or len(spec.shape) != 3 or 0 in spec.shape[:2]:
-        kinds = ", ".join(dtype_name(dtype) for dtype in resize.DTYPES)
+    if spec.dtype.newbyteorder("=") not in IMAGE_DTYPES or len(spec.shape) != 3 or 0 in spec.shape[:2]:
+        kinds = ", ".join(dtype_name(dtype) for dtype in IMAGE_DTYPES)
         hint = "; images that stay encoded (JPEG, PNG) cannot be resized" if spec.dtype.kind in "OSU" else ""
         raise ConfigError(
             f'transform: resize: "{path}" is {spec}: expected an image [height, width, channels] of {kinds}{hint}'

@@ -60,7 +60,14 @@ def transform_of(given: TransformLike) -> Transform:
 def _is_text(text: str) -> bool:
     """Whether it is options rather than a file's name. A name that looks like options can be written ./NAME."""
     found = _OPTION.match(text)
-    return found is not None and (found[1] in OPTIONS or not Path(text).exists())
+    return found is not None and (found[1] in OPTIONS or not _is_a_file(text))
+
+
+def _is_a_file(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # too long for a name, or with a NUL
+        return False
 
 
 def _read(path: Path) -> Transform:

@@ -32,9 +32,6 @@ METHODS = (AREA, LANCZOS3)
 MOST_PIXELS = 8192
 """The longest side of an image that is made; more is a slip of the pen."""
 
-DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float32))
-"""What images hold, as TFDS has them."""
-
 _WRITTEN = re.compile(r"([0-9]{1,6})x([0-9]{1,6})(?::(\w+))?")
 _RADIUS = np.float32(3)
 _NEAR_ZERO = np.float32(1e-3)
@@ -97,7 +94,7 @@ class _Taps:
 
 
 def resized(images: Array, size: Size) -> Array:
-    """[T, H, W, C] -> [T, height, width, C] of the same dtype, one of `DTYPES`; at least one pixel.
+    """[T, H, W, C] -> [T, height, width, C] of the same dtype, one of `IMAGE_DTYPES`; at least one pixel.
 
     Works image by image, so beside the result it needs memory for one image as float32.
     """

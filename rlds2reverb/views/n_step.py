@@ -11,8 +11,9 @@ Acme leaves one factor g to the learner, which multiplies the discount by its ow
 n - 1 steps from the first row, while its buffer fills up; so does `early`, and without it there is one item per row. TorchRL's
 `MultiStep` also has `steps_to_next_obs`, here `steps`, and leaves the done flags at step t.
 
-Rewards and discounts may be nests and have axes, as in Acme: every leaf has a return of its own, see `paired`. Sources: NStepTransitionAdder of
-Acme 0.4, MultiStep of TorchRL 0.5.
+Rewards and discounts may be nests and have axes, as in Acme: every leaf has a return of its own, see `paired`.
+
+Sources: NStepTransitionAdder of Acme 0.4, MultiStep of TorchRL 0.5.
 
 >>> import numpy as np
 >>> from rlds2reverb.episodes import Episode
@@ -162,10 +163,8 @@ class NStep:
         aligned = _with_axes(rewards, axes)
         factors = discounts.astype(np.float64) if self.style == "acme" else np.ones(discounts.shape)
         shape = np.broadcast_shapes(aligned.shape[1:], _with_axes(discounts, axes).shape[1:])
-        total, scale = (
-            np.zeros((count, *shape)),
-            np.ones(discounts.shape),
-        )  # scale: what the next reward is multiplied by
+        total = np.zeros((count, *shape))
+        scale = np.ones(discounts.shape)  # what the next reward is multiplied by
         for ahead in range(min(n, count)):
             alive = count - ahead
             if ahead:

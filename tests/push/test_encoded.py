@@ -74,7 +74,7 @@ def test_a_table_of_text_takes_files_and_one_of_files_no_text() -> None:
 
 
 def test_decoded_items_are_told_of_the_option() -> None:
-    with pytest.raises(SpecMismatch, match=rf'push with encoded="{CAMERA}" \(--encoded {CAMERA}\)'):
+    with pytest.raises(SpecMismatch, match=rf'encoded images in {CAMERA}: push with encoded="all" \(--encoded all\)'):
         push(Server({"replay": table_info(signature=signature(CAMERA))}))
 
 

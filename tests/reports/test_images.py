@@ -16,6 +16,7 @@ from rlds2reverb.reports.inspection import inspect_source
 from rlds2reverb.sources.base import first_episodes, with_encoded
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
+from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.views.sequence import two_step
 from tests.pictures import CAMERA, HEIGHT, IMAGE, WIDTH, WRIST, Pictures, as_files, episodes
 
@@ -32,7 +33,9 @@ def file_bytes(path: str) -> int:
 def test_both_sizes_of_every_image_column(encoded: tuple[str, ...]) -> None:
     found = {one.path: one for one in image_columns(with_encoded(SOURCE, encoded))}
     assert found == {
-        path: ImageColumn(path, IMAGE, encoded == ("all",) or path in encoded, file_bytes(path), DECODED_BYTES, STEPS)
+        path: ImageColumn(
+            path, IMAGE, encoded == ("all",) or path in encoded, file_bytes(path), DECODED_BYTES, STEPS, path
+        )
         for path in (CAMERA, WRIST)
     }
 
@@ -48,9 +51,19 @@ def test_an_inspection_has_them_and_counts_files_in_the_bytes_of_a_step() -> Non
         "encoded_bytes": file_bytes(CAMERA),
         "decoded_bytes": DECODED_BYTES,
         "measured_steps": STEPS,
+        "recorded": CAMERA,
     }
     assert not told[WRIST]["encoded"]
     assert kept.as_dict()["trajectory_data_spec"][CAMERA] == "string[?] (png of uint8[9, 12, 3])"
+
+
+@pytest.mark.parametrize("encoded", [(), (CAMERA,)])
+def test_a_renamed_column_is_told_with_the_path_that_encoded_takes(encoded: tuple[str, ...]) -> None:
+    source = with_encoded(SOURCE, encoded)
+    found = inspect_source(source, {"replay": two_step()}, transform=Transform(rename={CAMERA: "camera"})).images
+    assert {one.path: one.recorded for one in found} == {"camera": CAMERA, WRIST: WRIST}
+    for one in found:
+        assert flatten(with_encoded(SOURCE, [one.recorded]).spec())[one.recorded].image is not None
 
 
 def test_a_source_without_images_has_none() -> None:

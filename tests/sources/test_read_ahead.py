@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Generator, Iterator
 
@@ -94,6 +96,18 @@ def test_nothing_is_read_before_the_first_item_is_asked_for() -> None:
     assert items.read == 0
     assert threads() == []
     assert list(reading) == [0, 1, 2]
+
+
+def test_a_program_ends_that_has_not_read_all() -> None:
+    """From Python 3.13 on, a thread that is joined when the interpreter shuts down never ends."""
+    lines = (
+        "from itertools import count",
+        "from rlds2reverb.sources.read_ahead import read_ahead",
+        "reading = read_ahead((number for number in count()), lambda number: 1 << 20)",
+        "print(next(reading))",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
 def close(reading: Iterator[int]) -> None:

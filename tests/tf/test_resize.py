@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.transforms.resize import DTYPES, Size, resized
+from rlds2reverb.image_spec import IMAGE_DTYPES
+from rlds2reverb.transforms.resize import Size, resized
 from tests import strategies
 
 SIDES = st.integers(1, 90)
@@ -31,7 +32,7 @@ def tensorflow_does(images: Array, size: Size) -> Array:
 def cases(draw: st.DrawFn) -> tuple[Array, int, int]:
     shape = (draw(st.integers(1, 2)), draw(SIDES), draw(SIDES), draw(st.integers(1, 4)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    return strategies.array(rng, draw(st.sampled_from(DTYPES)), shape), draw(SIDES), draw(SIDES)
+    return strategies.array(rng, draw(st.sampled_from(IMAGE_DTYPES)), shape), draw(SIDES), draw(SIDES)
 
 
 @given(cases())

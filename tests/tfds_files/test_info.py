@@ -89,6 +89,7 @@ GOOD: dict[str, Any] = {"name": "x", "version": "1.0.0", "splits": [SPLIT]}
         ({"splits": [{**SPLIT, "shardLengths": [float("inf")]}]}, "shardLengths: expected a whole number"),
         ({"splits": [{**SPLIT, "shardLengths": ["-1"]}]}, "shardLengths: expected numbers of at least 0"),
         ({"splits": [{**SPLIT, "shardLengths": [1 << 63]}]}, "shardLengths: expected a number of 64 bits"),
+        ({"splits": [{**SPLIT, "shardLengths": [1 << 48, 1]}]}, "expected at most 281,474,976,710,656 in all"),
         ({"splits": [{**SPLIT, "numBytes": "1e3"}]}, "numBytes: expected a whole number"),
         ({"splits": [{**SPLIT, "filepathTemplate": 3}]}, "filepathTemplate: expected a text"),
     ],

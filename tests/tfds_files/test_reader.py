@@ -225,6 +225,11 @@ WRONG = {
         {"a__value": make.texts(b"1"), "a__shape": make.integers(1 << 40, 1 << 40)},
         "more than 2,147,483,648 bytes",
     ),
+    "huge shape without values": (
+        make.tensor("int8", -1, -1, encoding="bytes"),
+        {"a__value": make.texts(b""), "a__shape": make.integers(0, 1 << 62)},
+        "more than 2,147,483,648 bytes",
+    ),
 }
 
 
@@ -239,14 +244,38 @@ def test_bombs_are_not_decompressed() -> None:
     bomb = zlib.compress(bytes(1 << 26))
     known = make.tensor("int8", 8, encoding="zlib")
     dynamic = make.tensor("uint8", -1, -1, encoding="zlib")
+    free = make.tensor("int8", -1, encoding="zlib")
+    second = {"a": make.texts(zlib.compress(b"1"), bomb)}
     huge = {"a__value": make.texts(zlib.compress(b"1")), "a__shape": make.integers(1 << 15, 1 << 15)}
     tracemalloc.start()
-    for feature, stored in ((known, {"a": make.texts(bomb)}), (dynamic, huge)):
+    for feature, stored in ((known, {"a": make.texts(bomb)}), (free, second), (dynamic, huge)):
         with pytest.raises(SourceError, match=r"when decompressed|too short for items"):
             column(feature, **stored)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 23
+
+
+def test_what_stands_for_a_missing_value_is_small() -> None:
+    reader = make.reader({"a": make.text()}, m=make.tensor("int8", 1 << 30, optional=True))
+    with pytest.raises(SourceError, match=r'here, feature "m": is missing, .* more than 268,435,456 bytes'):
+        reader.read(b"", "here")
+
+
+def test_rows_without_values_of_a_huge_shape_are_refused() -> None:
+    feature = make.sequence(make.tensor("float64", 1 << 31))
+    stored = {"a__ragged_row_lengths_0": make.integers(*[0] * (1 << 18))}
+    with pytest.raises(SourceError, match='feature "a": 262,144 rows without values'):
+        column(feature, **stored)
+    with pytest.raises(SourceError, match=r'feature "a": the sizes .* more values than any memory holds'):
+        make.reader({"a": make.tensor("float64", 0, 1 << 31)})
+
+
+@pytest.mark.parametrize("length", [1 << 30, -1])
+def test_sizes_that_no_memory_holds_are_refused(length: int) -> None:
+    feature = make.sequence(make.sequence(make.tensor("float64", 1 << 31), 1 << 30), length)
+    with pytest.raises(SourceError, match=r'feature "m": the sizes .* more values than any memory holds'):
+        make.reader({"a": make.text()}, m=feature)
 
 
 TREE = make.episodes(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.records import check_format, check_records, open_records
+from rlds2reverb.tfds_files.records import check_format, open_records
 from tests.raising import outcome_of
 from tests.tfds_files.examples import tfrecord
 
@@ -128,12 +128,6 @@ def test_other_formats_are_refused_before_the_first_record() -> None:
         open_records(Path("x"), "csv", 0, 1)
     for known in WRITERS:
         check_format(known, "x")
-
-
-def test_only_tfrecords_have_lengths_to_look_at(tmp_path: Path) -> None:
-    check_records(tmp_path / "missing", "parquet")
-    with pytest.raises(SourceError, match="No such file"):
-        check_records(tmp_path / "missing")
 
 
 @pytest.mark.parametrize(("file_format", "library"), [("array_record", "array_record"), ("parquet", "pyarrow")])

@@ -100,6 +100,9 @@ def test_any_value_in_a_mapping_is_taken_or_refused(value: Any) -> None:
     [
         ("selct=action", 'no option "selct"; there are select, drop, .*; did you mean "select"?'),
         ("select=a,b=c", 'no option "b"'),
+        ("selct=" + "a" * 300, 'no option "selct"'),
+        ("selct=a\0", 'no option "selct"'),
+        ("a\0b", "cannot be read .*null"),
         ("select=", "select: '': expected a path"),
         ("resize=observation/image", 'resize: "observation/image": expected PATH:HEIGHTxWIDTH'),
         ("resize=a:2x2,a:3x3", 'resize: "a" stands twice'),

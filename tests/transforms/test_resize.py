@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.transforms.resize import DTYPES, METHODS, MOST_PIXELS, Size, resized
+from rlds2reverb.image_spec import IMAGE_DTYPES
+from rlds2reverb.transforms.resize import METHODS, MOST_PIXELS, Size, resized
 from tests import strategies
 
 SIDES = st.integers(1, 12)
@@ -52,7 +53,7 @@ def slowly(images: Array, size: Size) -> Array:
 def images(draw: st.DrawFn) -> Array:
     shape = (draw(st.integers(0, 3)), draw(SIDES), draw(SIDES), draw(st.integers(0, 4)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    return strategies.array(rng, draw(st.sampled_from(DTYPES)), shape)
+    return strategies.array(rng, draw(st.sampled_from(IMAGE_DTYPES)), shape)
 
 
 def sizes() -> st.SearchStrategy[Size]:
