@@ -194,11 +194,11 @@ def _known_fields(refusal: str) -> str:
     found = _UNKNOWN_FIELD.search(refusal)
     if found is None:
         return ""
-    sections: dict[str | None, type[Struct]] = {
+    sections: dict[str | None, Any] = {
         field.name: type(field.default) for field in msgspec.structs.fields(ServerConfig) if not field.required
     }
     known = {**sections, "tables": TableSection, None: ServerConfig}[found[1]]
-    return f"; there are {', '.join(known.__struct_fields__)}"
+    return f"; there are {', '.join(field.name for field in msgspec.structs.fields(known))}"
 
 
 def table_configs(config: ServerConfig) -> list[TableConfig]:
