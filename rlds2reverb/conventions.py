@@ -44,7 +44,8 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest
 
 AS_RECORDED = "as_recorded"
-TERMINAL_DISCOUNTS = (AS_RECORDED, "transition")
+TRANSITION = "transition"
+TERMINAL_DISCOUNTS = (AS_RECORDED, TRANSITION)
 SHIFT = "shift"
 LAST_REWARDS = (AS_RECORDED, SHIFT)
 REPEAT, DROP = "repeat", "drop"
@@ -94,7 +95,7 @@ class Conventions:
         """The episode with all options applied; needs at least one step and all seven fields."""
         if self.mends_end(episode):
             episode = _END_MENDED[self.last_observation](episode)
-        if self.terminal_discount == "transition" and ends_terminal(episode):
+        if self.terminal_discount == TRANSITION and ends_terminal(episode):
             episode = with_zero_transition_discount(episode)
         if self.last_reward == SHIFT:
             rewards = columns_under(episode.columns, REWARD)

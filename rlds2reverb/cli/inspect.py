@@ -79,11 +79,22 @@ def command(
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
         chosen += _conventions_as_options(conventions)
+        _tell_left_out(inspection)
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif as_json:
         output.print_json(inspection.as_dict())
     else:
         _print(inspection)
+
+
+def _tell_left_out(inspection: Inspection) -> None:
+    """Which bad episodes have no room in the config, on stderr, where it is seen when stdout goes to a file."""
+    findings = inspection.findings
+    for code in findings.codes():
+        example = findings.examples[code][0]
+        output.talk(
+            f"left out: {code}: {counted(findings.episodes[code], 'episode')}, such as {example.title}: {example.problem.detail}"
+        )
 
 
 def _as_options(view: str | None, view_config: Path | None) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rlds2reverb.conventions import SHIFT, Conventions, ends_terminal
+from rlds2reverb.conventions import SHIFT, TRANSITION, Conventions, ends_terminal
 from rlds2reverb.episodes import (
     DISCOUNT,
     FLAGS,
@@ -42,14 +42,22 @@ def find_problems(
       episode: with the seven RLDS fields (`conventions.fill_absent`).
       columns: path -> spec that every episode must have (`specs.flatten(source.spec())`), or None to judge the
         episode by itself.
-      conventions: how a push would put the episode; problems include what they would lose or bring in.
+      conventions: how a push would put the episode; problems include what they would lose or bring in, and leave out
+        what they mend.
     """
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
     unreadable = _unreadable_flags(problems)
     checks = _CONTENT + _SHIFT if conventions.last_reward == SHIFT else _CONTENT
     checks += () if conventions.mends_end(episode) else _END
     readable = [check for check, flags in checks if unreadable.isdisjoint(flags)]
-    return problems + [problem for check in readable for problem in check(episode)]
+    mended = _mended_codes(conventions)
+    return problems + [problem for check in readable for problem in check(episode) if problem.code not in mended]
+
+
+def _mended_codes(conventions: Conventions) -> set[str]:
+    """Codes of what the conventions mend in every episode."""
+    shifted = {"last_reward"} if conventions.last_reward == SHIFT else set()
+    return shifted | ({"terminal_discount"} if conventions.terminal_discount == TRANSITION else set())
 
 
 def _unreadable_flags(problems: list[Problem]) -> set[str]:

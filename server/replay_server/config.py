@@ -1,6 +1,6 @@
 """The server's configuration: a YAML file, overridden by the environment and by flags, decoded strictly.
 
-Unknown keys are refused, and every error ends in its path, such as `$.tables[1].max_size`. An override names a path with
+Unknown keys are refused, and every error has its path, such as `$.tables[1].max_size`. An override names a path with
 dots (`http.port=9000`, `tables.0.max_size=500`), in the environment with double underscores (`REPLAY__HTTP__PORT=9000`).
 Precedence: flags, then environment, then file.
 """
@@ -8,6 +8,7 @@ Precedence: flags, then environment, then file.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
 from rlds2reverb.specs import Nest, flatten
 
 ENVIRONMENT_PREFIX = "REPLAY__"
+_UNKNOWN_FIELD = re.compile(r"unknown field `[^`]*`(?: - at `\$\.(\w+)(?:\[\d+\])?`)?$")
 
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -179,12 +181,24 @@ def decode(plain: Any, where: str) -> ServerConfig:
     try:
         config = msgspec.convert(plain, ServerConfig, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {error}{_known_fields(str(error))}") from error
     names = [table.name for table in config.tables]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ConfigError(f'{where}: a table named "{name}" stands there already - at `$.tables[{index}].name`')
     return config
+
+
+def _known_fields(refusal: str) -> str:
+    """What there is where a refusal names an unknown field of the config, of a table or of a section; else ""."""
+    found = _UNKNOWN_FIELD.search(refusal)
+    if found is None:
+        return ""
+    sections: dict[str | None, Any] = {
+        field.name: type(field.default) for field in msgspec.structs.fields(ServerConfig) if not field.required
+    }
+    known = {**sections, "tables": TableSection, None: ServerConfig}[found[1]]
+    return f"; there are {', '.join(field.name for field in msgspec.structs.fields(known))}"
 
 
 def table_configs(config: ServerConfig) -> list[TableConfig]:

@@ -72,6 +72,18 @@ def test_the_push_of_a_written_config_has_the_conventions_that_were_looked_at(te
     assert "--terminal-discount" not in written
 
 
+@pytest.mark.full
+def test_bad_episodes_that_a_written_config_has_no_room_for_are_told(tell: Tell) -> None:
+    pytest.importorskip("replay_server.template")
+    told, *_ = tell(
+        "inspect", [robot(0, reward=1.0), robot(1)], "--server-config", "--last-reward", "shift"
+    ).splitlines()
+    assert told.startswith(
+        "left out: first_reward_lost: 1 episode, such as train#0 (episode_id kitchen 0): step 0 has "
+    )
+    assert "left out" not in tell("inspect", [robot(0)], "--server-config")
+
+
 def test_columns_that_no_item_holds_are_listed_by_table(tell: Tell) -> None:
     into = ("--into", "pairs=two_step", "--into", "all=slices:length=2")
     pairs, everything = tell("inspect", [robot(0)], *into).split("table all: ")

@@ -239,8 +239,24 @@ def test_what_is_refused_after_overrides_names_them_beside_the_file_and_keeps_th
         load(file, ["http.token=a-secret-word", "port=0"], {"REPLAY__GRPC__PORT": "7"})
     assert str(caught.value) == (
         f'{file} with environment variable REPLAY__GRPC__PORT, --set "http.token=...", --set "port=0": '
-        "Object contains unknown field `port`"
+        "Object contains unknown field `port`; there are tables, grpc, http, checkpoints, log"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    {
+        "tables: [{name: a}]\ngrpc: {prot: 1}": "; there are port",
+        "tables: [{name: a}]\nlog: {colour: x}": "; there are format, level",
+        "tables: [{name: a, size: 3}]": "; there are name, sampler, remover, max_size, max_times_sampled, rate_limiter, signature",
+        "tables: [{name: a, sampler: {kind: prioritized, x: 1}}]": " - at `$.tables[0].sampler`",
+    }.items(),
+)
+def test_where_a_field_is_unknown_the_known_ones_are_told(file: Path, text: str, told: str) -> None:
+    written(file, text)
+    with pytest.raises(ConfigError) as caught:
+        load(file, (), {})
+    assert str(caught.value).endswith(told)
 
 
 def test_an_environment_variable_that_makes_no_sense_is_named(file: Path) -> None:

@@ -232,8 +232,9 @@ class TestAShiftOfRewards:
         without, shifted = find_problems(episode), find_problems(episode, conventions=SHIFT)
         lost = {("first_reward_lost", path)} if rewards[0] != 0 else set()
         last = {("nan", path)} if np.isnan(rewards[-1]) else {("infinite", path)} if np.isinf(rewards[-1]) else set()
-        assert shifted[: len(without)] == without
-        assert {(problem.code, problem.path) for problem in shifted[len(without) :]} == lost | last
+        stays = [problem for problem in without if problem.code != "last_reward"]
+        assert shifted[: len(stays)] == stays
+        assert {(problem.code, problem.path) for problem in shifted[len(stays) :]} == lost | last
 
     @pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16, np.complex64])
     def test_finds_it_in_any_dtype(self, dtype: type) -> None:
@@ -252,6 +253,25 @@ class TestAShiftOfRewards:
     def test_has_nothing_to_say_of_a_reward_that_is_no_number(self, reward: np.ndarray | None) -> None:
         episode = an_episode(reward=reward)
         assert find_problems(episode, conventions=SHIFT) == find_problems(episode)
+
+
+class TestConventions:
+    """What they mend in every episode is nothing to tell."""
+
+    @pytest.mark.parametrize(
+        ("chosen", "left"),
+        [
+            (Conventions(), ["last_reward", "terminal_discount"]),
+            (SHIFT, ["terminal_discount"]),
+            (Conventions(terminal_discount="transition"), ["last_reward"]),
+            (Conventions(terminal_discount="transition", last_reward="shift"), []),
+        ],
+        ids=str,
+    )
+    def test_answer_the_advice_that_asks_for_them(self, chosen: Conventions, left: list[str]) -> None:
+        episode = an_episode(reward=np.eye(6)[5], discount=np.ones(6))
+        assert [problem.code for problem in find_problems(episode, conventions=chosen)] == left
+        assert [problem.code for problem in find_problems(chosen.apply(episode))] == left
 
 
 class TestAnEndOfZeros:
