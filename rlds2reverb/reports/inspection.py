@@ -143,10 +143,10 @@ def summary(values: Sequence[float]) -> Statistics | None:
     """min, median, mean and max of finite numbers; None when there are none."""
     if not len(values):
         return None
-    array = np.asarray(values, np.float64)
+    array = np.sort(np.asarray(values, np.float64))  # np.median would load masked arrays (numpy 2)
     return {
         "min": float(array.min()),
-        "median": float(np.median(array)),
+        "median": float(array[(len(array) - 1) // 2] + array[len(array) // 2]) / 2,
         "mean": float(array.mean()),
         "max": float(array.max()),
     }
