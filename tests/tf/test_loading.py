@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,10 @@ from rlds2reverb.errors import SourceError  # noqa: E402
 from rlds2reverb.sources import open_source  # noqa: E402
 from rlds2reverb.sources.episodes import EpisodeList  # noqa: E402
 from rlds2reverb.specs import flatten  # noqa: E402
+from rlds2reverb.tfds_files.info import FEATURES_FILE, INFO_FILE  # noqa: E402
 from tests import reference, strategies  # noqa: E402
 from tests.rlds_data import dataset, episode, signature  # noqa: E402
+from tests.tfds_files import examples as make  # noqa: E402
 
 NESTED = {
     "observation": {"b": ("uint8", (2, 2)), "a": ("O", ())},
@@ -162,3 +166,22 @@ def test_an_episode_of_another_source_unlike_its_spec_is_named_while_reading() -
     next(read)
     with pytest.raises(tf.errors.OpError, match=r'theirs, episode odd: .*"reward": expected float32'):
         next(read)
+
+
+def test_ragged_metadata_is_named_and_tfds_reads_it(tmp_path: Path) -> None:
+    ragged = make.sequence(make.sequence(make.tensor("int64")))
+    (tmp_path / FEATURES_FILE).write_text(json.dumps(make.episodes({"is_first": make.tensor("bool")}, deep=ragged)))
+    record = {
+        "steps/is_first": make.integers(1, 0),
+        "deep/ragged_flat_values": make.integers(7, 8, 9),
+        "deep/ragged_row_lengths_0": make.integers(1, 2),
+    }
+    make.tfrecord(tmp_path / "x-train.tfrecord-00000-of-00001", [make.example(record)])
+    splits = [{"name": "train", "shardLengths": ["1"], "numBytes": "1"}]
+    (tmp_path / INFO_FILE).write_text(
+        json.dumps({"name": "x", "version": "1.0.0", "fileFormat": "tfrecord", "splits": splits})
+    )
+    with pytest.raises(tf.errors.OpError, match='metadata "deep" is ragged, and tensors are not'):
+        list(rlds2reverb.load(f"tfds:{tmp_path}"))
+    (loaded,) = rlds2reverb.load(f"tfds:{tmp_path}?reader=tfds")
+    assert loaded["deep"].to_list() == [[7], [8, 9]]
