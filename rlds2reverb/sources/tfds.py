@@ -40,6 +40,9 @@ from rlds2reverb.wording import counted
 
 _ENDLESS = 1 << 62
 """More than a dataset has episodes."""
+_AROUND_IT = (
+    '; a split such as train[:5]+train[6:] leaves it out, and TFDS may read it: write "?reader=tfds" behind the name'
+)
 
 _by_tensorflow = Lazily("rlds2reverb.sources.tfds_by_tensorflow:open_by_tensorflow")
 
@@ -147,7 +150,7 @@ class TfdsSource:
                     yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
                 number += 1
         except SourceError as error:
-            hint = '; TFDS may read it: write "?reader=tfds" behind the name' if isinstance(error, NotReadHere) else ""
+            hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
     def _step_leaf(self, path: str, leaf: ArraySpec) -> ArraySpec:

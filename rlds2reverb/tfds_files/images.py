@@ -206,5 +206,6 @@ def _as_3d(found: Array) -> Array:
     return found[..., None] if found.ndim == 2 else found
 
 
-def _damaged(where: str, error: Exception) -> SourceError:
-    return SourceError(f"{where}: cannot be decoded: {error}")
+def _damaged(where: str, error: Exception) -> NotReadHere:
+    """TFDS may read it: TensorFlow takes some files that libjpeg warns of."""
+    return NotReadHere(f"{where}: cannot be decoded: {error}")

@@ -64,7 +64,10 @@ def trajectory_spec(step_spec: Nest) -> Nest:
         raise ViewError(f"step spec: expected a dict of step fields, got {type(step_spec).__name__}")
     missing = [name for name in (OBSERVATION, ACTION, REWARD, DISCOUNT) if name not in step_spec]
     if missing:
-        raise ViewError(f"step spec without {', '.join(missing)}: a trajectory needs them; found {sorted(step_spec)}")
+        raise ViewError(
+            f"step spec without {', '.join(missing)}: a trajectory needs them; found {sorted(step_spec)}; "
+            "a transform must not leave them out, and can rename columns to them"
+        )
     step_type = ArraySpec((), _INT32, STEP_TYPE)
     trajectory = named_tuple_type(TRAJECTORY, FIELDS)
     return trajectory(

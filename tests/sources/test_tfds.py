@@ -213,12 +213,15 @@ def test_a_feature_that_only_tfds_reads_is_refused_by_name_without_it(
     assert str(caught.value).endswith(f". So TFDS has to read it, which needs tensorflow; {how_to_install('tfds')}")
 
 
-def test_an_image_that_only_tfds_reads_is_told_with_the_way_to_tfds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "told"), [(b"BM" + b"\0" * 60, "BMP"), (b"\xff\xd8\xff", "cannot be decoded")])
+def test_an_image_that_is_not_read_is_told_with_the_ways_around_it(tmp_path: Path, file: bytes, told: str) -> None:
     folder = write(tmp_path, {**STEPS, "image": examples.image(1, 1, 3)}, train=[1])
-    record = examples.example({"steps/image": examples.texts(b"BM" + b"\0" * 60), "number": examples.integers(1)})
+    record = examples.example({"steps/image": examples.texts(file), "number": examples.integers(1)})
     examples.tfrecord(folder / "train-00000", [record])
     with pytest.raises(
-        SourceError, match=r'episode 0: .*BMP.*; TFDS may read it: write "\?reader=tfds" behind the name$'
+        SourceError,
+        match=rf"episode 0: .*{told}.*; a split such as train\[:5\]\+train\[6:\] leaves it out, "
+        r'and TFDS may read it: write "\?reader=tfds" behind the name$',
     ):
         numbers(open_source(f"tfds:{folder}"))
 
