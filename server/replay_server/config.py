@@ -18,12 +18,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from replay_server import admission
+from replay_server.dataset_signatures import signature_of_dataset
 from replay_server.limiters import MOST, RateLimiter, Shape
 from replay_server.selectors import Selector
 from replay_server.signatures import from_plain
 from replay_server.tables import TableConfig
 from rlds2reverb import strict_yaml
-from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
+from rlds2reverb.errors import ConfigError, SpecError
 from rlds2reverb.specs import Nest, flatten
 
 ENVIRONMENT_PREFIX = "REPLAY__"
@@ -45,19 +46,6 @@ class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
     """A selector by priority ** exponent."""
 
     exponent: Annotated[float, Meta(ge=0, le=1000)] = TableConfig.priority_exponent
-
-
-class FromDataset(_Section, frozen=True):
-    """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
-
-    A view is text as for --view, or a mapping as in a file for --view-config. `encoded` names images as --encoded does. A transform is text or a
-    file as for --transform, or a mapping as in such a file.
-    """
-
-    from_dataset: str
-    view: str | dict[str, Any] = "two_step"
-    transform: str | dict[str, Any] = ""
-    encoded: str | tuple[str, ...] = ()
 
 
 class TableSection(_Section, frozen=True):
@@ -253,14 +241,7 @@ def _signature(value: Any, path: str) -> Nest | None:
     if value is None:
         return None
     if isinstance(value, Mapping) and "from_dataset" in value:
-        try:
-            wanted = msgspec.convert(value, FromDataset, strict=True)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"{path}: {error}") from error
-        try:
-            return _signature_of_dataset(wanted)
-        except (ConfigError, SourceError, SpecError, ViewError) as error:
-            raise type(error)(f"{path}: {error}") from error
+        return signature_of_dataset(value, path)
     try:
         signature = from_plain(value, path)
         flatten(signature)
@@ -269,23 +250,6 @@ def _signature(value: Any, path: str) -> Nest | None:
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply, or within itself") from error
     return signature
-
-
-def _signature_of_dataset(wanted: FromDataset) -> Nest:
-    from rlds2reverb.conventions import filled_spec
-    from rlds2reverb.sources import open_source
-    from rlds2reverb.sources.base import metadata_spec_of, with_encoded
-    from rlds2reverb.sources.transformed import transformed
-    from rlds2reverb.transforms.reading import transform_of
-    from rlds2reverb.views.extras import signature_of, wants_metadata
-    from rlds2reverb.views.registry import view_from
-    from rlds2reverb.views.trajectory import table_signature
-
-    view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
-    encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
-    source = transformed(with_encoded(open_source(wanted.from_dataset), encoded), transform)
-    metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
-    return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec))
 
 
 def _override(plain: Any, keys: list[str], value: str, where: str) -> None:

@@ -31,13 +31,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admission": set(),
     "records": set(),
     "signatures": set(),
+    "dataset_signatures": set(),
     "selectors": set(),
     "monitor": set(),
     # What a table is, and the config.
     "limiters": {"selectors"},
     "tables": {"limiters", "selectors"},
     "feasibility": {"limiters", "tables"},
-    "config": {"admission", "signatures"} | TABLES,
+    "config": {"admission", "dataset_signatures", "signatures"} | TABLES,
     "template": {"limiters", "signatures", "tables"},
     "embedded": {"ports", "tables"},
     # Files: of anything, of a checkpoint, of a generation, of all generations.
@@ -95,7 +96,17 @@ ONLY_IN = {
     "click": {"command"},
     "yaml": {"command", "template"},
     "numpy": {"signatures"},
-    "msgspec": {"config", "generation", "generations", "limiters", "owner", "record_files", "service", "template"},
+    "msgspec": {
+        "config",
+        "dataset_signatures",
+        "generation",
+        "generations",
+        "limiters",
+        "owner",
+        "record_files",
+        "service",
+        "template",
+    },
 }
 
 LATE = {"reverb", "tensorflow"}
@@ -103,13 +114,14 @@ LATE = {"reverb", "tensorflow"}
 
 LOCAL_IMPORTS = {
     ("command", "replay_server.service"): "a check of a config starts no HTTP",
-    ("config", "rlds2reverb.conventions"): "only for signatures of datasets",
-    ("config", "rlds2reverb.sources"): "only for signatures of datasets",
-    ("config", "rlds2reverb.sources.transformed"): "only for signatures of datasets",
-    ("config", "rlds2reverb.transforms.reading"): "only for signatures of datasets",
-    ("config", "rlds2reverb.views.registry"): "only for signatures of datasets",
-    ("config", "rlds2reverb.views.trajectory"): "only for signatures of datasets",
-    ("config", "rlds2reverb.sources.base"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.conventions"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.sources"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.sources.transformed"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.transforms.reading"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.views.extras"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.views.registry"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.views.trajectory"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.sources.base"): "only for signatures of datasets",
 }
 """Imports inside functions beside the late ones."""
 

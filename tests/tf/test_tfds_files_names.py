@@ -112,7 +112,7 @@ SPLITS = st.lists(
             name=name, shard_lengths=lengths, num_bytes=size, filepath_template=template
         ),
         st.sampled_from(["train", "test", "a-b", "1"]),
-        st.lists(st.integers(0, 2**62), max_size=3),
+        st.lists(st.integers(0, 2**46), max_size=3),
         st.integers(0, 2**62),
         st.sampled_from(["", "{SPLIT}-{SHARD_INDEX}"]),
     ),
