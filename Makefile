@@ -1,7 +1,7 @@
 # Everything works from a bare clone: each target first makes the environment that it needs.
 # PYTHON: 3.10 or 3.11 for the full set. CORE_PYTHON: the newest Python from 3.10 on, for the core without TensorFlow;
 # OLDEST_PYTHON: the oldest.
-# PEERS_PYTHON: 3.11, for the libraries that some views follow.
+# PEERS_PYTHON: 3.11, for the libraries that some views follow and that learners are written with.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -15,10 +15,11 @@ VENV := .venv
 CORE_VENV := .venv-core
 OLDEST_VENV := .venv-oldest
 PEERS_VENV := .venv-peers
+LEARNERS_VENV := .venv-learners
 RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers --ignore tests/learners
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -40,8 +41,13 @@ $(CORE_VENV)/.ready: requirements/core.txt pyproject.toml scripts/make-venv
 $(OLDEST_VENV)/.ready: requirements/oldest.txt pyproject.toml scripts/make-venv
 	scripts/make-venv $(OLDEST_VENV) "$(OLDEST_PYTHON)" requirements/oldest.txt
 
+$(LEARNERS_VENV)/.ready: requirements/learners.txt pyproject.toml scripts/make-venv scripts/peers-env
+	scripts/make-venv $(LEARNERS_VENV) "$(PEERS_PYTHON)" requirements/learners.txt
+
 $(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml requirements/peers.exclude scripts/make-venv scripts/peers-env
 	scripts/make-venv $(PEERS_VENV) "$(PEERS_PYTHON)" requirements/peers.txt
+
+setup-learners: $(LEARNERS_VENV)/.ready ## Make .venv-learners: PyTorch, TorchRL, JAX, RLlib; no TensorFlow (2 GB)
 
 demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 	$(QUIET) $(RUN)rlds2reverb demo
@@ -65,6 +71,9 @@ test-chaos: setup ## Random kills, cuts, full disks, damaged files, ten minutes 
 
 test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
 	$(QUIET) $(PEERS_VENV)/bin/pytest -q tests/peers $(ARGS)
+
+test-learners: setup setup-learners ## The learner's client with PyTorch, TorchRL, JAX and RLlib themselves, and the examples
+	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/learners $(ARGS)
 
 test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
 	scripts/containers
@@ -100,6 +109,6 @@ lock: setup ## Pin everything anew
 	scripts/lock
 
 clean: ## Remove what the targets made
-	rm -rf .benchmarks $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .benchmarks $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-containers lint format hooks changelog bench bench-short docs lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-containers lint format hooks changelog bench bench-short docs lock clean

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rlds2reverb.client import Client, Target, connect
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
+    from rlds2reverb.learner.batch import Batch, BatchInfo
+    from rlds2reverb.learner.options import SampleOptions
+    from rlds2reverb.learner.sampler import Sampler
     from rlds2reverb.push.options import PushOptions
     from rlds2reverb.push.plan import PushPlan
     from rlds2reverb.push.report import Progress, PushReport
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Batch": "learner.batch",
+    "BatchInfo": "learner.batch",
     "Client": "client",
     "Episode": "episodes",
     "Problem": "validation",
@@ -39,6 +44,8 @@ _HOMES = {
     "PushPlan": "push.plan",
     "PushReport": "push.report",
     "Rlds2ReverbError": "errors",
+    "SampleOptions": "learner.options",
+    "Sampler": "learner.sampler",
     "Target": "client",
     "Transform": "transforms.transform",
     "connect": "client",
@@ -51,6 +58,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Batch",
+    "BatchInfo",
     "Client",
     "Episode",
     "Problem",
@@ -59,6 +68,8 @@ __all__ = [
     "PushPlan",
     "PushReport",
     "Rlds2ReverbError",
+    "SampleOptions",
+    "Sampler",
     "Target",
     "Transform",
     "connect",

@@ -1,4 +1,4 @@
-"""The way in for Python: `connect`, then `push`."""
+"""The way in for Python: `connect`, then `push`, or `sample`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+import numpy.typing as npt
+
+from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.keys import checked_keys, checked_priorities
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.push.options import HELP, PushOptions, option_fields
 from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.push.pipeline import Pusher
@@ -19,7 +25,7 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
 from rlds2reverb.views.base import View
-from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -107,6 +113,86 @@ class Client:
         """A target for `push_rlds_to_reverb`."""
         (output,) = outputs_of((table,) if isinstance(table, str) else tuple(table), view)
         return Target(self, output)
+
+    def tables(self) -> dict[str, TableInfo]:
+        """The server's tables by name: sizes, signatures, samplers, rate limiters.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline.
+        """
+        return self.server_info().tables
+
+    def sample(self, table: str, batch_size: int = SampleOptions.batch_size, **options: Any) -> Sampler:
+        """Samples a table: `for data, info in client.sample("replay", 256)`.
+
+        Args:
+          table: its name.
+          batch_size: samples per batch.
+          options: the other fields of `SampleOptions`, by name.
+
+        Returns:
+          An iterator of `Batch`; close it, or use it as a context manager.
+
+        Raises:
+          ConfigError: the server has no such table, or an option makes no sense.
+          ServerUnreachable: no answer within the deadline.
+        """
+        info = self.server_info()
+        return Sampler(self.transport, info, table_of(info, table), SampleOptions(batch_size, **options))
+
+    def sample_one(self, table: str, timeout_seconds: float | None = None) -> Batch:
+        """One sample of a table, without the axis of a batch.
+
+        Raises:
+          Stalled: none came within `timeout_seconds`; the others as `sample` does.
+        """
+        with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
+            (batch,) = sampler
+        return unbatched(batch)
+
+    def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Gives items other priorities; keys that the table does not have (any more) are passed over.
+
+        Args:
+          table: its name.
+          keys: [n] uint64, as `info.key` has them.
+          priorities: [n], finite and at least 0; or one for all.
+
+        Raises:
+          ConfigError: shapes or values that make no sense; nothing was sent.
+          ServerUnreachable: no answer within the deadline; some may be changed.
+          TransportError: the server has no such table.
+        """
+        item_keys, values = checked_priorities(keys, priorities)
+        self.transport.update_priorities(table, item_keys, values)
+
+    def delete(self, table: str, keys: npt.ArrayLike) -> None:
+        """Takes items out of a table; keys that it does not have are passed over. Raises as `update_priorities` does."""
+        self.transport.delete_items(table, checked_keys(keys))
+
+    def reset(self, table: str) -> None:
+        """Empties a table; its rate limiter counts anew.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline.
+          TransportError: the server has no such table.
+        """
+        self.transport.reset(table)
+
+    def checkpoint(self, seconds: float = 600.0) -> str:
+        """Makes the server write a checkpoint; inserts, samples and updates wait meanwhile.
+
+        Args:
+          seconds: how long it may take.
+
+        Returns:
+          The folder on the server's machine.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline.
+          TransportError: the server has no checkpointer, or could not write.
+        """
+        return self.transport.checkpoint(seconds)
 
     @_takes(PushOptions)
     def plan(self, source: Any, options: PushOptions) -> PushPlan:

@@ -60,12 +60,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
-    "client": BELOW_PUSH | {"push"},
+    "learner": BELOW_PUSH | {"images", "push"},
+    "client": BELOW_PUSH | {"images", "learner", "push"},
+    "adapters": BELOW_PUSH | {"client", "images", "learner"},
     "tf_agents": FOUNDATION
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
-    "cli": BELOW_PUSH | {"client", "datasets", "formats", "push", "reports"},
+    "cli": BELOW_PUSH | {"client", "datasets", "formats", "learner", "push", "reports"},
     "__main__": {"cli"},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ServerRestarted
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.stream import KeptStream
 from rlds2reverb.transport.stream_user import Reason, StreamWords
@@ -70,10 +71,10 @@ class Inserting:
         waits = [insert_wait(info.tables[name]) for name in self._tables if name in info.tables]
         return [wait for wait in waits if wait.blocks]
 
-    def after_restart(self) -> str:
-        """What is lost, and that the same push again is right."""
-        return (
-            f"items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
+    def restarted(self, told: str, info: ServerInfo) -> None:
+        """Refuses to go on: what was confirmed may be lost, and the same push again is right."""
+        raise ServerRestarted(
+            f"{told}; items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
             "same push again: item keys are deterministic, nothing is stored twice"
         )
 

@@ -101,6 +101,29 @@ class Transport(Protocol):
         """
         ...
 
+    def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
+        """Gives items other priorities. Keys that the table does not have are passed over.
+
+        Args:
+          table: its name.
+          item_keys: [n] uint64.
+          priorities: [n] float64, finite and at least 0.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline; some may be changed.
+          TransportError: the server refuses, as it does where it has no such table, or this transport is closed.
+        """
+        ...
+
+    def reset(self, table: str) -> None:
+        """Empties a table; the counts of its rate limiter start anew.
+
+        Raises:
+          ServerUnreachable: no answer within the deadline.
+          TransportError: the server has no such table, or this transport is closed.
+        """
+        ...
+
     def checkpoint(self, seconds: float) -> str:
         """Makes the server write a checkpoint; inserts, samples and updates wait meanwhile.
 
@@ -119,6 +142,14 @@ class Transport(Protocol):
 
     def insert_stream(self, messages: Iterator[bytes]) -> Stream:
         """Opens an insert stream that sends `messages`, which are taken in another thread.
+
+        Raises:
+          TransportError: this transport is closed.
+        """
+        ...
+
+    def sample_stream(self, messages: Iterator[bytes]) -> Stream:
+        """Opens a sample stream that sends `messages`, which are taken in another thread.
 
         Raises:
           TransportError: this transport is closed.

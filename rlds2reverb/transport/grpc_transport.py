@@ -20,7 +20,7 @@ from rlds2reverb.transport.grpc_pending import GrpcPendingInfo
 from rlds2reverb.transport.grpc_stream import GrpcStream
 from rlds2reverb.transport.probe import why_unavailable
 from rlds2reverb.transport.question import Question
-from rlds2reverb.transport.statuses import INSERTING, NO_ANSWER, call_error, refused_call, stream_error
+from rlds2reverb.transport.statuses import INSERTING, NO_ANSWER, SAMPLING, call_error, refused_call, stream_error
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import ServerInfo
@@ -111,15 +111,16 @@ class GrpcTransport:
 
     def delete_items(self, table: str, item_keys: Array) -> None:
         """Takes items out of a table; see `base.Transport`. Keys that it does not have are passed over (observed in 0.14)."""
-        request = codec.encode_delete_items_request(table, item_keys)
-        try:
-            with self._connections.taken() as connection:
-                call = connection.unary_unary(f"{_SERVICE}MutatePriorities")
-                call(request, timeout=self._call_seconds, metadata=self._metadata, wait_for_ready=True)
-        except ValueError as error:
-            raise self._refused(error) from error
-        except grpc.RpcError as error:
-            raise self._translate(error, "taking items out") from error
+        self._call("MutatePriorities", codec.encode_delete_items_request(table, item_keys), "taking items out")
+
+    def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
+        """Gives items other priorities; see `base.Transport`. Updates before one that is refused stay (observed in 0.14)."""
+        request = codec.encode_update_priorities_request(table, item_keys, priorities)
+        self._call("MutatePriorities", request, "updating priorities")
+
+    def reset(self, table: str) -> None:
+        """Empties a table; see `base.Transport`."""
+        self._call("Reset", codec.encode_reset_request(table), "emptying a table")
 
     def ask_server_info(self) -> GrpcPendingInfo:
         """`server_info` without waiting for the answer, over the connection in use only.
@@ -141,17 +142,39 @@ class GrpcTransport:
         Raises:
           TransportError: this transport is closed, or the process was forked.
         """
-        connection = self._connections.take()
-        try:
-            call = connection.stream_stream(f"{_SERVICE}InsertStream")(messages, metadata=self._metadata)
-        except ValueError as error:
-            self._connections.put_back(connection)
-            raise self._refused(error) from error
-        return GrpcStream(call, connection, self._connections, self._broken_insert_stream)
+        return self._stream("InsertStream", messages, INSERTING)
+
+    def sample_stream(self, messages: Iterator[bytes]) -> GrpcStream:
+        """Opens a sample stream that sends `messages`; gRPC takes them in a thread of its own.
+
+        Raises:
+          TransportError: this transport is closed, or the process was forked.
+        """
+        return self._stream("SampleStream", messages, SAMPLING)
 
     def close(self) -> None:
         """Closes all connections; calls under way end with an error."""
         self._connections.close()
+
+    def _stream(self, method: str, messages: Iterator[bytes], doing: str) -> GrpcStream:
+        connection = self._connections.take()
+        try:
+            call = connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self._metadata)
+        except ValueError as error:
+            self._connections.put_back(connection)
+            raise self._refused(error) from error
+        return GrpcStream(call, connection, self._connections, partial(self._broken_stream, doing))
+
+    def _call(self, method: str, request: bytes, doing: str) -> None:
+        """A short call whose answer has no fields."""
+        try:
+            with self._connections.taken() as connection:
+                call = connection.unary_unary(f"{_SERVICE}{method}")
+                call(request, timeout=self._call_seconds, metadata=self._metadata, wait_for_ready=True)
+        except ValueError as error:
+            raise self._refused(error) from error
+        except grpc.RpcError as error:
+            raise self._translate(error, doing) from error
 
     def _connect(self) -> grpc.Channel:
         if self._credentials is None:
@@ -201,5 +224,5 @@ class GrpcTransport:
     def _translate(self, error: grpc.RpcError, doing: str, seconds: float | None = None) -> TransportError:
         return call_error(self.address, doing, error.code().name, error.details(), seconds or self._call_seconds)
 
-    def _broken_insert_stream(self, error: grpc.RpcError) -> TransportError:
-        return stream_error(self.address, INSERTING, error.code().name, error.details())
+    def _broken_stream(self, doing: str, error: grpc.RpcError) -> TransportError:
+        return stream_error(self.address, doing, error.code().name, error.details())

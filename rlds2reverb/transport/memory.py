@@ -15,7 +15,7 @@
 
 It decodes the very bytes that a server is sent. One suite of tests (`tests/transport/contract.py`) runs over this transport and, over
 gRPC, over a real server. It does what it is told, too: streams break, nothing is let in, calls are refused, another process
-answers. It is no server for learners: nothing is sampled over the wire, and signatures are told, not checked.
+answers. Signatures are told, not checked.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import TransportError
+from rlds2reverb.transport.memory_samples import MemorySampleStream
 from rlds2reverb.transport.memory_stream import Gate, MemoryStream, ServerStream, StreamPlan
 from rlds2reverb.transport.memory_tables import FREE_LIMITER, MemoryTable, StoredItem, table_info
 from rlds2reverb.transport.statuses import call_error, refused_call
@@ -201,7 +202,7 @@ class MemoryTransport:
     def __init__(self, server: MemoryServer, address: str = "memory", call_seconds: float = Deadlines.call) -> None:
         self.address = address
         self._server, self._call_seconds = server, call_seconds
-        self._streams: set[MemoryStream] = set()
+        self._streams: set[MemoryStream | MemorySampleStream] = set()
         self._is_closed = False
 
     def server_info(self, at_once: bool = False) -> ServerInfo:
@@ -224,10 +225,20 @@ class MemoryTransport:
         """Takes items out of a table; see `base.Transport`."""
         with self._server.changed:
             self._call("taking items out")
-            try:
-                self._server.table(table).delete(item_keys.tolist())
-            except Refused as refused:
-                raise self._error("taking items out", refused) from refused
+            self._on_table(table, "taking items out").delete(item_keys.tolist())
+            self._server.changed.notify_all()
+
+    def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
+        """Gives items other priorities; see `base.Transport`."""
+        with self._server.changed:
+            self._call("updating priorities")
+            self._on_table(table, "updating priorities").update(dict(zip(item_keys.tolist(), priorities.tolist())))
+
+    def reset(self, table: str) -> None:
+        """Empties a table; see `base.Transport`."""
+        with self._server.changed:
+            self._call("emptying a table")
+            self._on_table(table, "emptying a table").reset()
             self._server.changed.notify_all()
 
     def checkpoint(self, seconds: float) -> str:
@@ -247,6 +258,20 @@ class MemoryTransport:
             stream = MemoryStream(opened, self.address, messages, self._streams.discard)
             self._streams.add(stream)
             return stream
+
+    def sample_stream(self, messages: Iterator[bytes]) -> MemorySampleStream:
+        """Opens a sample stream; see `base.Transport`."""
+        with self._server.changed:
+            self._check_open()
+            stream = MemorySampleStream(self._server, self.address, messages, self._streams.discard)
+            self._streams.add(stream)
+            return stream
+
+    def _on_table(self, table: str, doing: str) -> MemoryTable:
+        try:
+            return self._server.table(table)
+        except Refused as refused:
+            raise self._error(doing, refused) from refused
 
     def close(self) -> None:
         """Closes everything; streams under way end with an error."""

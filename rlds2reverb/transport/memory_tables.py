@@ -11,7 +11,7 @@ Source of the rules: reverb/cc/table.cc, and what was observed with 0.14; `tests
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rlds2reverb.episodes import Array
@@ -63,6 +63,7 @@ class MemoryTable:
       inserts, samples: counted by the limiter.
       assigned: how often an item came whose key was there.
       evicted, deleted: items that were removed for another one, or by key.
+      drawn_with: probability of the last sample.
     """
 
     def __init__(self, info: TableInfo) -> None:
@@ -71,6 +72,7 @@ class MemoryTable:
         self.items: dict[int, StoredItem] = {}
         self.inserts, self.samples = info.rate_limiter.inserts, info.rate_limiter.samples
         self.assigned = self.evicted = self.deleted = 0
+        self.drawn_with = 1.0
 
     @property
     def info(self) -> TableInfo:
@@ -100,6 +102,16 @@ class MemoryTable:
             del self.items[self._chosen(self._info.remover)]
             self.evicted += 1
 
+    def update(self, priorities: Mapping[int, float]) -> None:
+        """Gives items other priorities; keys that are not there are passed over."""
+        for key in priorities.keys() & self.items.keys():
+            self.items[key].priority = priorities[key]
+
+    def reset(self) -> None:
+        """Takes all items out; the limiter's counts start anew."""
+        self.items.clear()
+        self.inserts = self.samples = 0
+
     def emptied(self) -> MemoryTable:
         """The table as it was at first."""
         return MemoryTable(self._info)
@@ -109,9 +121,20 @@ class MemoryTable:
         for key in keys:
             self.deleted += self.items.pop(key, None) is not None
 
+    def _probability(self, item: StoredItem) -> float:
+        """With which the sampler draws an item that it holds."""
+        sampler = self._info.sampler
+        if sampler == "uniform":
+            return 1 / len(self.items)
+        if "(" not in sampler:
+            return 1.0
+        weights = self._weights(sampler)
+        return float(item.priority ** _exponent(sampler)) / sum(weights) if any(weights) else 1 / len(self.items)
+
     def sample(self) -> StoredItem:
         """Takes one sample; an item leaves with its last one. Only when one may be taken."""
         item = self.items[self._chosen(self._info.sampler)]
+        self.drawn_with = self._probability(item)
         item.times_sampled += 1
         self.samples += 1
         if 0 < self._info.max_times_sampled <= item.times_sampled:
@@ -127,6 +150,14 @@ class MemoryTable:
         if selector in ("min_heap", "max_heap"):
             sign = 1 if selector == "min_heap" else -1
             return min(self.items.values(), key=lambda item: sign * item.priority).key
-        exponent = float(selector.removeprefix("prioritized(").rstrip(")")) if "(" in selector else 0.0
-        weights = [item.priority**exponent for item in self.items.values()]
+        weights = self._weights(selector)
         return self._random.choices(list(self.items), weights if any(weights) else None)[0]
+
+    def _weights(self, selector: str) -> list[float]:
+        exponent = _exponent(selector)
+        return [item.priority**exponent for item in self.items.values()]
+
+
+def _exponent(selector: str) -> float:
+    """Of a prioritized selector; 0 of a uniform one."""
+    return float(selector.removeprefix("prioritized(").rstrip(")")) if "(" in selector else 0.0

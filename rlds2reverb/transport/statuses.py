@@ -8,6 +8,7 @@ from __future__ import annotations
 from rlds2reverb.errors import ServerUnreachable, TransportError
 
 INSERTING = "inserting"
+SAMPLING = "sampling"
 
 RETRYABLE = frozenset({"UNAVAILABLE", "CANCELLED", "ABORTED", "DEADLINE_EXCEEDED", "UNKNOWN", "INTERNAL"})
 """Statuses after which the same call may succeed: a cut connection, a proxy's or server's restart."""

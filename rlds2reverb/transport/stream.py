@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic
 
-from rlds2reverb.errors import ServerRestarted, Stalled, TransportError
+from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.stream_user import Answer, Reason, StreamUser
 from rlds2reverb.transport.waiting import Breaks, Deadlines, Patience, Quiet, retry_until
@@ -32,6 +32,7 @@ class KeptStream(Generic[Answer]):
       state_id: of the server process; another one later means that it was restarted.
       deadlines: bounds of all waits.
       on_wait: told the reason when nothing came for `deadlines.notice` seconds, and an empty one when something does again.
+      changed: several streams may share one; by default each has its own.
 
     Attributes:
       changed: the lock and condition over the user's state.
@@ -45,8 +46,9 @@ class KeptStream(Generic[Answer]):
         state_id: int,
         deadlines: Deadlines,
         on_wait: Callable[[Reason], None],
+        changed: threading.Condition | None = None,
     ) -> None:
-        self.changed = threading.Condition()
+        self.changed = threading.Condition() if changed is None else changed
         self.reconnects = 0
         self._transport = transport
         self._user = user
@@ -62,6 +64,11 @@ class KeptStream(Generic[Answer]):
         self._quiet = Quiet(deadlines)
         self._receiver = threading.Thread(target=self._receive, name="rlds2reverb-receive", daemon=True)
         self._receiver.start()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What has ended the stream for good. With the lock held."""
+        return self._failure
 
     # The caller's thread.
 
@@ -259,10 +266,9 @@ class KeptStream(Generic[Answer]):
         info = retry_until(self._deadlines.reconnect, self._deadlines, self._transport.server_info)
         with self.changed:
             if info.state_id != self._state_id:
-                raise ServerRestarted(
-                    f"server {self._transport.address}: another server process answers than before ({error}); "
-                    f"{self._user.after_restart()}"
-                )
+                told = f"server {self._transport.address}: another server process answers than before ({error})"
+                self._user.restarted(told, info)
+                self._state_id = info.state_id
             self.reconnects += 1
             self._user.lost()
             self.changed.notify_all()

@@ -93,6 +93,14 @@ class StreamUser(Protocol[Answer]):
         """The rate limiters by which the server may rightly say nothing. Without the lock."""
         ...
 
-    def after_restart(self) -> str:
-        """What another server process means for what was done, and how to go on."""
+    def restarted(self, told: str, info: ServerInfo) -> None:
+        """Another server process answers: takes it as it is, or refuses to go on. With the lock held.
+
+        Args:
+          told: says so, without an end mark.
+          info: what it tells of itself.
+
+        Raises:
+          ServerRestarted: to go on makes no sense; says what it means for what was done.
+        """
         ...

@@ -122,6 +122,21 @@ def encode_delete_items_request(table: str, item_keys: Array) -> bytes:
     return request
 
 
+def encode_update_priorities_request(table: str, item_keys: Array, priorities: Array) -> bytes:
+    """MutatePrioritiesRequest: table(1), updates(2){key(1), priority(2)} of [n] uint64 keys and [n] float64 priorities."""
+    request = message_class("MutatePrioritiesRequest")(table=table)
+    for key, priority in zip(item_keys.tolist(), priorities.tolist()):
+        request.updates.add(key=key, priority=priority)
+    data: bytes = request.SerializeToString()
+    return data
+
+
+def encode_reset_request(table: str) -> bytes:
+    """ResetRequest: table(1); the answer has no fields."""
+    request: bytes = message_class("ResetRequest")(table=table).SerializeToString()
+    return request
+
+
 def encode_confirmed_keys(item_keys: Sequence[int]) -> bytes:
     """[n] 64-bit keys -> InsertStreamResponse: keys(1, packed)."""
     response: bytes = message_class("InsertStreamResponse")(keys=item_keys).SerializeToString()

@@ -5,7 +5,7 @@ The nouns are Reverb's: a *chunk* holds consecutive rows of all columns, an *ite
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.specs import Nest
@@ -64,6 +64,25 @@ class InsertRequest:
     chunks: tuple[Chunk, ...]
     items: tuple[Item, ...]
     keep_chunk_keys: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One message to the sample stream.
+
+    Attributes:
+      table: its name.
+      samples: how many are wanted.
+      timeout_seconds: how long the server's rate limiter may keep a batch of them waiting; None for ever.
+    """
+
+    table: str
+    samples: int
+    timeout_seconds: float | None = None
+
+    def without(self, taken: int) -> SampleRequest:
+        """What is left of it after so many samples."""
+        return replace(self, samples=self.samples - taken)
 
 
 @dataclass(frozen=True)

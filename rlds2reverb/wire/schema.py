@@ -131,7 +131,31 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "repeated uint64 keep_chunk_keys = 3",
     ),
     "InsertStreamResponse": ("repeated uint64 keys = 1",),
-    "MutatePrioritiesRequest": ("string table = 1", "repeated uint64 delete_keys = 3"),
+    "KeyWithPriority": ("uint64 key = 1", "double priority = 2"),
+    "MutatePrioritiesRequest": (
+        "string table = 1",
+        "repeated KeyWithPriority updates = 2",
+        "repeated uint64 delete_keys = 3",
+    ),
+    "ResetRequest": ("string table = 1",),
+    "RateLimiterTimeout": ("int64 milliseconds = 1",),
+    "SampleStreamRequest": ("string table = 1", "int64 num_samples = 2", "RateLimiterTimeout rate_limiter_timeout = 3"),
+    # What a sample says of an item, and a chunk whose tensors stay bytes: parsed only where the chunk is new.
+    "SampledItem": (
+        "uint64 key = 1",
+        "double priority = 5",
+        "int32 times_sampled = 6",
+        "FlatTrajectory flat_trajectory = 8",
+    ),
+    "SampleInfo": (
+        "SampledItem item = 1",
+        "double probability = 2",
+        "int64 table_size = 3",
+        "bool rate_limited = 4",
+    ),
+    "SampledChunk": ("uint64 chunk_key = 1", "bool delta_encoded = 4", "bytes data = 5"),
+    "SampleEntry": ("SampleInfo info = 1", "repeated SampledChunk data = 2", "bool end_of_sequence = 3"),
+    "SampleStreamResponse": ("repeated SampleEntry entries = 1",),
 }
 
 _CLASSES = message_classes(PACKAGE, MESSAGES)

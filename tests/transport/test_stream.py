@@ -122,8 +122,8 @@ class Sampling:
         wait = sample_wait(info.tables["replay"])
         return [wait] if wait.blocks else []
 
-    def after_restart(self) -> str:
-        return f"{len(self.taken)} samples came before"
+    def restarted(self, told: str, info: ServerInfo) -> None:
+        raise ServerRestarted(f"{told}; {len(self.taken)} samples came before")
 
 
 @pytest.fixture
