@@ -86,6 +86,8 @@ OPTIONAL = {
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
+    "adapters.tf_agents",
+    "adapters.tf_data",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
