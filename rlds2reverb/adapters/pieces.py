@@ -8,13 +8,18 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.batch import Batch, BatchInfo
 
 INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)
 """Of key, probability, table_size, priority and times_sampled: the fields of `BatchInfo` that every sample has."""
 
 Arrays = tuple[Array, ...]
 """One array per tensor of an element."""
+
+
+def infos_of(info: BatchInfo) -> Arrays:
+    """What every sample has; as `INFO_DTYPES`."""
+    return info.key, info.probability, info.table_size, info.priority, info.times_sampled
 
 
 class Cutter:
@@ -55,7 +60,7 @@ class Cutter:
     def _pieces(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
         """Columns and infos [n, steps, ...] of batches, or of single items where these differ in steps."""
         for columns, info in batches:
-            infos = info[: len(INFO_DTYPES)]
+            infos = infos_of(info)
             if not any(isinstance(column, list) for column in columns):
                 yield self._cut(columns, infos)
                 continue

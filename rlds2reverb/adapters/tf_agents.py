@@ -60,7 +60,7 @@ def as_trajectory_dataset(
     return buffer.as_dataset(sample_batch_size, num_steps)
 
 
-class SampledReplayBuffer(theirs.ReplayBuffer):
+class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
     """TF-Agents' `ReverbReplayBuffer` for reading, over our client: `as_dataset`, `num_frames`, `update_priorities`, `clear`.
 
     Args:
@@ -226,7 +226,7 @@ def _row_spec(source: Source, data_spec: Nest) -> Nest:
 
 def _length(source: Source, sequence_length: int | None) -> int | None:
     """The steps of an item: those that are given, or those of the signature where it has one number of them."""
-    found = {leaf.shape[0] for leaf in flatten(source.structure).values()}
+    found: set[int | None] = {leaf.shape[0] for leaf in flatten(source.structure).values()}
     if sequence_length is None and len(found) == 1:
         return found.pop()
     if any(size not in (None, sequence_length) for size in found):

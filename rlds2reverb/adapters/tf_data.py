@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays
+from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays, infos_of
 from rlds2reverb.adapters.polling import Leaving, polled
 from rlds2reverb.client import Client, connect
 from rlds2reverb.episodes import Array
@@ -110,7 +110,9 @@ class Source:
 
 def opened(server: Client | str) -> AbstractContextManager[Client]:
     """The client, which stays open, or one of our own."""
-    return nullcontext(server) if isinstance(server, Client) else connect(server)
+    if isinstance(server, Client):
+        return nullcontext(server)
+    return connect(server)
 
 
 def without_lists(nest: Nest) -> Nest:
@@ -151,7 +153,7 @@ def made_dataset(
     return polls.filter(_is_there).map(tf.autograph.experimental.do_not_convert(lambda _, *tensors: packed(*tensors)))
 
 
-@tf.autograph.experimental.do_not_convert
+@tf.autograph.experimental.do_not_convert  # type: ignore[misc]
 def _is_there(is_there: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
     return is_there
 
@@ -199,7 +201,7 @@ class _Layout:
             self._check_rows(data)
             columns = [array for column, is_free in zip(data, self._free) for array in self._arrays(column, is_free)]
             mask = [self._mask(data, info)] if self._has_mask else []
-            yield (*columns, *info[: len(INFO_DTYPES)], *mask)
+            yield (*columns, *infos_of(info), *mask)
 
     def packed(self, *tensors: tf.Tensor) -> tuple[Nest, BatchInfo]:
         """Tensors -> element."""
@@ -208,7 +210,8 @@ class _Layout:
         return tf.nest.pack_sequence_as(self._source.structure, columns), self._info(list(left))
 
     def _info(self, tensors: list[tf.Tensor]) -> BatchInfo:
-        return BatchInfo(*tensors[: len(INFO_DTYPES)], mask=tensors[-1] if self._has_mask else None)
+        key, probability, table_size, priority, times_sampled, *mask = tensors
+        return BatchInfo(key, probability, table_size, priority, times_sampled, None, *mask)
 
     def _tensor(self, left: Iterator[tf.Tensor], is_free: bool) -> tf.Tensor | tf.RaggedTensor:
         values = next(left)
