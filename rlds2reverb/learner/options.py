@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
+from typing import Any
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.checks import check_count, check_word
+from rlds2reverb.learner.cutting import UNKNOWN_YIELD
+from rlds2reverb.learner.slices import STEP, SliceSpec
+from rlds2reverb.learner.view_items import ViewSpec
+from rlds2reverb.learner.weights import Changing, check_weights
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.views.base import View
 
 LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
@@ -37,6 +44,15 @@ class SampleOptions:
       spec: nest of what the columns are called, for tables without a signature; its leaves may be anything.
       decode: decode encoded images; False leaves their bytes.
       arena_bytes: most bytes of decoded chunks that are kept, all streams together.
+      pad_to: with ragged="pad": rows of every column that is filled up, so that all batches have one shape; None for those of the
+        longest item of the batch.
+      slices: cut fixed-length slices out of sampled episodes, see `learner.slices`. `batch_size` then counts slices, and
+        `samples` and `prefetch` count episodes, in batches of `request_size`.
+      view: cut sampled episodes as a push with this view would have, see `learner.view_items`; counts as for `slices`.
+      weights: importance weights in `info.weight`: "batch_max", "unscaled", "acme" or "table_min", see `learner.weights`; None
+        for none.
+      beta: their exponent, a number or a function of the batch's number (0, 1, ...), which is called when that batch is read.
+      min_priority: of "table_min": the smallest priority of the table, a number or a function as for `beta`.
       on_wait: told why no sample comes, and an empty reason once one does; from the caller's thread.
 
     Raises:
@@ -55,6 +71,12 @@ class SampleOptions:
     spec: Nest | None = None
     decode: bool = True
     arena_bytes: int = 256 << 20
+    pad_to: int | None = None
+    slices: SliceSpec | None = None
+    view: ViewSpec | View | str | Mapping[str, Any] | None = None
+    weights: str | None = None
+    beta: Changing | None = None
+    min_priority: Changing | None = None
     on_wait: Callable[[Reason], object] = field(default=unheard, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,18 +88,41 @@ class SampleOptions:
             _check_seconds(name, getattr(self, name))
         if self.timeout_seconds is not None and self.end_after_seconds is not None:
             raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
-        if self.ragged not in RAGGED:
-            raise ConfigError(f"sample: ragged {self.ragged!r}: expected one of {', '.join(RAGGED)}")
+        check_word("ragged", self.ragged, RAGGED)
+        if self.pad_to is not None:
+            check_count("pad_to", self.pad_to)
+            if self.ragged != PAD:
+                raise ConfigError('sample: pad_to goes with ragged="pad"')
+        check_weights(self.weights, self.beta, self.min_priority)
+        self._check_cuts()
 
+    def _check_cuts(self) -> None:
+        if self.view is not None:
+            object.__setattr__(self, "view", ViewSpec.of(self.view))
+        if self.slices is None:
+            return
+        if not isinstance(self.slices, SliceSpec):
+            raise ConfigError(f"sample: slices {self.slices!r}: expected SliceSpec(length=...)")
+        if self.view is not None:
+            raise ConfigError("sample: slices and view are two ways to cut episodes; give one of them")
+        if self.slices.by == STEP and self.weights is not None:
+            raise ConfigError(
+                'sample: weights make up for the probabilities of a sampler, and so does slices by="step"; give one of them'
+            )
 
-def check_count(name: str, count: object) -> None:
-    """Refuses what is no whole number of at least 1.
+    @property
+    def cut(self) -> SliceSpec | ViewSpec | None:
+        """How sampled episodes are cut, if they are."""
+        return self.slices if self.view is None else ViewSpec.of(self.view)
 
-    Raises:
-      ConfigError: says which option.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigError(f"sample: {name} {count!r}: expected a whole number of at least 1")
+    @property
+    def request_size(self) -> int:
+        """Samples that make a batch, or that are asked for at a time where each gives nobody knows how many items."""
+        spec = self.cut
+        if spec is None:
+            return self.batch_size
+        per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
+        return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
 
 
 def _check_seconds(name: str, seconds: object) -> None:

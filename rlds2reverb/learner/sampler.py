@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.learner.batch import Batch, Packing, cutter_of
+from rlds2reverb.learner.cutting import Cutting
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.sampling import Sampling
 from rlds2reverb.transport.base import Transport
@@ -35,12 +36,13 @@ class Sampler:
     def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
         self._options = options
         self._packing = Packing(table, options)
+        self._cutting = Cutting(table.name, cutter_of(table, options), options.batch_size)
         self._changed = threading.Condition()
         self._deadlines = replace(Deadlines(), stall=options.timeout_seconds or _FOR_EVER_SECONDS)
         shares = _shares(options.samples, options.streams)
         self._samplings = [
             Sampling(
-                transport, table, options.batch_size, options.prefetch, share, options.arena_bytes // options.streams
+                transport, table, options.request_size, options.prefetch, share, options.arena_bytes // options.streams
             )
             for share in shares
         ]
@@ -71,7 +73,7 @@ class Sampler:
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end. Raises as iterating does."""
         while not self._is_closed:
-            if (flat := self._next_flat()) is None:
+            if (flat := self._cutting.next(self._next_flat)) is None:
                 return None
             if len(flat) == self._options.batch_size or not self._options.drop_last:
                 return self._packing.pack(flat)
