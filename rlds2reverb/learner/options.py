@@ -36,6 +36,8 @@ class SampleOptions:
       prefetch: batches per stream that are asked for, on their way, or ready, before they are read. So many samples the
         server counts as taken although nobody has seen them: `streams * prefetch * batch_size` at most.
       samples: how many in all; None for no end.
+      epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
+        samples, see `learner.epochs`.
       drop_last: leave out the last batch where it is shorter than the others.
       timeout_seconds: give up with an error when no batch came for so long; None to wait for ever.
       end_after_seconds: end, without an error, when no batch came for so long; None for never.
@@ -64,6 +66,7 @@ class SampleOptions:
     streams: int = 1
     prefetch: int = 4
     samples: int | None = None
+    epochs: int | None = None
     drop_last: bool = False
     timeout_seconds: float | None = None
     end_after_seconds: float | None = None
@@ -82,8 +85,11 @@ class SampleOptions:
     def __post_init__(self) -> None:
         for name in ("batch_size", "streams", "prefetch", "arena_bytes"):
             check_count(name, getattr(self, name))
-        if self.samples is not None:
-            check_count("samples", self.samples)
+        for name in ("samples", "epochs"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if self.samples is not None and self.epochs is not None:
+            raise ConfigError("sample: samples and epochs both say how many samples there are; give one of them")
         for name in ("timeout_seconds", "end_after_seconds"):
             _check_seconds(name, getattr(self, name))
         if self.timeout_seconds is not None and self.end_after_seconds is not None:

@@ -54,6 +54,13 @@ def inserts_allowed(table: TableInfo) -> int:
     return max(before_sampling, math.floor(count)) if count > 0 else before_sampling
 
 
+def samples_allowed(table: TableInfo) -> int:
+    """Samples that may be taken one after the other without an insert in between, by the counts alone; `NEVER` for no bound."""
+    limiter = table.rate_limiter
+    count = limiter.inserts * limiter.samples_per_insert - limiter.samples - limiter.min_diff
+    return NEVER if count >= NEVER else max(0, math.floor(count))
+
+
 def waits_when_full(table: TableInfo) -> bool:
     """Whether inserts wait for samples before the table is larger than its max_size, so that it never evicts.
 
