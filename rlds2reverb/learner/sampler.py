@@ -11,11 +11,13 @@ import weakref
 from collections.abc import Iterator
 
 from rlds2reverb.errors import TransportError
-from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.learner.batch import Batch, Packing, cutter_of
+from rlds2reverb.learner.cutting import Cutting
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.supply import Supply
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.sample.batches import FlatBatch
 
 
 class Sampler(Iterator[Batch]):
@@ -41,6 +43,9 @@ class Sampler(Iterator[Batch]):
         self._packing = Packing(table, options)
         self._supply = Supply(transport, info, table, options)
         self._finalizer = weakref.finalize(self, _end_dropped, self._supply)
+        self._cutting = Cutting(table.name, cutter_of(table, options), options.batch_size)
+        self._drops_last_cut = options.drop_last and options.cut is not None
+        self._batch_size, self._is_cutting = options.batch_size, threading.Lock()
 
     def __iter__(self) -> Sampler:
         """Batches, until all samples came, or none for `end_after_seconds`; then iterating again goes on with later ones.
@@ -87,8 +92,11 @@ class Sampler(Iterator[Batch]):
 
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end. Raises as iterating does."""
-        flat = self._supply.next_flat()
-        return None if flat is None else self._packing.pack(flat)
+        with self._is_cutting:
+            flat = self._cutting.next(self._supply.next_flat)
+        if flat is None or (self._drops_last_cut and len(flat) < self._batch_size):
+            return None
+        return self._packing.pack(flat)
 
     def stop(self) -> None:
         """Asks for no more samples; those that were asked for still come, and iterating ends after them."""
@@ -107,14 +115,19 @@ class Sampler(Iterator[Batch]):
         failure: TransportError | None = None
         try:
             try:
-                yield from map(self._packing.pack, self._supply.until_quiet(quiet_seconds))
+                yield from self._packed(self._supply.until_quiet(quiet_seconds))
             except TransportError as error:
                 failure = error
-            yield from map(self._packing.pack, self._supply.rests())
+            yield from self._packed(self._supply.rests())
         finally:
             self.close()
         if failure is not None:
             raise failure
+
+    def _packed(self, flats: Iterator[FlatBatch]) -> Iterator[Batch]:
+        with self._is_cutting:
+            while (flat := self._cutting.next(lambda: next(flats, None))) is not None:
+                yield self._packing.pack(flat)
 
     def close(self) -> None:
         """Ends it at once. Samples that were asked for and not read are lost (`lost_at_most`); `drain` where that matters."""
