@@ -27,6 +27,7 @@ class BatchInfo(NamedTuple):
       times_sampled: [B] int32, this time included.
       weight: [B] float32 importance weights, where they were asked for; else None.
       mask: [B, L] bool, the rows that are the item's, where columns were padded; else None.
+      source: [B] int64, which part of a mix, or which server of several, a sample came from; else None.
     """
 
     key: Array
@@ -36,6 +37,7 @@ class BatchInfo(NamedTuple):
     times_sampled: Array
     weight: Array | None = None
     mask: Array | None = None
+    source: Array | None = None
 
 
 class Batch(NamedTuple):

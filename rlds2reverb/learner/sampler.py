@@ -30,9 +30,14 @@ class Sampler:
 
     Raises:
       ConfigError: the structure that is asked for is not that of the table.
+
+    Attributes:
+      name: of the table.
+      structure: nest of what the samples' columns are called: `spec`, else the table's signature; None without either.
     """
 
     def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
+        self.name, self.structure = table.name, table.signature if options.spec is None else options.spec
         self._options = options
         self._packing = Packing(table, options)
         self._changed = threading.Condition()
