@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
     from rlds2reverb.learner.batch import Batch, BatchInfo
+    from rlds2reverb.learner.local import Local, local
+    from rlds2reverb.learner.local_options import LocalOptions
+    from rlds2reverb.learner.mix import Mix, mix
+    from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
     from rlds2reverb.push.options import PushOptions
@@ -38,6 +42,10 @@ _HOMES = {
     "BatchInfo": "learner.batch",
     "Client": "client",
     "Episode": "episodes",
+    "Local": "learner.local",
+    "LocalOptions": "learner.local_options",
+    "Mix": "learner.mix",
+    "MixOptions": "learner.mix_options",
     "Problem": "validation",
     "Progress": "push.report",
     "PushOptions": "push.options",
@@ -53,6 +61,8 @@ _HOMES = {
     "create_trajectory_data_spec": "tf_agents",
     "find_problems": "validation",
     "load": "sources",
+    "local": "learner.local",
+    "mix": "learner.mix",
     "open_source": "sources",
     "push_rlds_to_reverb": "tf_agents",
 }
@@ -62,6 +72,10 @@ __all__ = [
     "BatchInfo",
     "Client",
     "Episode",
+    "Local",
+    "LocalOptions",
+    "Mix",
+    "MixOptions",
     "Problem",
     "Progress",
     "PushOptions",
@@ -77,6 +91,8 @@ __all__ = [
     "create_trajectory_data_spec",
     "find_problems",
     "load",
+    "local",
+    "mix",
     "open_source",
     "push_rlds_to_reverb",
 ]

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 from rlds2reverb.errors import Stalled, TransportError
-from rlds2reverb.learner.joining import pieces
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
 from rlds2reverb.learner.taken import lost_on_the_way
