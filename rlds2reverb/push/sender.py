@@ -141,6 +141,15 @@ class Sender:
             self._session.add(request)
             self._stream.wake(was_idle)
 
+    def check(self) -> None:
+        """Raises what has ended the sending, and gives up a stream whose silence has no reason; waits for nothing else.
+
+        Raises:
+          TransportError: the stream broke and could not be mended.
+        """
+        self._stream.wait(lambda: True)
+        self._stream.check_silence()
+
     def drain(self) -> None:
         """Waits until everything sent is confirmed; raises as `send` does."""
         self._stream.wait(lambda: self._session.idle)
