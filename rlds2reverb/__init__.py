@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.batch import Batch, BatchInfo
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.writing.options import WriteOptions
+    from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
     from rlds2reverb.push.plan import PushPlan
     from rlds2reverb.push.report import Progress, PushReport
@@ -38,6 +40,7 @@ _HOMES = {
     "BatchInfo": "learner.batch",
     "Client": "client",
     "Episode": "episodes",
+    "EpisodeWriter": "learner.writing.writer",
     "Problem": "validation",
     "Progress": "push.report",
     "PushOptions": "push.options",
@@ -48,6 +51,7 @@ _HOMES = {
     "Sampler": "learner.sampler",
     "Target": "client",
     "Transform": "transforms.transform",
+    "WriteOptions": "learner.writing.options",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
@@ -62,6 +66,7 @@ __all__ = [
     "BatchInfo",
     "Client",
     "Episode",
+    "EpisodeWriter",
     "Problem",
     "Progress",
     "PushOptions",
@@ -72,6 +77,7 @@ __all__ = [
     "Sampler",
     "Target",
     "Transform",
+    "WriteOptions",
     "connect",
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",

@@ -25,7 +25,7 @@ from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.sender import Sender
 from rlds2reverb.push.writer import can_send_after
-from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.sources.base import Source, remarks_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream_user import Reason
@@ -60,6 +60,18 @@ class RunningPush:
         self._stack = ExitStack()
 
     def __enter__(self) -> RunningPush:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Opens the ledgers, and the stream in the background.
+
+        Raises:
+          LedgerError: a ledger cannot be used.
+        """
         with ExitStack() as stack:
             self._open_ledgers(stack)
             sender = self._sender = stack.enter_context(self._new_sender())
@@ -67,10 +79,15 @@ class RunningPush:
             judge = Judge(self._policy, _standard_of(self._plan))
             self._feeder = Feeder(self._options, self._outputs, self._plan.info, judge, self._account, admission)
             self._stack = stack.pop_all()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Closes them. What is not confirmed by now may or may not be stored."""
         self._stack.close()
+
+    @property
+    def source(self) -> Source:
+        """The plan's: the episodes, as the transform makes them."""
+        return self._plan.source
 
     def report(self) -> PushReport:
         """The account so far; from any thread."""
@@ -128,6 +145,11 @@ class RunningPush:
     def flush(self) -> None:
         """Sends what is kept for the next request; raises as `send` does."""
         self._feeder.writer.flush()
+
+    @property
+    def awaits_nothing(self) -> bool:
+        """Whether everything sent is confirmed."""
+        return self._opened_sender.awaits_nothing
 
     def check(self) -> None:
         """Raises what has ended the sending, if anything has."""

@@ -117,6 +117,12 @@ class Sender:
             return self._session.confirmed_items
 
     @property
+    def awaits_nothing(self) -> bool:
+        """Whether everything sent is confirmed."""
+        with self._stream.changed:
+            return self._session.idle
+
+    @property
     def sent_bytes(self) -> int:
         """Bytes handed to the transport, resent ones included."""
         with self._stream.changed:
