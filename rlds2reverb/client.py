@@ -158,16 +158,14 @@ class Client:
         """Writes the episodes of an environment loop: `with client.writer("replay") as w: w.append(...); w.end_episode(...)`.
 
         Args:
-          table: one table or several; or table -> view, to fill every table by a view of its own.
-          view: how episodes become items, as for `push`; "two_step" by default.
+          table, view: as for `push`.
           options: the other fields of `WriteOptions`, by name.
 
         Returns:
           A writer for one thread; close it, or use it as a context manager.
 
         Raises:
-          ConfigError: the server has no such table, or an option makes no sense.
-          ViewError: a view that makes no sense.
+          ConfigError, ViewError: the server has no such table, or an option or view makes no sense.
           ServerUnreachable: no answer within the deadline.
         """
         return EpisodeWriter(self.transport, self.server_info(), WriteOptions(table, view, **options))

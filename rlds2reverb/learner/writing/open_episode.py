@@ -107,7 +107,7 @@ class OpenEpisode:
         /,
         *,
         terminal: bool | None = None,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
         metadata: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:

@@ -21,6 +21,7 @@ from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.running import RunningPush
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.views.extras import wants_metadata
 from rlds2reverb.wire.messages import ServerInfo
@@ -39,18 +40,24 @@ class EpisodeWriter:
       transport: the way to the server.
       info: its tables.
       options: what goes where, and how.
+      tuning: how it sends; None for what the options say.
+
+    Attributes:
+      name: of the writer, which begins the names of its episodes.
 
     Raises:
       ConfigError: the server has no such table.
       Rlds2ReverbError: steps of the spec in the options do not fit the tables.
     """
 
-    def __init__(self, transport: Transport, info: ServerInfo, options: WriteOptions) -> None:
+    def __init__(
+        self, transport: Transport, info: ServerInfo, options: WriteOptions, tuning: Tuning | None = None
+    ) -> None:
         for table in options.tables:
             table_of(info, table)
         options.check_files()
         self.name = options.name or secrets.token_hex(8)
-        self._transport, self._info, self._options = transport, info, options
+        self._transport, self._info, self._options, self._tuning = transport, info, options, tuning
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._ids: set[str] = set()
@@ -91,7 +98,7 @@ class EpisodeWriter:
         /,
         *,
         terminal: bool | None = None,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
         metadata: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:
@@ -195,7 +202,9 @@ class EpisodeWriter:
             if self._background is None:
                 assert self._steps is not None  # there are no episodes without steps
                 self._start(self._steps, episode)
-            assert self._source is not None and self._push is not None and self._background is not None  # just started
+            assert self._source is not None  # just started, as the next two
+            assert self._push is not None
+            assert self._background is not None
             self._source.hand_in(episode)
             for made in self._push.source:
                 if (judged := self._push.judge(made)) is not None:
@@ -227,7 +236,7 @@ class EpisodeWriter:
         if os.getpid() != self._process:
             raise ConfigError("writer: it was made in another process; make one in each")
         source = steps.source(self._title, example)
-        plan = plan_push(source, self._options, self._transport.server_info)
+        plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
         push = RunningPush(self._transport, plan, are_ids_checked=False)
         push.open()
         self._source, self._push = source, push
