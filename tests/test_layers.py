@@ -74,18 +74,24 @@ MAY_IMPORT: dict[str, set[str]] = {
 OPTIONAL = {
     "array_record",
     "imagecodecs",
+    "jax",
     "pyarrow",
     "replay_server",
     "reverb",
     "rlds",
     "simplejpeg",
+    "tensordict",
     "tensorflow",
     "tensorflow_datasets",
     "tf_agents",
+    "torch",
 }
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
+    "adapters.jax",
+    "adapters.torch",
+    "adapters.torchrl",
     "adapters.tf_agents",
     "adapters.tf_data",
     "sources.loading",
