@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.learner.batch import Batch, padded
+from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Feed, check_feeds
 from rlds2reverb.learner.joining import Piece, columns_of, joined
 from rlds2reverb.learner.options import PAD
-from rlds2reverb.specs import Nest, map_with_path
+from rlds2reverb.learner.padding import padded, rows_are_free
+from rlds2reverb.specs import Nest, flatten, map_with_path
 
 
 class Interleave:
@@ -82,10 +83,11 @@ class Interleave:
             self._known = known
 
     def _padded(self, batch: Batch, structure: Nest) -> Batch:
-        columns, mask = padded(columns_of(batch.data, structure))
-        left = iter(columns)
+        leaves = flatten(structure)
+        filled = padded(columns_of(batch.data, structure), list(leaves), rows_are_free(leaves.values()), None)
+        left = iter(filled.columns)
         data = map_with_path(lambda _path, _leaf: next(left), structure)
-        return Batch(data, batch.info._replace(mask=mask))
+        return Batch(data, batch.info._replace(mask=filled.mask, masks=filled.masks))
 
 
 def _first_lacking(parts: Array, got: Array) -> int:

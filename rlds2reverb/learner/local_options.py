@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.options import LIST, RAGGED, check_count
+from rlds2reverb.learner.checks import check_count
+from rlds2reverb.learner.options import LIST, RAGGED
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.views.base import View
 

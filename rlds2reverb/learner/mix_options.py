@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.checks import check_count
 from rlds2reverb.learner.local_options import check_seed
-from rlds2reverb.learner.options import LIST, RAGGED, check_count
+from rlds2reverb.learner.options import LIST, RAGGED
 
 ITEM, BATCH = "item", "batch"
 BY = (ITEM, BATCH)
