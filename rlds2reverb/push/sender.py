@@ -78,6 +78,9 @@ class Inserting:
             "same push again: item keys are deterministic, nothing is stored twice"
         )
 
+    def resumed(self, why: str) -> None:
+        """The report counts it."""
+
 
 class Sender:
     """Sends requests, confirms them, and survives a broken stream. Use as a context manager.
