@@ -116,7 +116,7 @@ class Local:
 
     def restart(self) -> None:
         """Begins again with the first epoch's first item; shuffled otherwise, since epochs count on."""
-        self._begin(self._pass.epoch + 1)
+        self._begin(self._pass.epoch + (self._pass.drawn > 0))
         self._until = None if self.options.epochs is None else self._pass.epoch + self.options.epochs
         self._is_stopped = False
 
