@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.writing.options import WriteOptions
+    from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
     from rlds2reverb.push.plan import PushPlan
     from rlds2reverb.push.report import Progress, PushReport
@@ -46,6 +48,7 @@ _HOMES = {
     "LocalOptions": "learner.local_options",
     "Mix": "learner.mix",
     "MixOptions": "learner.mix_options",
+    "EpisodeWriter": "learner.writing.writer",
     "Problem": "validation",
     "Progress": "push.report",
     "PushOptions": "push.options",
@@ -56,6 +59,7 @@ _HOMES = {
     "Sampler": "learner.sampler",
     "Target": "client",
     "Transform": "transforms.transform",
+    "WriteOptions": "learner.writing.options",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
@@ -76,6 +80,7 @@ __all__ = [
     "LocalOptions",
     "Mix",
     "MixOptions",
+    "EpisodeWriter",
     "Problem",
     "Progress",
     "PushOptions",
@@ -86,6 +91,7 @@ __all__ = [
     "Sampler",
     "Target",
     "Transform",
+    "WriteOptions",
     "connect",
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",
