@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.learner.batch import Batch, padded
+from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Feed, check_feeds
 from rlds2reverb.learner.joining import Piece, columns_of, joined
 from rlds2reverb.learner.options import PAD
-from rlds2reverb.specs import Nest, map_with_path
+from rlds2reverb.learner.padding import padded
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 
 
 class Interleave:
@@ -19,7 +20,7 @@ class Interleave:
 
     Args:
       feeds: one per part.
-      ragged: see `MixOptions`.
+      ragged, pad_to: see `MixOptions`.
 
     Raises:
       SpecMismatch: the items of two parts differ, as far as they tell.
@@ -29,8 +30,8 @@ class Interleave:
       is_over: a part has ended that cannot begin again.
     """
 
-    def __init__(self, feeds: Sequence[Feed], ragged: str) -> None:
-        self.feeds, self._ragged = feeds, ragged
+    def __init__(self, feeds: Sequence[Feed], ragged: str, pad_to: int | None = None) -> None:
+        self.feeds, self._ragged, self._pad_to = feeds, ragged, pad_to
         self.is_over = False
         self._known = 0
         self._check()
@@ -82,10 +83,14 @@ class Interleave:
             self._known = known
 
     def _padded(self, batch: Batch, structure: Nest) -> Batch:
-        columns, mask = padded(columns_of(batch.data, structure))
+        names = list(flatten(structure).values())
+        specs = [] if self.structure is None else list(flatten(self.structure).values())
+        is_free = [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in specs]
+        columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, self._pad_to)
         left = iter(columns)
         data = map_with_path(lambda _path, _leaf: next(left), structure)
-        return Batch(data, batch.info._replace(mask=mask))
+        mask = batch.info.mask if mask is None else mask
+        return Batch(data, batch.info._replace(mask=mask, masks=masks))
 
 
 def _first_lacking(parts: Array, got: Array) -> int:

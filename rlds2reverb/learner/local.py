@@ -47,7 +47,7 @@ class Local:
         (self.structure,) = source.signatures
         self._packing = Packing(
             table_info(options.table, self.structure),
-            SampleOptions(options.batch_size, ragged=options.ragged, decode=options.decode),
+            SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
         )
         self._until = options.epochs
         self._is_closed = self._is_stopped = False

@@ -46,7 +46,7 @@ class Mix:
         self.options, self._weights = options, [float(weight) for weight in Choices(options.seed, weights).shares]
         self._choices = Choices(options.seed, weights)
         self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
-        self._parts = Interleave(feeds, options.ragged)
+        self._parts = Interleave(feeds, options.ragged, options.pad_to)
         self._given = 0
         self._is_closed = self._is_stopped = False
 

@@ -58,6 +58,7 @@ def assert_same(one: Batch, other: Batch, structure: Nest) -> None:
             assert a.dtype == b.dtype
             assert a.shape == b.shape
             assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == np.asarray(b).tobytes()
+    np.testing.assert_equal(one.info.masks, other.info.masks)
     for name in ("key", "priority", "mask"):
         np.testing.assert_array_equal(getattr(one.info, name), getattr(other.info, name))
         assert getattr(getattr(one.info, name), "dtype", None) == getattr(getattr(other.info, name), "dtype", None)
