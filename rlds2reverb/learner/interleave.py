@@ -20,7 +20,7 @@ class Interleave:
 
     Args:
       feeds: one per part.
-      ragged: see `MixOptions`.
+      ragged, pad_to: see `MixOptions`.
 
     Raises:
       SpecMismatch: the items of two parts differ, as far as they tell.
@@ -30,8 +30,8 @@ class Interleave:
       is_over: a part has ended that cannot begin again.
     """
 
-    def __init__(self, feeds: Sequence[Feed], ragged: str) -> None:
-        self.feeds, self._ragged = feeds, ragged
+    def __init__(self, feeds: Sequence[Feed], ragged: str, pad_to: int | None = None) -> None:
+        self.feeds, self._ragged, self._pad_to = feeds, ragged, pad_to
         self.is_over = False
         self._known = 0
         self._check()
@@ -83,11 +83,14 @@ class Interleave:
             self._known = known
 
     def _padded(self, batch: Batch, structure: Nest) -> Batch:
-        leaves = flatten(structure)
-        filled = padded(columns_of(batch.data, structure), list(leaves), rows_are_free(leaves.values()), None)
-        left = iter(filled.columns)
+        names = list(flatten(structure).values())
+        specs = [] if self.structure is None else list(flatten(self.structure).values())
+        is_free = rows_are_free(specs)
+        columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, self._pad_to)
+        left = iter(columns)
         data = map_with_path(lambda _path, _leaf: next(left), structure)
-        return Batch(data, batch.info._replace(mask=filled.mask, masks=filled.masks))
+        mask = batch.info.mask if mask is None else mask
+        return Batch(data, batch.info._replace(mask=mask, masks=masks))
 
 
 def _first_lacking(parts: Array, got: Array) -> int:

@@ -107,10 +107,7 @@ class SampleOptions:
         if self.timeout_seconds is not None and self.end_after_seconds is not None:
             raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
         check_word("ragged", self.ragged, RAGGED)
-        if self.pad_to is not None:
-            check_count("pad_to", self.pad_to)
-            if self.ragged != PAD:
-                raise ConfigError('sample: pad_to goes with ragged="pad"')
+        check_pad(self.pad_to, self.ragged)
         check_weights(self.weights, self.beta, self.min_priority)
         self._check_cuts()
 
@@ -147,6 +144,19 @@ class SampleOptions:
             return self.batch_size
         per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
         return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
+
+
+def check_pad(pad_to: int | None, ragged: str) -> None:
+    """Refuses a `pad_to` that is no whole number of at least 1, or that has nothing to fill up.
+
+    Raises:
+      ConfigError: says so.
+    """
+    if pad_to is None:
+        return
+    check_count("pad_to", pad_to)
+    if ragged != PAD:
+        raise ConfigError('sample: pad_to goes with ragged="pad"')
 
 
 def _check_seconds(name: str, seconds: object) -> None:
