@@ -117,6 +117,12 @@ class Sender:
             return self._session.confirmed_items
 
     @property
+    def awaits_nothing(self) -> bool:
+        """Whether everything sent is confirmed."""
+        with self._stream.changed:
+            return self._session.idle
+
+    @property
     def sent_bytes(self) -> int:
         """Bytes handed to the transport, resent ones included."""
         with self._stream.changed:
@@ -140,6 +146,15 @@ class Sender:
             was_idle = self._session.idle
             self._session.add(request)
             self._stream.wake(was_idle)
+
+    def check(self) -> None:
+        """Raises what has ended the sending, and gives up a stream whose silence has no reason; waits for nothing else.
+
+        Raises:
+          TransportError: the stream broke and could not be mended.
+        """
+        self._stream.wait(lambda: True)
+        self._stream.check_silence()
 
     def drain(self) -> None:
         """Waits until everything sent is confirmed; raises as `send` does."""
