@@ -27,6 +27,7 @@ NAMES = (
     "encoded",
     "conversion",
     "sampling",
+    "learner",
     "memory",
     "client_memory",
     "startup",

@@ -112,8 +112,8 @@ def _expanded(starts: Array, lengths: Array) -> Array:
     ends = np.cumsum(lengths)
     if (total := int(ends[-1])) > _MOST_ROWS:
         raise WireError(f"sampled items of one response have {total} rows, more than {_MOST_ROWS}")
-    rows: Array = np.repeat(starts - (ends - lengths), lengths)
-    return rows + np.arange(total)
+    rows: Array = np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+    return rows
 
 
 def gather(pieces: Sequence[Rows], arena: Arena) -> tuple[Column, ...]:
