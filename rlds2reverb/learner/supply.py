@@ -15,7 +15,6 @@ from rlds2reverb.learner.joining import pieces
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pool import Pool
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
-from rlds2reverb.learner.taken import lost_on_the_way
 from rlds2reverb.learner.watch import LOG, WaitLog, Watch
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.closing import close_streams
@@ -37,7 +36,7 @@ class Supply:
     """Flat batches of one table. Thread-safe. See `Sampler`, which makes batches of them, and has the same arguments."""
 
     def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
-        self._transport, self._info, self._table, self._options = transport, info, table, options
+        self._transport, self._table, self._options = transport, table, options
         self._process = os.getpid()
         self._pool = Pool(options.samples, info.state_id)
         self._changed = self._pool.changed
@@ -211,17 +210,13 @@ class Supply:
         with self._changed:
             unread = self._pool.clear() + sum(sampling.held for sampling in self._samplings)
             awaited = sum(sampling.awaited for sampling in self._samplings)
-            received = self._pool.received
-        is_once = self._table.max_times_sampled > 0
-        if is_once:
-            awaited = lost_on_the_way(self._transport, self._info, self._table, received, awaited)
-        with self._changed:
             self._pool.lost_at_most += unread + awaited
-        if is_once and unread + awaited:
+        if self._table.max_times_sampled > 0 and unread + awaited:
             LOG.warning(
-                'table "%s": closed with %s taken from it and not read, at most; with max_times_sampled %d they are gone: '
-                "drain() before close() where that matters",
+                'table "%s": closed with %s that came and were not read, and %s asked for that the server may have taken, or '
+                "takes from what is inserted next; with max_times_sampled %d they are gone: drain() before close()",
                 self._table.name,
-                counted(unread + awaited, "sample"),
+                counted(unread, "sample"),
+                counted(awaited, "sample"),
                 self._table.max_times_sampled,
             )
