@@ -25,7 +25,7 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 from rlds2reverb.wording import counted
 
-_NO_STALL_SECONDS = 1e9
+_DEADLINES = Deadlines(stall=1e9)
 """Streams wait for as long as the learner does, whose waits are bounded here."""
 
 _CLOSE_SECONDS = 1.0
@@ -47,7 +47,7 @@ class Supply:
             Sampling(transport, table, self._pool, options.batch_size, prefetch, arena_bytes)
             for _ in range(options.streams)
         ]
-        deadlines = replace(Deadlines(), stall=_NO_STALL_SECONDS, reconnect=options.reconnect_seconds)
+        deadlines = replace(_DEADLINES, reconnect=options.reconnect_seconds)
         self._streams = [
             KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed)
             for sampling in self._samplings
