@@ -25,8 +25,12 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 from rlds2reverb.wording import counted
 
-_DEADLINES = Deadlines(stall=1e9)
-"""Streams wait for as long as the learner does, whose waits are bounded here."""
+_DEADLINES = Deadlines(silence=10.0, stall=1e9)
+"""Streams wait for as long as the learner does, whose waits are bounded here. One answer may have 2 MiB, which takes a slow
+connection its time; a stream that is taken for dead meanwhile brings the same again."""
+
+_CAREFUL = 6.0
+"""Times as long is the silence in which a stream is taken for dead where its samples would be gone with it."""
 
 _CLOSE_SECONDS = 1.0
 """For threads that are in the middle of a call when all is closed; they end after it."""
@@ -47,7 +51,8 @@ class Supply:
             Sampling(transport, table, self._pool, options.batch_size, prefetch, arena_bytes)
             for _ in range(options.streams)
         ]
-        deadlines = replace(_DEADLINES, reconnect=options.reconnect_seconds)
+        silence = _DEADLINES.silence * (_CAREFUL if table.max_times_sampled > 0 else 1.0)
+        deadlines = replace(_DEADLINES, silence=silence, reconnect=options.reconnect_seconds)
         self._streams = [
             KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed)
             for sampling in self._samplings

@@ -17,16 +17,21 @@ from rlds2reverb.learner.sampler import Sampler
 from tests.faults.tools import Content
 
 
-def be_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def be_quick(monkeypatch: pytest.MonkeyPatch, silence_seconds: float = 0.3) -> None:
     """Samplers notice soon that nothing comes, and take a silent stream for dead soon."""
-    quick = replace(supply._DEADLINES, call=5.0, notice=0.05, silence=0.3, backoff_first=0.01, backoff_most=0.2)
+    quick = replace(
+        supply._DEADLINES, call=5.0, notice=0.05, silence=silence_seconds, backoff_first=0.01, backoff_most=0.2
+    )
     monkeypatch.setattr(supply, "_DEADLINES", quick)
 
 
 @contextmanager
 def sampler_of(address: str, table: str, batch_size: int, **options: Any) -> Iterator[Sampler]:
     """A sampler over a connection of its own."""
-    with rlds2reverb.connect(address) as client, client.sample(table, batch_size, **options) as sampler:
+    with (
+        rlds2reverb.connect(address, timeout_seconds=2.0) as client,
+        client.sample(table, batch_size, **options) as sampler,
+    ):
         yield sampler
 
 

@@ -97,12 +97,19 @@ def test_closing_over_a_half_open_connection_takes_bounded_time(proxy: Proxy) ->
     wait_until(lambda: not [one for one in threading.enumerate() if one.name == "rlds2reverb-receive"])
 
 
-def test_a_slow_connection_brings_every_item_once(client: Client, proxy: Proxy) -> None:
-    proxy.throttle(100_000)
+def test_a_slow_connection_brings_every_item_once(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    be_quick(monkeypatch, silence_seconds=10.0)
+    proxy.throttle(200_000)
     with sampler_of(proxy.address, "one", 50, samples=len(ITEMS)) as sampler:
         samples = contents(sampler)
         assert (sampler.reconnects, sampler.lost_at_most) == (0, 0)
     assert [content for _, content in samples] == ITEMS
+
+
+def test_a_connection_that_is_slower_than_patience_brings_samples_in_the_end(proxy: Proxy) -> None:
+    proxy.throttle(200_000)
+    with sampler_of(proxy.address, "keep", 100, samples=200) as sampler:
+        assert [content in ITEMS for _, content in contents(sampler)] == [True] * 200
 
 
 def test_a_server_behind_a_connection_that_is_refused_is_waited_for_and_then_given_up(proxy: Proxy) -> None:
