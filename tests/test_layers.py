@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "push": BELOW_PUSH,
     "learner": BELOW_PUSH | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
-    "adapters": BELOW_PUSH | {"client", "images", "learner"},
+    "adapters": BELOW_PUSH | {"client", "images", "learner", "push.tables"},
     "tf_agents": FOUNDATION
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
@@ -74,18 +74,26 @@ MAY_IMPORT: dict[str, set[str]] = {
 OPTIONAL = {
     "array_record",
     "imagecodecs",
+    "jax",
     "pyarrow",
     "replay_server",
     "reverb",
     "rlds",
     "simplejpeg",
+    "tensordict",
     "tensorflow",
     "tensorflow_datasets",
     "tf_agents",
+    "torch",
 }
 """Top-level packages that the core does without."""
 
 NEEDS_OPTIONAL = {
+    "adapters.jax",
+    "adapters.torch",
+    "adapters.torchrl",
+    "adapters.tf_agents",
+    "adapters.tf_data",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.cutting import UNKNOWN_YIELD
+from rlds2reverb.learner.epochs import owed
 from rlds2reverb.learner.slices import STEP, SliceSpec
 from rlds2reverb.learner.view_items import ViewSpec
 from rlds2reverb.learner.weights import Changing, check_weights
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.views.base import View
+from rlds2reverb.wire.messages import TableInfo
 
 LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
 
-
-def unheard(_: Reason) -> None:
-    """Takes reasons to wait, and tells nobody."""
+PREFETCH = 4
+PREFETCH_ONCE = 1
+"""Of tables whose items leave with their samples: what was taken and not read is gone for good."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,18 @@ class SampleOptions:
       streams: connections' streams that sample at the same time. With one, items come in the order of the table's sampler;
         "fifo" needs that.
       prefetch: batches per stream that are asked for, on their way, or ready, before they are read. So many samples the
-        server counts as taken although nobody has seen them: `streams * prefetch * batch_size` at most.
+        server counts as taken although nobody has seen them: `streams * prefetch * batch_size` at most. Rate limiters count
+        them, so do `times_sampled` and max_times_sampled, and priorities that change meanwhile come too late for them. By
+        default 4, and 1 for tables with a max_times_sampled: what such a table gave and nobody read is gone.
       samples: how many in all; None for no end.
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
         samples, see `learner.epochs`.
       drop_last: leave out the last batch where it is shorter than the others.
-      timeout_seconds: give up with an error when no batch came for so long; None to wait for ever.
-      end_after_seconds: end, without an error, when no batch came for so long; None for never.
+      timeout_seconds: give up with an error when a batch does not come within so long; None to wait for ever. The error says
+        what the table waits for; asking the server for that takes a call's deadline more at most. Iterating may go on after it.
+      end_after_seconds: end, without an error, when a batch does not come within so long; None for never. The samples that
+        came are the last, short batch. Iterating again goes on with what comes later.
+      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error.
       ragged: what becomes of columns whose items differ in shape: "list" of arrays, or "pad": zeros after the end, and
         `info.mask` tells the rows.
       spec: nest of what the columns are called, for tables without a signature; its leaves may be anything.
@@ -55,7 +64,8 @@ class SampleOptions:
         for none.
       beta: their exponent, a number or a function of the batch's number (0, 1, ...), which is called when that batch is read.
       min_priority: of "table_min": the smallest priority of the table, a number or a function as for `beta`.
-      on_wait: told why no sample comes, and an empty reason once one does; from the caller's thread.
+      on_wait: told why no batch comes, after two seconds and as often again, and an empty reason once one does; from the
+        thread that waits. By default the log `rlds2reverb.learner` is told.
 
     Raises:
       ConfigError: a number out of its range, or a word that is none of those above.
@@ -64,12 +74,13 @@ class SampleOptions:
     batch_size: int = 256
     _: KW_ONLY
     streams: int = 1
-    prefetch: int = 4
+    prefetch: int | None = None
     samples: int | None = None
     epochs: int | None = None
     drop_last: bool = False
     timeout_seconds: float | None = None
     end_after_seconds: float | None = None
+    reconnect_seconds: float = Deadlines.reconnect
     ragged: str = LIST
     spec: Nest | None = None
     decode: bool = True
@@ -80,18 +91,20 @@ class SampleOptions:
     weights: str | None = None
     beta: Changing | None = None
     min_priority: Changing | None = None
-    on_wait: Callable[[Reason], object] = field(default=unheard, compare=False)
+    on_wait: Callable[[Reason], object] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "streams", "prefetch", "arena_bytes"):
+        for name in ("batch_size", "streams", "arena_bytes"):
             check_count(name, getattr(self, name))
-        for name in ("samples", "epochs"):
+        for name in ("prefetch", "samples", "epochs"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         if self.samples is not None and self.epochs is not None:
             raise ConfigError("sample: samples and epochs both say how many samples there are; give one of them")
         for name in ("timeout_seconds", "end_after_seconds"):
-            _check_seconds(name, getattr(self, name))
+            if getattr(self, name) is not None:
+                _check_seconds(name, getattr(self, name))
+        _check_seconds("reconnect_seconds", self.reconnect_seconds)
         if self.timeout_seconds is not None and self.end_after_seconds is not None:
             raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
         check_word("ragged", self.ragged, RAGGED)
@@ -121,6 +134,17 @@ class SampleOptions:
         """How sampled episodes are cut, if they are."""
         return self.slices if self.view is None else ViewSpec.of(self.view)
 
+    def of_samples(self, table: TableInfo) -> SampleOptions:
+        """How the samples are fetched that these options' batches are made of.
+
+        Raises:
+          ConfigError: the table cannot give the epochs that are asked for.
+        """
+        samples = self.samples if self.epochs is None else owed(table, self.epochs)
+        if self.cut is None:
+            return replace(self, samples=samples, epochs=None)
+        return replace(self, samples=samples, epochs=None, batch_size=self.request_size, drop_last=False)
+
     @property
     def request_size(self) -> int:
         """Samples that make a batch, or that are asked for at a time where each gives nobody knows how many items."""
@@ -130,9 +154,13 @@ class SampleOptions:
         per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
         return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
 
+    def prefetch_of(self, table: TableInfo) -> int:
+        """`prefetch`, or what a careful learner would choose for the table."""
+        if self.prefetch is not None:
+            return self.prefetch
+        return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
+
 
 def _check_seconds(name: str, seconds: object) -> None:
-    if seconds is None:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
-        raise ConfigError(f"sample: {name} {seconds!r}: expected a positive number, or None")
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 < float(seconds) < math.inf:
+        raise ConfigError(f"sample: {name} {seconds!r}: expected a positive number of seconds")

@@ -43,6 +43,10 @@ class Reason:
     held_by: tuple[str, ...] = ()
 
 
+def unheard(_: object) -> None:
+    """Is told something, and tells nobody."""
+
+
 class StreamUser(Protocol[Answer]):
     """What a kept stream is for. Everything but `open` and `decode` is called with the stream's lock held, and must not wait.
 

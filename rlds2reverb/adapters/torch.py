@@ -1,0 +1,167 @@
+"""PyTorch: a table's batches as tensors, made in this process or by the workers of a DataLoader.
+
+What becomes of a column:
+
+| numpy | tensor |
+| --- | --- |
+| bool, int8 to int64, uint8, float16/32/64, complex | the same dtype, over the same memory |
+| uint16, uint32, uint64 | torch.uint16, uint32, uint64, over the same memory; PyTorch has few operations for them |
+| bfloat16 | torch.bfloat16, over the same memory |
+| text, encoded images | stays a numpy array of `bytes` |
+| info.key, uint64 | int64 of the same bits, on the host: `update_priorities` and `delete` of a client take it |
+| a list of arrays (`ragged="list"`) | a list of tensors |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlds2reverb.client import Client, connect
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import TransportError
+from rlds2reverb.extras import needing
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.specs import map_leaves
+from rlds2reverb.transport.forks import check_not_forked
+
+with needing("the adapter for PyTorch", "torch", ModuleNotFoundError):
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
+
+TensorBatch = Any
+"""A `Batch` whose arrays are tensors."""
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any where it is not installed
+    """Samples of a table as ready batches of tensors, for `DataLoader(dataset, batch_size=None, num_workers=n)`.
+
+    It holds no connection, so it pickles: each worker connects for itself when it begins to iterate, and closes its streams when
+    it ends or is dropped; a persistent worker whose epoch ended early, when the next one begins. Every worker samples by itself. From a table that draws at random the workers' samples are independent; a
+    table that hands items out once (fifo, max_times_sampled=1) shares them out, in no fixed order between workers.
+
+    gRPC does not survive a fork. Where this process has connected to a server, give the loader
+    `multiprocessing_context="forkserver"` or "spawn"; the workers of a fork raise an error that says so.
+
+    Args:
+      server: "host:port", several where `rlds2reverb.connect` takes them, or a function without arguments that connects. Give
+        `functools.partial(...)` or a function of a module, where workers are not forked: they get it pickled.
+      table: its name.
+      batch_size: samples per batch.
+      options: the other fields of `SampleOptions`, by name. `samples` is shared out over the workers, to the sample; each may end
+        with a short batch.
+
+    Raises:
+      ConfigError: an option makes no sense. The server is asked when iterating begins, which raises as `connect` and
+        `Client.sample` do.
+      TransportError (when iterating): this worker was forked from a process that had connected.
+    """
+
+    def __init__(
+        self,
+        server: str | Sequence[str] | Callable[[], Client],
+        table: str,
+        batch_size: int = SampleOptions.batch_size,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        SampleOptions(batch_size, **options)  # wrong ones fail here, not in a worker
+        self.server, self.table, self.batch_size, self.options = server, table, batch_size, options
+
+    def __iter__(self) -> Iterator[TensorBatch]:
+        """Batches of the worker that it runs in, see `tensors`; a new connection each time."""
+        worker = get_worker_info()
+        options = {**self.options}
+        if worker is not None:
+            _check_not_forked()
+            options["samples"] = _share(options.get("samples"), worker.id, worker.num_workers)
+        if options.get("samples") == 0:  # more workers than samples
+            return
+        with self._connected() as client, client.sample(self.table, self.batch_size, **options) as sampler:
+            yield from batches(sampler)
+
+    def _connected(self) -> Client:
+        server: Any = self.server
+        connected: Client = server() if callable(server) else connect(server)
+        return connected
+
+
+def batches(sampled: Iterable[Batch], device: Any = None) -> Iterator[TensorBatch]:
+    """The batches of a sampler as tensors; see `tensors`."""
+    for batch in sampled:
+        yield tensors(batch, device)
+
+
+def tensors(batch: Batch, device: Any = None) -> TensorBatch:
+    """A batch whose arrays are tensors; nothing is copied on the host but arrays that cannot be written to.
+
+    Args:
+      batch: of a sampler.
+      device: where they go; None for where they are. To CUDA devices they go by way of pinned memory, and nobody waits for them.
+        `info.key` stays on the host.
+
+    Returns:
+      The same structure.
+    """
+    to = None if device is None else torch.device(device)
+    key, *others = batch.info
+    fields: list[Any] = [None if values is None else _tensor(values, to) for values in others]
+    columns = map_leaves(lambda leaf: _tensor(leaf, to), batch.data)
+    return Batch(columns, BatchInfo(_tensor(np.asarray(key).view(np.int64), None), *fields))
+
+
+def update_priorities(client: Client, table: str, keys: Any, priorities: Any) -> None:
+    """Gives items other priorities: `Client.update_priorities` for tensors of any device, of a graph or not.
+
+    Args:
+      client: an open one.
+      table: its name.
+      keys: [n] int64, as `info.key` of `tensors` has them.
+      priorities: [n] or [n, 1], finite and at least 0.
+
+    Raises:
+      ConfigError, ServerUnreachable, TransportError: as `Client.update_priorities`.
+    """
+    client.update_priorities(table, on_host(keys), on_host(priorities))
+
+
+def on_host(values: Any) -> Array:
+    """A tensor as a numpy array, wherever it is; floats as float64. An array stays what it is."""
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    host = values.detach().cpu()
+    array: Array = (host.double() if host.is_floating_point() else host).numpy()
+    return array
+
+
+def _tensor(values: Any, device: Any) -> Any:
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        return array
+    if not array.flags.writeable or min(array.strides, default=0) < 0:  # PyTorch has no such tensors
+        array = array.copy()
+    if array.dtype == _BFLOAT16:
+        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = torch.from_numpy(array)
+    if device is None:
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def _share(samples: int | None, number: int, workers: int) -> int | None:
+    """How many of the samples are a worker's."""
+    return None if samples is None else samples // workers + (number < samples % workers)
+
+
+def _check_not_forked() -> None:
+    try:
+        check_not_forked()
+    except TransportError as error:
+        raise TransportError(f'{error}. Of a DataLoader: multiprocessing_context="forkserver"') from error
