@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.batch import Batch, BatchInfo
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.slices import SliceSpec
+    from rlds2reverb.learner.view_items import ViewSpec
     from rlds2reverb.push.options import PushOptions
     from rlds2reverb.push.plan import PushPlan
     from rlds2reverb.push.report import Progress, PushReport
@@ -46,8 +48,10 @@ _HOMES = {
     "Rlds2ReverbError": "errors",
     "SampleOptions": "learner.options",
     "Sampler": "learner.sampler",
+    "SliceSpec": "learner.slices",
     "Target": "client",
     "Transform": "transforms.transform",
+    "ViewSpec": "learner.view_items",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
@@ -70,8 +74,10 @@ __all__ = [
     "Rlds2ReverbError",
     "SampleOptions",
     "Sampler",
+    "SliceSpec",
     "Target",
     "Transform",
+    "ViewSpec",
     "connect",
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",

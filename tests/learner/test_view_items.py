@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ VIEWS = (
     "sequence:length=3",
     "transition",
     "n_step:n=3",
-    "frame_stack:depth=3",
+    "frame_stack:frames=3",
     "target_pair",
     {"view": "requirements", "requirements": {"obs": {}, "new_obs": {"data_col": "obs", "shift": 1}}},
     {
@@ -67,11 +68,12 @@ def requirements() -> st.SearchStrategy[dict[str, dict[str, Any]]]:
 
 
 def pushed(episodes: list[Episode], view: View) -> MemoryServer:
-    """A server after a push with that view; items leave it in the order in which they came."""
+    """A server after a push with that view; it hands out items in the order in which they came, each once."""
     signature = table_signature(view.signature(filled_spec(spec_of(episodes[0]))))
-    server = MemoryServer(table_info(signature=signature, sampler="fifo", max_size=10_000))
+    table = replace(table_info(signature=signature, sampler="fifo", max_size=10_000), max_times_sampled=1)
+    server = MemoryServer(table)
     with Client(MemoryTransport(server)) as client:
-        client.push(episodes, "replay", view=view, allow=["terminal_discount"])
+        client.push(episodes, "replay", view=view, allow=["terminal_discount", "single_step", "no_items"])
     return server
 
 
@@ -86,13 +88,9 @@ def rows_of(batches: list[Batch]) -> list[list[Array]]:
 
 def in_order(server: MemoryServer, **options: Any) -> list[Batch]:
     """Batches of the items in the order of insertion, each item once."""
-    keys = list(server.tables["replay"].items)
+    count = len(server.tables["replay"].items)
     with connected(server) as client:
-        batches = []
-        for _ in keys:  # fifo gives the oldest again and again
-            batches += list(client.sample("replay", 5, samples=1, **options))
-            server.tables["replay"].delete([next(iter(server.tables["replay"].items))])
-    return batches
+        return list(client.sample("replay", 5, samples=count, **options))
 
 
 def assert_same(found: list[list[Array]], expected: list[tuple[Array, ...]]) -> None:
@@ -125,7 +123,7 @@ def test_requirements_of_sampled_episodes_are_those_of_a_push(
 def test_the_structure_is_the_views_and_start_the_step() -> None:
     episode = strategies.episode(np.random.default_rng(0), 6)
     with connected(pushed([episode], WholeEpisode())) as client:
-        data, info = client.sample("replay", 5, view="n_step:n=2").next_batch() or pytest.fail("it ended")
+        data, info = client.sample("replay", 5, view="n_step:n=2", samples=1).next_batch() or pytest.fail("it ended")
     assert set(data) == set(view_from("n_step:n=2").signature(filled_spec(spec_of(episode))))
     assert info.start.tolist() == [0, 1, 2, 3, 4]
     assert set(info.key.tolist()) == {int(info.key[0])}
@@ -133,8 +131,10 @@ def test_the_structure_is_the_views_and_start_the_step() -> None:
 
 def test_some_items_of_each_episode_are_drawn_alike() -> None:
     episode = strategies.episode(np.random.default_rng(0), 9)
+    server = pushed([episode], WholeEpisode())
+    again = server_of(server.server_info().tables["replay"].signature, server.contents())
     with (
-        connected(pushed([episode], WholeEpisode())) as client,
+        connected(again) as client,
         client.sample("replay", 400, view=ViewSpec("transition", per_episode=2, seed=5)) as sampler,
     ):
         starts = Counter(start for _ in range(10) for start in next(sampler).info.start.tolist())
@@ -146,7 +146,7 @@ def test_batches_span_episodes() -> None:
     episodes = [strategies.episode(np.random.default_rng(rows), rows, episode_id=f"e{rows}") for rows in (4, 1, 7, 3)]
     with connected(pushed(episodes, WholeEpisode())) as client:
         sampler = client.sample("replay", 4, samples=4, view="two_step")
-        assert [one.size for one in sampler] == [4, 4, 4]  # fifo: four times the three items of the oldest
+        assert [one.size for one in sampler] == [4, 4, 3]  # 3 items, 0, 6 and 2
         assert sampler.next_batch() is None
 
 
@@ -176,7 +176,7 @@ def test_pieces_of_episodes_are_refused() -> None:
         connected(pushed([episode], view_from("two_step"))) as client,
         pytest.raises(ConfigError, match="is no whole episode"),
     ):
-        next(client.sample("replay", view="transition"))
+        next(client.sample("replay", view="transition", samples=1))
 
 
 @pytest.mark.parametrize(
