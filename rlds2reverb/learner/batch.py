@@ -12,7 +12,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import decode_images
 from rlds2reverb.learner.cutting import CutBatch
 from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.learner.padding import Padded, padded
+from rlds2reverb.learner.padding import Padded, padded, rows_are_free
 from rlds2reverb.learner.slices import SliceSpec, Slicing
 from rlds2reverb.learner.view_items import Viewing
 from rlds2reverb.learner.weights import Weights
@@ -36,6 +36,7 @@ class BatchInfo(NamedTuple):
       masks: by column, [B, L] bool, the rows that an item has there, where columns were filled up; else None. See
         `learner.padding`.
       start: [B] int64, the row or step where an item begins in the episode that it was cut out of; else None.
+      source: [B] int64, which part of a mix, or which server of several, a sample came from; else None.
     """
 
     key: Array
@@ -47,6 +48,7 @@ class BatchInfo(NamedTuple):
     mask: Array | None = None
     masks: Mapping[str, Array] | None = None
     start: Array | None = None
+    source: Array | None = None
 
     @property
     def ends(self) -> Array | None:
@@ -103,9 +105,9 @@ class Packing:
         self._name, self._options = table.name, options
         cut = cutter_of(table, options)
         _check_columns(table, options)
-        self._structure = structure_of(table, options) if cut is None else cut.signature
-        self._leaves = None if self._structure is None else flatten(self._structure)
-        known = self._structure if cut is not None or table.signature is None else table.signature
+        self.structure = structure_of(table, options) if cut is None else cut.signature
+        self._leaves = None if self.structure is None else flatten(self.structure)
+        known = self.structure if cut is not None or table.signature is None else table.signature
         leaves = flatten(known)
         self._specs = leaves if all(isinstance(leaf, ArraySpec) for leaf in leaves.values()) else {}
         self._has_images = options.decode and any(leaf.image is not None for leaf in self._specs.values())
@@ -138,14 +140,14 @@ class Packing:
 
     def _padded(self, columns: Sequence[Column], is_cut: bool) -> Padded:
         names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
-        is_free = [not is_cut and leaf.shape[:1] == (None,) for leaf in self._specs.values()]
-        return padded(columns, names, is_free or [False] * len(columns), self._options.pad_to)
+        is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
+        return padded(columns, names, is_free, self._options.pad_to)
 
     def _packed(self, columns: Sequence[Column]) -> Nest:
-        if self._structure is None:
+        if self.structure is None:
             return list(columns)
         left: Iterator[Column] = iter(columns)
-        return map_with_path(lambda _path, _leaf: next(left), self._structure)
+        return map_with_path(lambda _path, _leaf: next(left), self.structure)
 
 
 def structure_of(table: TableInfo, options: SampleOptions) -> Nest | None:

@@ -108,10 +108,7 @@ class SampleOptions:
         if self.timeout_seconds is not None and self.end_after_seconds is not None:
             raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
         check_word("ragged", self.ragged, RAGGED)
-        if self.pad_to is not None:
-            check_count("pad_to", self.pad_to)
-            if self.ragged != PAD:
-                raise ConfigError('sample: pad_to goes with ragged="pad"')
+        check_pad(self.pad_to, self.ragged)
         check_weights(self.weights, self.beta, self.min_priority)
         self._check_cuts()
 
@@ -134,16 +131,13 @@ class SampleOptions:
         """How sampled episodes are cut, if they are."""
         return self.slices if self.view is None else ViewSpec.of(self.view)
 
-    def of_samples(self, table: TableInfo) -> SampleOptions:
-        """How the samples are fetched that these options' batches are made of.
+    def in_samples(self, table: TableInfo) -> SampleOptions:
+        """These options with the number of samples, where they say how many epochs.
 
         Raises:
           ConfigError: the table cannot give the epochs that are asked for.
         """
-        samples = self.samples if self.epochs is None else owed(table, self.epochs)
-        if self.cut is None:
-            return replace(self, samples=samples, epochs=None)
-        return replace(self, samples=samples, epochs=None, batch_size=self.request_size, drop_last=False)
+        return self if self.epochs is None else replace(self, samples=owed(table, self.epochs), epochs=None)
 
     @property
     def request_size(self) -> int:
@@ -159,6 +153,19 @@ class SampleOptions:
         if self.prefetch is not None:
             return self.prefetch
         return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
+
+
+def check_pad(pad_to: int | None, ragged: str) -> None:
+    """Refuses a `pad_to` that is no whole number of at least 1, or that has nothing to fill up.
+
+    Raises:
+      ConfigError: says so.
+    """
+    if pad_to is None:
+        return
+    check_count("pad_to", pad_to)
+    if ragged != PAD:
+        raise ConfigError('sample: pad_to goes with ragged="pad"')
 
 
 def _check_seconds(name: str, seconds: object) -> None:

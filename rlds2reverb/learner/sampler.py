@@ -38,12 +38,17 @@ class Sampler(Iterator[Batch]):
 
     Raises:
       ConfigError: the structure that is asked for is not that of the table.
+
+    Attributes:
+      name: of the table.
+      structure: nest of what the samples' columns are called: `spec`, else the table's signature; None without either.
     """
 
     def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
         self._packing = Packing(table, options)
+        self.name, self.structure = table.name, self._packing.structure
         self._cutting = Cutting(table.name, cutter_of(table, options), options.batch_size, options.drop_last)
-        self._supply = Supply(transport, info, table, options.of_samples(table), options.epochs is not None)
+        self._supply = Supply(transport, info, table, options.in_samples(table), options.epochs is not None)
         self._finalizer = weakref.finalize(self, _end_dropped, self._supply)
 
     def __iter__(self) -> Sampler:

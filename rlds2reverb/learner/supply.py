@@ -13,8 +13,8 @@ from functools import partial
 
 from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained
-from rlds2reverb.learner.joining import pieces
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
 from rlds2reverb.learner.taken import lost_on_the_way
@@ -51,6 +51,7 @@ class Supply:
         ends_empty: bool = False,
     ) -> None:
         self._transport, self._info, self._table, self._options = transport, info, table, options
+        self._drops_last = options.drop_last and options.cut is None  # of what is cut, the sampler drops it
         self._process = os.getpid()
         self._pool = Pool(options.samples, info.state_id)
         self._changed = self._pool.changed
@@ -59,13 +60,12 @@ class Supply:
         self._ends_now = False  # the rest was handed out: what follows is the end
         prefetch, arena_bytes = options.prefetch_of(table), max(1, options.arena_bytes // options.streams)
         self._samplings = [
-            Sampling(transport, table, self._pool, options.batch_size, prefetch, arena_bytes)
+            Sampling(transport, table, self._pool, options.request_size, prefetch, arena_bytes)
             for _ in range(options.streams)
         ]
         deadlines = replace(Deadlines(), stall=_NO_STALL_SECONDS, reconnect=options.reconnect_seconds)
-        told = partial(_log_reconnect, table.name)
         self._streams = [
-            KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed, on_reconnect=told)
+            KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed)
             for sampling in self._samplings
         ]
         on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
@@ -141,7 +141,7 @@ class Supply:
             elif quiet_seconds is None and not self._is_empty:
                 raise self._stalled()
             else:
-                is_more = self._ends_now = not self._options.drop_last and self._gather()
+                is_more = self._ends_now = not self._drops_last and self._gather()
             if not is_more:
                 return None
         return flat
@@ -228,8 +228,8 @@ class Supply:
         """Makes batches of the samples that are in none yet; whether there is one."""
         with self._changed:
             rests = [rest for sampling in self._samplings if (rest := sampling.rest()) is not None]
-            whole = list(pieces(rests, self._options.batch_size))
-            if self._options.drop_last and whole and len(whole[-1]) < self._options.batch_size:
+            whole = list(pieces(rests, self._options.request_size))
+            if self._drops_last and whole and len(whole[-1]) < self._options.request_size:
                 whole.pop()
             self._pool.put(whole, unheard)
             self._changed.notify_all()  # there is room for other samples
@@ -240,7 +240,7 @@ class Supply:
             held = sum(sampling.held for sampling in self._samplings)
         return Stalled(
             f'server {self._transport.address}, table "{self._table.name}": no batch within {self._options.timeout_seconds:g} s '
-            f"({counted(held, 'sample')} of {self._options.batch_size:,} came); {self._watch.reason().text}. {STREAM_WORDS.way_out}"
+            f"({counted(held, 'sample')} of {self._options.request_size:,} came); {self._watch.reason().text}. {STREAM_WORDS.way_out}"
         )
 
     def _count_lost(self) -> None:
@@ -261,7 +261,3 @@ class Supply:
                 counted(unread + awaited, "sample"),
                 self._table.max_times_sampled,
             )
-
-
-def _log_reconnect(table: str, why: str) -> None:
-    LOG.warning('table "%s": its stream of samples broke, and another one took its place: %s', table, why)
