@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.cutting import UNKNOWN_YIELD
+from rlds2reverb.learner.epochs import owed
 from rlds2reverb.learner.slices import STEP, SliceSpec
 from rlds2reverb.learner.view_items import ViewSpec
 from rlds2reverb.learner.weights import Changing, check_weights
@@ -126,16 +127,18 @@ class SampleOptions:
                 'sample: weights make up for the probabilities of a sampler, and so does slices by="step"; give one of them'
             )
 
-    def prefetch_of(self, table: TableInfo) -> int:
-        """`prefetch`, or what a careful learner would choose for the table."""
-        if self.prefetch is not None:
-            return self.prefetch
-        return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
-
     @property
     def cut(self) -> SliceSpec | ViewSpec | None:
         """How sampled episodes are cut, if they are."""
         return self.slices if self.view is None else ViewSpec.of(self.view)
+
+    def in_samples(self, table: TableInfo) -> SampleOptions:
+        """These options with the number of samples, where they say how many epochs.
+
+        Raises:
+          ConfigError: the table cannot give the epochs that are asked for.
+        """
+        return self if self.epochs is None else replace(self, samples=owed(table, self.epochs), epochs=None)
 
     @property
     def request_size(self) -> int:
@@ -145,6 +148,12 @@ class SampleOptions:
             return self.batch_size
         per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
         return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
+
+    def prefetch_of(self, table: TableInfo) -> int:
+        """`prefetch`, or what a careful learner would choose for the table."""
+        if self.prefetch is not None:
+            return self.prefetch
+        return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
 
 
 def check_pad(pad_to: int | None, ragged: str) -> None:

@@ -6,11 +6,13 @@ What is ready is handed out before anything else is said, a failure included.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from rlds2reverb.errors import Stalled, TransportError
+from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
@@ -37,15 +39,27 @@ _CLOSE_SECONDS = 1.0
 
 
 class Supply:
-    """Flat batches of one table. Thread-safe. See `Sampler`, which makes batches of them, and has the same arguments."""
+    """Flat batches of one table. Thread-safe. See `Sampler`, which makes batches of them, and has the same arguments.
 
-    def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
+    Args:
+      ends_empty: end for good when the table is empty.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        info: ServerInfo,
+        table: TableInfo,
+        options: SampleOptions,
+        ends_empty: bool = False,
+    ) -> None:
         self._transport, self._table, self._options = transport, table, options
         self._drops_last = options.drop_last and options.cut is None  # of what is cut, the sampler drops it
         self._process = os.getpid()
         self._pool = Pool(options.samples, info.state_id)
         self._changed = self._pool.changed
         self._is_closed = False
+        self._drained = Drained(self._look) if ends_empty else None
         self._ends_now = False  # the rest was handed out: what follows is the end
         prefetch, arena_bytes = options.prefetch_of(table), max(1, options.arena_bytes // options.streams)
         self._samplings = [
@@ -123,10 +137,12 @@ class Supply:
         quiet_seconds = self._options.end_after_seconds
         while (flat := self._popped()) is None:
             if self._ends():
+                if self._is_empty:
+                    self.close()  # a request that is left would take what is inserted later
                 return None
-            if self._watch.until(self._is_due, quiet_seconds or self._options.timeout_seconds):
+            if self._is_due_in_time():
                 is_more = self._is_more()
-            elif quiet_seconds is None:
+            elif quiet_seconds is None and not self._is_empty:
                 raise self._stalled()
             else:
                 is_more = self._ends_now = not self._drops_last and self._gather()
@@ -161,6 +177,25 @@ class Supply:
         with self._changed:
             ends, self._ends_now = self._ends_now or self._is_closed, False
             return ends
+
+    def _is_due_in_time(self) -> bool:
+        """Waits for a batch, or an end; False when that took too long, or when the table is empty for good."""
+        seconds = self._options.end_after_seconds or self._options.timeout_seconds
+        if self._drained is None:
+            return self._watch.until(self._is_due, seconds)
+        end = time.monotonic() + (_NO_STALL_SECONDS if seconds is None else seconds)
+        while not self._watch.until(self._is_due, min(LOOK_SECONDS, max(0.0, end - time.monotonic()))):
+            if self._drained.is_over(self.received) or time.monotonic() >= end:
+                return False
+        return True
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the table was found empty for good."""
+        return self._drained is not None and self._drained.was_over
+
+    def _look(self) -> TableInfo | None:
+        return self._transport.server_info().tables.get(self._table.name)
 
     def _is_due(self) -> bool:
         """Whether there is a batch, or none will come. With the lock held.
