@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.several.client import ClientGroup
     from rlds2reverb.learner.writing.options import WriteOptions
     from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
@@ -43,6 +44,7 @@ _HOMES = {
     "Batch": "learner.batch",
     "BatchInfo": "learner.batch",
     "Client": "client",
+    "ClientGroup": "learner.several.client",
     "Episode": "episodes",
     "Local": "learner.local",
     "LocalOptions": "learner.local_options",
@@ -75,6 +77,7 @@ __all__ = [
     "Batch",
     "BatchInfo",
     "Client",
+    "ClientGroup",
     "Episode",
     "EpisodeWriter",
     "Local",
