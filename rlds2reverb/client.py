@@ -270,7 +270,7 @@ def connect(
 
 @overload
 def connect(
-    address: Sequence[str],
+    address: list[str] | tuple[str, ...],
     credentials: Any = None,
     metadata: Sequence[tuple[str, str]] = (),
     timeout_seconds: float = Deadlines.call,
@@ -280,7 +280,7 @@ def connect(
 
 
 def connect(
-    address: str | Sequence[str],
+    address: str | list[str] | tuple[str, ...],
     credentials: Any = None,
     metadata: Sequence[tuple[str, str]] = (),
     timeout_seconds: float = Deadlines.call,

@@ -77,9 +77,7 @@ class Interleave:
             self._known = known
 
 
-def joined_of(
-    feeds: Sequence[Feed], pieces: Sequence[Piece], parts: Array, ragged: str, pad_to: int | None
-) -> Batch:
+def joined_of(feeds: Sequence[Feed], pieces: Sequence[Piece], parts: Array, ragged: str, pad_to: int | None) -> Batch:
     """One batch of what feeds gave.
 
     Args:

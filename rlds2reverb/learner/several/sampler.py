@@ -3,6 +3,8 @@
 Each sample's server is drawn with probability size / sum of sizes. So P = P on its server * that share, which is 1 / N for uniform
 tables. `info` has that P and the sum N, and importance weights are made of them.
 
+Items that leave a table with their last sample count for its size until they are handed out.
+
 No server is waited for while another may have what is wanted: after a while without a sample its size is looked at, and where it
 has become 0, its part of the batch is drawn anew. A server whose rate limiter holds its items back is waited for.
 """
@@ -98,8 +100,10 @@ class SeveralSampler(Iterator[Batch]):
         one = _of_one(options, count)
         self._parts = [Part(servers, sizes, number, table.name, one, self.structure) for number in range(count)]
         self._feeds = [Feed(part.number, part, servers.addresses[part.number]) for part in self._parts]
+        self._handed = np.zeros(count, np.int64)  # samples of each server
         self._random = np.random.default_rng()
         self._draft: _Draft | None = None
+        self._items_leave = table.max_times_sampled > 0
         self._last_sizes = sizes.now()
         self._given = 0
         self._ended = threading.Event()
@@ -190,7 +194,7 @@ class SeveralSampler(Iterator[Batch]):
         """Draws and takes samples until all are there, or it ends."""
         began = time.monotonic()
         while (left := draft.left).size and not self._ended.is_set():
-            sizes = self._sizes.now()
+            sizes = self._sizes.now() + self._unread
             if not sizes.sum() > 0:
                 if self._is_over(began, "all servers"):
                     return
@@ -208,14 +212,24 @@ class SeveralSampler(Iterator[Batch]):
         while len(places) and not self._ended.is_set():
             for piece in self._feeds[number].take(len(places)):
                 draft.add(places[: piece.size], piece, share)
+                self._handed[number] += piece.size
                 places = places[piece.size :]
             if not len(places):
                 return True
             if self._is_over(began, self._servers.addresses[number]):
                 return False
-            if not self._sizes.asked(number):  # it is empty, or missing: others have the rest
+            if not self._sizes.asked(number) + self._unread[number]:  # it is empty, or missing: others have the rest
                 return True
         return True
+
+    @property
+    def _unread(self) -> Array:
+        """[n] items of each server that are in its table no more, and not handed out."""
+        if not self._items_leave:
+            return np.zeros(len(self._parts))
+        if self._options.cut is not None:  # what is received are episodes then, not what is cut out of them
+            return np.array([0 if (rest := feed.rest()) is None else rest.size for feed in self._feeds])
+        return np.array([part.received for part in self._parts]) - self._handed
 
     def _is_over(self, began: float, whom: str) -> bool:
         """Whether it ends because nothing came for too long.
@@ -284,4 +298,3 @@ def _of_one(options: SampleOptions, servers: int) -> SampleOptions:
         beta=None,
         min_priority=None,
     )
-

@@ -110,5 +110,3 @@ class Servers:
         if number in self._missing:
             LOG.warning("server %s is back", self.addresses[number])
             self._missing.discard(number)
-
-

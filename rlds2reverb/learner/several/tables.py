@@ -36,15 +36,22 @@ def merged_table(found: Sequence[tuple[str, TableInfo]]) -> TableInfo:
     tables = [table for _, table in found]
 
     def total(name: str) -> int:
-        return sum(getattr(table, name) for table in tables)
+        return int(sum(getattr(table, name) for table in tables))
 
     limiter = replace(
         first.rate_limiter,
         inserts=sum(table.rate_limiter.inserts for table in tables),
         samples=sum(table.rate_limiter.samples for table in tables),
     )
-    counts = ("max_size", "current_size", "episodes", "deleted_episodes", "unique_samples")
-    return replace(first, rate_limiter=limiter, **{name: total(name) for name in counts})
+    return replace(
+        first,
+        rate_limiter=limiter,
+        max_size=total("max_size"),
+        current_size=total("current_size"),
+        episodes=total("episodes"),
+        deleted_episodes=total("deleted_episodes"),
+        unique_samples=total("unique_samples"),
+    )
 
 
 def _check_same(one: tuple[str, TableInfo], other: tuple[str, TableInfo]) -> None:
