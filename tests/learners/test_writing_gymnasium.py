@@ -39,7 +39,7 @@ def run_alone(to: EpisodeWriter, env: int, steps: int) -> None:
 def run_vector(to: EpisodeWriter, mode: AutoresetMode) -> list[int]:
     """So many steps of a vector of environments; how many each has made."""
     made = [0] * COUNT
-    environments = gymnasium.make_vec(
+    environments: Any = gymnasium.make_vec(
         "CartPole-v1", COUNT, "sync", vector_kwargs={"autoreset_mode": mode}, max_episode_steps=15
     )
     observations, _ = environments.reset(seed=[SEED + env for env in range(COUNT)])

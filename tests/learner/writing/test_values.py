@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,12 @@ from rlds2reverb.learner.writing.layout import Layout
 from rlds2reverb.learner.writing.values import spec_of_value, value_for
 from rlds2reverb.specs import ArraySpec, column_spec
 from tests import strategies
+
+
+class Move(IntEnum):
+    """Actions with names."""
+
+    LEFT = 2
 
 
 def column_of(spec: ArraySpec, *values: Any) -> Any:
@@ -57,6 +64,7 @@ def test_another_dtype_or_shape_is_refused(dtype: Any, shape: Any, other: Any, a
         (np.float64(1.1), "float32", np.float32(1.1)),
         (1, "float32", 1.0),
         (255, "uint8", 255),
+        (Move.LEFT, "int32", 2),
         (True, "bool", True),
         (np.True_, "bool", True),
         (np.array(2.5, ">f4"), "float32", 2.5),
