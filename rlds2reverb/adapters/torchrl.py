@@ -188,8 +188,9 @@ class TableReplayBuffer:
         if len(keys) != len(priorities):
             raise ConfigError(f"priorities: {len(priorities)} for an index of {len(keys)}; expected one each")
         items, inverse = np.unique(keys, return_inverse=True)
-        largest = np.full(len(items), -np.inf)
-        np.maximum.at(largest, inverse, priorities)  # a NaN stays one, and is refused
+        order = np.argsort(priorities)  # a NaN is the last, stays, and is refused
+        largest = np.empty(len(items))
+        largest[inverse[order]] = priorities[order]
         self._client.update_priorities(self._table, items, largest)
 
 
