@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from rlds2reverb.adapters.jax import Placing, experience_pair, put_ahead, sample
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.specs import flatten
-from tests.learners.servers import store_numbers
+from tests.learners.servers import numbers, store_numbers
 from tests.processes import eventually, free_port
 from tests.project import ROOT
 
@@ -180,8 +181,6 @@ def test_a_batch_that_is_there_is_not_held_back_for_the_next_one(numbered: str) 
         made = sample(client, "one", 4, ahead=3)
         assert sorted(next(made).data["observation"].tolist()) == [0, 1, 2, 3]
         with rlds2reverb.connect(numbered) as other:
-            from tests.learners.servers import numbers
-
             other.push(numbers(4, 4), "one", view="transition")
         assert sorted(next(made).data["observation"].tolist()) == [4, 5, 6, 7]
         made.close()
@@ -258,7 +257,7 @@ def test_two_steps_are_the_pair_that_flashbax_returns(client: rlds2reverb.Client
     assert jax.tree.map(jnp.shape, ours.first) == jax.tree.map(jnp.shape, theirs.first)
     assert jax.tree.map(jnp.shape, ours.second) == jax.tree.map(jnp.shape, theirs.second)
     np.testing.assert_array_equal(ours.second["obs"], batch.data.observation[:, 1])
-    with pytest.raises(ConfigError, match='"x" is .*two steps an item'):
+    with pytest.raises(ConfigError, match=r'"x" is .*two steps an item'):
         experience_pair({"x": np.ones((8, 3))})
 
 
@@ -274,6 +273,7 @@ def test_two_processes_share_a_batch(numbered: str) -> None:
         subprocess.Popen(
             [sys.executable, "-m", "tests.learners.sharing", json.dumps(request)],
             cwd=ROOT,
+            env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -287,7 +287,7 @@ def test_two_processes_share_a_batch(numbered: str) -> None:
             process.wait()
     for process, (_, errors) in zip(running, outputs):
         assert process.returncode == 0, errors.decode()
-    one, two = (json.loads(output) for output, _ in outputs)
+    one, two = (json.loads(output.splitlines()[-1]) for output, _ in outputs)  # Gloo has its say before
     assert one["totals"] == two["totals"]
     assert one["shapes"] == two["shapes"] == [[8]] * 4
     assert [len(keys) for keys in (*one["local"], *two["local"])] == [4] * 8

@@ -154,7 +154,7 @@ def test_weights_text_and_the_trajectory_find_their_places() -> None:
     assert made["collector", "traj_ids"].tolist() == [7, 9]
     assert list(made["extras"].keys()) == ["text"]
     assert made["extras", "text"] == [b"up", b"down"]
-    assert "policy_info" not in made.keys()
+    assert "policy_info" not in made
 
 
 @pytest.mark.parametrize(
