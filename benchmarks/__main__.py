@@ -21,6 +21,7 @@ NAMES = (
     "push_tf_agents",
     "push_limit",
     "push_writers",
+    "env_writers",
     "views",
     "episodes",
     "images",

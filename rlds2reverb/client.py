@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -14,6 +14,8 @@ from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.sampler import Sampler
+from rlds2reverb.learner.writing.options import WriteOptions
+from rlds2reverb.learner.writing.writer import EpisodeWriter
 from rlds2reverb.push.options import HELP, PushOptions, option_fields
 from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.push.pipeline import Pusher
@@ -149,6 +151,23 @@ class Client:
         with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
             (batch,) = sampler
         return unbatched(batch)
+
+    def writer(
+        self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None = None, **options: Any
+    ) -> EpisodeWriter:
+        """Writes the episodes of an environment loop: `with client.writer("replay") as w: w.append(...); w.end_episode(...)`.
+
+        Args:
+          table, view: as for `push`.
+          options: the other fields of `WriteOptions`, by name.
+
+        Returns:
+          A writer for one thread; close it, or use it as a context manager.
+
+        Raises:
+          ConfigError, ViewError: the server has no such table, or what is asked for makes no sense; others as `sample` does.
+        """
+        return EpisodeWriter(self.transport, self.server_info(), WriteOptions(table, view, **options))
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Gives items other priorities; keys that the table does not have (any more) are passed over.

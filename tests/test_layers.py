@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "push": BELOW_PUSH,
     "learner": BELOW_PUSH | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
-    "adapters": BELOW_PUSH | {"client", "images", "learner"},
+    "adapters": BELOW_PUSH | {"client", "images", "learner", "push.tables"},
     "tf_agents": FOUNDATION
     | {"client", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
@@ -93,6 +93,8 @@ NEEDS_OPTIONAL = {
     "adapters.tensordicts",
     "adapters.torch",
     "adapters.torchrl",
+    "adapters.tf_agents",
+    "adapters.tf_data",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,14 +12,15 @@ import click
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout; infinities and NaN, which JSON lacks, become null."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value with null for infinities and NaN."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
+        return {str(key): plain(child) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(child) for child in value]
+        return [plain(child) for child in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -30,6 +31,14 @@ def print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
         click.echo(f"{indent}{name:<{width}}  {value}")
+
+
+def print_columns(rows: Sequence[Sequence[str]], indent: str = "") -> None:
+    """Aligned rows of text on stdout; the last column is as long as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        aligned = (f"{text:<{width}}" for text, width in zip(row, widths))
+        click.echo(f"{indent}{'  '.join(aligned).rstrip()}")
 
 
 def talk(text: str) -> None:

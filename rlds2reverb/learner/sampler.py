@@ -1,26 +1,33 @@
-"""Samples a table: batches, one after the other, made in the background."""
+"""Samples a table: batches, one after the other, made in the background.
+
+The threads that receive samples know the supply, not the `Sampler`: so one that nobody holds any more is collected, and that
+ends its streams.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
+import weakref
 from collections.abc import Iterator
-from dataclasses import replace
 
-from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.errors import TransportError
+from rlds2reverb.learner.batch import Batch, Packing, cutter_of
+from rlds2reverb.learner.cutting import Cutting
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.sampling import Sampling
+from rlds2reverb.learner.supply import Supply
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.stream import KeptStream
-from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 
-_FOR_EVER_SECONDS = 1e9
 
-
-class Sampler:
+class Sampler(Iterator[Batch]):
     """Iterates batches. Close it, or use it as a context manager; `drain` first where no sample may get lost.
+
+    Several threads may iterate, and any may close it: each batch goes to one of them, and all end. A sampler that is dropped
+    without a `close` ends its streams by itself.
+
+    A stream that breaks is opened anew, and a restarted server is taken up again: what was on its way is asked for once more.
+    The log `rlds2reverb.learner` is told of both.
 
     Args:
       transport: the way to the server.
@@ -30,37 +37,37 @@ class Sampler:
 
     Raises:
       ConfigError: the structure that is asked for is not that of the table.
+
+    Attributes:
+      name: of the table.
+      structure: nest of what the samples' columns are called: `spec`, else the table's signature; None without either.
     """
 
     def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
-        self._options = options
         self._packing = Packing(table, options)
-        self._changed = threading.Condition()
-        self._deadlines = replace(Deadlines(), stall=options.timeout_seconds or _FOR_EVER_SECONDS)
-        shares = _shares(options.samples, options.streams)
-        self._samplings = [
-            Sampling(
-                transport, table, options.batch_size, options.prefetch, share, options.arena_bytes // options.streams
-            )
-            for share in shares
-        ]
-        self._streams = [
-            KeptStream(transport, sampling, info.state_id, self._deadlines, self._tell, self._changed)
-            for sampling in self._samplings
-        ]
-        self._is_closed = False
+        self.name, self.structure = table.name, self._packing.structure
+        self._supply = Supply(transport, info, table, options)
+        self._finalizer = weakref.finalize(self, _end_dropped, self._supply)
+        self._cutting = Cutting(table.name, cutter_of(table, options), options.batch_size)
+        self._drops_last_cut = options.drop_last and options.cut is not None
+        self._batch_size, self._is_cutting = options.batch_size, threading.Lock()
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Batches, until all samples came or `end_after_seconds` without one.
+    def __iter__(self) -> Sampler:
+        """Batches, until all samples came, or none for `end_after_seconds`; then iterating again goes on with later ones.
 
         Raises:
-          Stalled: none came for `timeout_seconds`; says what the rate limiter waits for.
-          TransportError: the server is gone, or refuses.
+          Stalled: no batch came for `timeout_seconds`; says what the rate limiter waits for.
+          TransportError: the server is gone for longer than `reconnect_seconds`, or refuses.
           WireError: an answer that is not Reverb's.
-          ServerRestarted: the new server process has no such table any more.
+          ServerRestarted: the new server process has no such table any more, or one of another signature.
         """
-        while (batch := self.next_batch()) is not None:
-            yield batch
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch; see `__iter__`."""
+        if (batch := self.next_batch()) is None:
+            raise StopIteration
+        return batch
 
     def __enter__(self) -> Sampler:
         return self
@@ -68,67 +75,79 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def received(self) -> int:
+        """Samples that came so far."""
+        return self._supply.received
+
+    @property
+    def reconnects(self) -> int:
+        """How often a stream was opened in place of one that broke."""
+        return self._supply.reconnects
+
+    @property
+    def restarts(self) -> int:
+        """How often another server process answered."""
+        return self._supply.restarts
+
+    @property
+    def lost_at_most(self) -> int:
+        """Samples that the server may have taken and nobody gets: of streams that broke, and unread when it was closed."""
+        return self._supply.lost_at_most
+
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end. Raises as iterating does."""
-        while not self._is_closed:
-            if (flat := self._next_flat()) is None:
-                return None
-            if len(flat) == self._options.batch_size or not self._options.drop_last:
-                return self._packing.pack(flat)
-        return None
+        with self._is_cutting:
+            flat = self._cutting.next(self._supply.next_flat)
+        if flat is None or (self._drops_last_cut and len(flat) < self._batch_size):
+            return None
+        return self._packing.pack(flat)
 
     def stop(self) -> None:
         """Asks for no more samples; those that were asked for still come, and iterating ends after them."""
-        with self._changed:
-            for sampling in self._samplings:
-                sampling.stop()
-            self._changed.notify_all()
+        self._supply.stop()
+
+    def drain(self, quiet_seconds: float = 1.0) -> Iterator[Batch]:
+        """Asks for no more, hands out all that was asked for, and closes: so that no sample gets lost.
+
+        A table that runs empty gives less than it was asked for, and says nothing. So this ends, too, when nothing came for
+        `quiet_seconds`. What the server takes after that, until it hears that nobody waits any more, is lost.
+
+        Raises:
+          Rlds2ReverbError: as iterating does, after what came was handed out.
+        """
+        self.stop()
+        failure: TransportError | None = None
+        try:
+            try:
+                yield from self._packed(self._supply.until_quiet(quiet_seconds))
+            except TransportError as error:
+                failure = error
+            yield from self._packed(self._supply.rests())
+        finally:
+            self.close()
+        if failure is not None:
+            raise failure
+
+    def _packed(self, flats: Iterator[FlatBatch]) -> Iterator[Batch]:
+        with self._is_cutting:
+            while (flat := self._cutting.next(lambda: next(flats, None))) is not None:
+                yield self._packing.pack(flat)
 
     def close(self) -> None:
-        """Ends it at once. Samples that were asked for and not read are lost; `stop` and read to the end where that matters."""
-        self._is_closed = True
-        for stream in self._streams:
-            stream.close()
-
-    def _tell(self, reason: object) -> None:
-        self._options.on_wait(reason)  # type: ignore[arg-type]
-
-    def _next_flat(self) -> FlatBatch | None:
-        end = self._options.end_after_seconds
-        if end is not None and not self._is_there_within(end):
-            return self._rest()
-        self._streams[0].wait(self._is_due)
-        with self._changed:
-            for sampling in self._samplings:
-                if sampling.ready:
-                    batch = sampling.ready.popleft()
-                    self._changed.notify_all()  # there is room for the next request
-                    return batch
-        return self._rest()
-
-    def _is_there_within(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        with self._changed:
-            while not self._is_due() and (left := end - time.monotonic()) > 0:
-                self._changed.wait(left)
-            return self._is_due()
-
-    def _is_due(self) -> bool:
-        """Whether there is a batch, or never will be. With the lock held."""
-        for stream in self._streams:
-            if stream.failure is not None:
-                raise stream.failure
-        return any(one.ready for one in self._samplings) or all(one.is_over for one in self._samplings)
-
-    def _rest(self) -> FlatBatch | None:
-        for sampling in self._samplings:
-            if (rest := sampling.rest()) is not None:
-                return rest
-        return None
+        """Ends it at once. Samples that were asked for and not read are lost (`lost_at_most`); `drain` where that matters."""
+        self._finalizer.detach()
+        self._supply.close()
 
 
-def _shares(samples: int | None, streams: int) -> list[int | None]:
-    """How many samples each stream brings."""
-    if samples is None:
-        return [None] * streams
-    return [samples // streams + (number < samples % streams) for number in range(streams)]
+def _end_dropped(supply: Supply) -> None:
+    """Ends the streams of a sampler that nobody holds any more, or at the end of the interpreter.
+
+    The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts none.
+    """
+    if not supply.is_ours:
+        return
+    if threading.main_thread().is_alive():
+        threading.Thread(target=supply.close, name="rlds2reverb-close", daemon=True).start()
+    else:
+        supply.close()

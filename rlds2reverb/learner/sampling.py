@@ -1,12 +1,17 @@
-"""What the stream of a sampler is for: requests go, samples come, batches are built. See `stream_user.StreamUser`."""
+"""What the stream of a sampler is for: requests go, samples come, batches are built. See `stream_user.StreamUser`.
+
+How many samples are under way is bounded here. A request asks for as much as there is room for, once half of it is free: the
+server takes more at once the more it is asked for (observed in 0.14: 128 samples of a request first, then twice as many each time).
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterator
 
-from rlds2reverb.errors import ServerRestarted
+from rlds2reverb.errors import ServerRestarted, WireError
+from rlds2reverb.learner.pool import Pool
+from rlds2reverb.learner.watch import LOG
 from rlds2reverb.specs import differences
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.stream_user import StreamWords
@@ -15,7 +20,7 @@ from rlds2reverb.wire.messages import SampleRequest, ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import BatchBuilder, FlatBatch
 from rlds2reverb.wire.sample.requests import encode_sample_request
 
-_WORDS = StreamWords(
+STREAM_WORDS = StreamWords(
     nothing_came="no sample came",
     gave_nothing="gave no sample",
     without="without a sample",
@@ -24,42 +29,35 @@ _WORDS = StreamWords(
 
 
 class Sampling:
-    """One stream of samples of one table. All but `open` and `decode` is called with the stream's lock held.
+    """One stream of samples of one table. See `StreamUser` for when the pool's lock is held.
+
+    Chunks that were decoded before the stream broke, or the server was restarted, stay: a chunk's key is drawn at random from
+    64 bits by whoever writes it, never given twice, and comes back unchanged with a checkpoint.
 
     Args:
       transport: the way to the server.
       table: as the server tells of it.
-      batch_size, prefetch: see `SampleOptions`.
-      samples: how many to ask for in all; None for no end.
+      pool: shared with the other streams of the sampler.
+      batch_size: samples of a batch.
+      prefetch: batches that may be asked for, on their way, or ready.
       arena_bytes: most bytes of decoded chunks that are kept.
 
     Attributes:
-      ready: batches to be read.
-      received: samples that came.
-      restarts: how often another server process answered.
-      lost: samples at most that the server has taken, and that got lost with a stream that broke.
+      awaited: samples that were asked for and have not come.
+      held: samples that came and are in no batch yet.
     """
 
-    words = _WORDS
+    words = STREAM_WORDS
 
     def __init__(
-        self,
-        transport: Transport,
-        table: TableInfo,
-        batch_size: int,
-        prefetch: int,
-        samples: int | None,
-        arena_bytes: int,
+        self, transport: Transport, table: TableInfo, pool: Pool, batch_size: int, prefetch: int, arena_bytes: int
     ) -> None:
-        self._transport, self._table = transport, table
-        self._batch_size, self._most_under_way = batch_size, batch_size * prefetch
-        self._left = samples
+        self._transport, self._table, self._pool = transport, table, pool
+        self._most, self._least = batch_size * prefetch, batch_size * max(1, prefetch // 2)
         self._builder = BatchBuilder(batch_size, arena_bytes)
         self._building = threading.Lock()
-        self._awaited = 0
-        self._is_stopped = False
-        self.ready: deque[FlatBatch] = deque()
-        self.received = self.restarts = self.lost_at_most = 0
+        self._ready = 0  # samples in batches that are ready
+        self.awaited = self.held = 0
 
     def open(self, messages: Iterator[bytes]) -> Stream:
         """A sample stream."""
@@ -67,14 +65,20 @@ class Sampling:
 
     def next_messages(self) -> tuple[bytes, ...]:
         """The next request, as far as there is room for what it brings."""
-        under_way = self._awaited + len(self.ready) * self._batch_size
-        wanted = self._batch_size if self._left is None else min(self._batch_size, self._left)
-        if self._is_stopped or not wanted or under_way + wanted > self._most_under_way:
+        wanted = self._pool.grant(self._room) if self._asks else 0
+        if not wanted:
             return ()
-        self._awaited += wanted
-        if self._left is not None:
-            self._left -= wanted
+        self.awaited += wanted
         return (encode_sample_request(SampleRequest(self._table.name, wanted)),)
+
+    @property
+    def _room(self) -> int:
+        return self._most - self.awaited - self.held - self._ready
+
+    @property
+    def _asks(self) -> bool:
+        """Whether there is room enough for a request; any is enough when the server has nothing to do."""
+        return self._room >= self._least or (not self.awaited and self._room > 0)
 
     def decode(self, message: bytes) -> tuple[int, list[FlatBatch]]:
         """How many samples an answer ends, and the batches that they complete."""
@@ -84,40 +88,42 @@ class Sampling:
             return sum(map(len, full)) + self._builder.waiting - before, full
 
     def take(self, answer: tuple[int, list[FlatBatch]]) -> bool:
-        """Takes note of samples, and puts their batches beside the others."""
+        """Takes note of samples, and puts their batches beside the others.
+
+        Raises:
+          WireError: more came than were asked for.
+        """
         samples, full = answer
-        self._awaited -= samples
-        self.received += samples
-        self.ready.extend(full)
+        if samples > self.awaited:
+            raise WireError(
+                f'server {self._transport.address}, table "{self._table.name}": {samples} samples came where {self.awaited} were awaited'
+            )
+        in_batches = sum(map(len, full))
+        self.awaited -= samples
+        self.held += samples - in_batches
+        self._ready += in_batches
+        self._pool.received += samples
+        self._pool.put(full, self._taken)
         return samples > 0
 
     def lost(self) -> None:
         """What was asked for will be asked for again."""
-        self.lost_at_most += self._awaited
-        if self._left is not None:
-            self._left += self._awaited
-        self._awaited = 0
+        self._pool.lose(self.awaited)
+        self.awaited = 0
         with self._building:
             self._builder.lost()
 
     @property
     def awaits_nothing(self) -> bool:
         """Whether every sample that was asked for is there."""
-        return not self._awaited
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing comes any more, and nothing is ready."""
-        return not self.ready and not self._awaited and (self._is_stopped or self._left == 0)
-
-    def stop(self) -> None:
-        """Asks for nothing more."""
-        self._is_stopped = True
+        return not self.awaited
 
     def rest(self) -> FlatBatch | None:
-        """What is left when it is over; a batch that is shorter than others."""
+        """The samples that are in no batch yet; None when there are none."""
         with self._building:
-            return self._builder.rest()
+            rest = self._builder.rest()
+        self.held -= 0 if rest is None else len(rest)
+        return rest
 
     def held_back(self, info: ServerInfo) -> list[Wait]:
         """The rate limiter that holds the samples back."""
@@ -130,8 +136,21 @@ class Sampling:
         """Goes on with the new process, when its table holds the same kind of items."""
         name = self._table.name
         if name not in info.tables:
-            raise ServerRestarted(f'{told}; it has no table "{name}"')
+            raise ServerRestarted(f'{told}; it has no table "{name}"; sample anew once it has one')
         before, now = self._table.signature, info.tables[name].signature
-        if before is not None and now is not None and (changes := differences(before, now)):
-            raise ServerRestarted(f'{told}; its table "{name}" has another signature: {"; ".join(changes)}')
-        self.restarts += 1
+        if before is not None and now is not None and before != now and (changes := differences(before, now)):
+            raise ServerRestarted(
+                f'{told}; its table "{name}" has another signature: {"; ".join(changes)}; sample anew to take it as it is'
+            )
+        self._pool.answers(info.state_id)
+
+    def resumed(self, why: str) -> None:
+        """Tells the log."""
+        LOG.warning(
+            'table "%s": its stream of samples broke, and another one took its place: %s', self._table.name, why
+        )
+
+    def _taken(self, samples: int) -> None:
+        self._ready -= samples
+        if self._asks and not self._pool.is_spent:
+            self._pool.changed.notify_all()

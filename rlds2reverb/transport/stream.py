@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
 from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.transport.base import Stream, Transport
-from rlds2reverb.transport.stream_user import Answer, Reason, StreamUser
+from rlds2reverb.transport.closing import close_streams
+from rlds2reverb.transport.silence import why_silent
+from rlds2reverb.transport.stream_user import Answer, Reason, StreamUser, unheard
 from rlds2reverb.transport.waiting import Breaks, Deadlines, Patience, Quiet, retry_until
-from rlds2reverb.wire.limiter import sentence
-
-_FAREWELL_SECONDS = 1.0  # for the server to end a stream on which nothing is awaited; a half-open one never ends
+from rlds2reverb.wire.limiter import Wait
+from rlds2reverb.wire.messages import ServerInfo
 
 
 class KeptStream(Generic[Answer]):
@@ -45,15 +46,13 @@ class KeptStream(Generic[Answer]):
         user: StreamUser[Answer],
         state_id: int,
         deadlines: Deadlines,
-        on_wait: Callable[[Reason], None],
+        on_wait: Callable[[Reason], None] = unheard,
         changed: threading.Condition | None = None,
     ) -> None:
         self.changed = threading.Condition() if changed is None else changed
         self.reconnects = 0
-        self._transport = transport
-        self._user = user
-        self._state_id = state_id
-        self._deadlines = deadlines
+        self._transport, self._user = transport, user
+        self._state_id, self._deadlines = state_id, deadlines
         self._on_wait = on_wait
         self._number = 0  # of the stream whose messages are wanted; -1 when closed
         self._stream: Stream | None = None  # the open one
@@ -108,22 +107,55 @@ class KeptStream(Generic[Answer]):
 
     def check_silence(self) -> None:
         """Gives up a stream whose silence has no reason; a caller that never waits would not notice it."""
+        if self.is_silent:
+            why_silent(self._transport, (self,))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether an answer is awaited for longer than a stream that lives would take, as far as is known."""
         with self.changed:
-            is_silent = self._stream is not None and not self._user.awaits_nothing and self._patience.is_over
-        if is_silent:
-            self._reason()
+            return self._stream is not None and not self._user.awaits_nothing and self._patience.is_over
 
     def close(self) -> None:
         """Ends the stream. Nobody knows whether what is unanswered was done."""
+        close_streams((self,), self._deadlines.call)
+
+    def held_back(self, info: ServerInfo) -> Sequence[Wait]:
+        """See `silence.Silent`."""
+        return self._user.held_back(info)
+
+    def explained(self) -> None:
+        """See `silence.Silent`."""
+        with self.changed:
+            self._patience.explained()
+
+    def unexplained(self, info: ServerInfo) -> str:
+        """See `silence.Silent`."""
+        self._give_up_silent_stream(is_same_server=info.state_id == self._state_id)
+        with self.changed:
+            if not self._breaks:
+                return ""
+            return (
+                f"the server answers and no rate limiter blocks; streams that ended {self._user.words.without}: "
+                f"{len(self._breaks)}, the last one: {self._breaks.last}"
+            )
+
+    def half_close(self) -> bool:
+        """See `closing.Closable`."""
         with self.changed:
             self._number = -1
-            may_end_well = self._user.awaits_nothing
             self.changed.notify_all()
-        if may_end_well:
-            self._receiver.join(_FAREWELL_SECONDS)
-        if (stream := self._stream) is not None:  # no other one is opened
+            return self._user.awaits_nothing
+
+    def cancel(self) -> None:
+        """See `closing.Closable`."""
+        if (stream := self._stream) is not None:
             stream.cancel()
-        self._receiver.join(self._deadlines.call)
+
+    def join(self, seconds: float) -> None:
+        """See `closing.Closable`."""
+        if self._receiver is not threading.current_thread():
+            self._receiver.join(seconds)
 
     def _wait_until_due(self, done: Callable[[], bool], began: float, told: bool) -> bool:
         """Waits for the claim, for progress after a wait that was told, or until the wait is to be told; whether it holds.
@@ -145,36 +177,13 @@ class KeptStream(Generic[Answer]):
     def _explain(self, quiet_seconds: float) -> None:
         with self.changed:
             self._quiet.told()
-        reason = self._reason()
+        reason = why_silent(self._transport, (self,))
         if quiet_seconds > self._deadlines.stall:
             words = self._user.words
             raise Stalled(
                 f"server {self._transport.address}: {words.nothing_came} for {quiet_seconds:.0f} s; {reason.text}. {words.way_out}"
             )
         self._on_wait(reason)
-
-    def _reason(self) -> Reason:
-        """Asks the server why. A stream whose silence has no reason is given up."""
-        try:
-            info = self._transport.server_info()
-        except TransportError as error:
-            return self._explained(Reason(str(error)))
-        if waits := self._user.held_back(info):
-            names = tuple(wait.table.name for wait in waits)
-            return self._explained(Reason("; ".join(map(sentence, waits)), names))
-        self._give_up_silent_stream(is_same_server=info.state_id == self._state_id)
-        with self.changed:
-            if self._breaks:
-                return Reason(
-                    f"the server answers and no rate limiter blocks; streams that ended {self._user.words.without}: "
-                    f"{len(self._breaks)}, the last one: {self._breaks.last}"
-                )
-        return Reason("no rate limiter blocks: the server is busy or saves a checkpoint")
-
-    def _explained(self, reason: Reason) -> Reason:
-        with self.changed:
-            self._patience.explained()
-        return reason
 
     def _give_up_silent_stream(self, is_same_server: bool) -> None:
         """The server answers and nothing blocks: the stream may be half-open. Another one will go over another connection."""
@@ -217,7 +226,8 @@ class KeptStream(Generic[Answer]):
                 self._reconnect(error)
         except Exception as error:  # not handled here: raised in the caller's thread
             with self.changed:
-                self._failure = error
+                if self._number >= 0:  # else nobody wants to know
+                    self._failure = error
                 self._number = -1
                 self.changed.notify_all()
 
@@ -262,18 +272,26 @@ class KeptStream(Generic[Answer]):
     def _reconnect(self, error: TransportError) -> None:
         if not error.retryable:
             raise error
-        self._pause(error)
-        info = retry_until(self._deadlines.reconnect, self._deadlines, self._transport.server_info)
         with self.changed:
-            if info.state_id != self._state_id:
-                told = f"server {self._transport.address}: another server process answers than before ({error})"
+            pause = self._breaks.add(error)
+        self._pause(pause)
+        info = retry_until(self._deadlines.reconnect, self._deadlines, self._ask, self._pause)
+        told = f"server {self._transport.address}: another server process answers than before ({error})"
+        with self.changed:
+            if is_another := info.state_id != self._state_id:
                 self._user.restarted(told, info)
                 self._state_id = info.state_id
             self.reconnects += 1
             self._user.lost()
             self.changed.notify_all()
+        self._user.resumed(told if is_another else str(error))
 
-    def _pause(self, error: TransportError) -> None:
+    def _ask(self) -> ServerInfo:
+        if self._number < 0:
+            raise TransportError(f"server {self._transport.address}: the stream was closed")
+        return self._transport.server_info()
+
+    def _pause(self, seconds: float) -> None:
+        """Waits, until this is closed at most."""
         with self.changed:
-            if pause := self._breaks.add(error):
-                self.changed.wait_for(lambda: self._number < 0, pause)
+            self.changed.wait_for(lambda: self._number < 0, seconds)

@@ -49,8 +49,13 @@ class Deadlines:
     backoff_most: float = 5.0
 
 
-def retry_until(deadline_seconds: float, deadlines: Deadlines, attempt: Callable[[], T]) -> T:
-    """Calls `attempt` with growing pauses until it succeeds.
+def retry_until(
+    deadline_seconds: float,
+    deadlines: Deadlines,
+    attempt: Callable[[], T],
+    rest: Callable[[float], object] | None = None,
+) -> T:
+    """Calls `attempt` with growing pauses until it succeeds; `rest` makes them, by sleeping if it is not given.
 
     Raises:
       TransportError: the last one, when it is not retryable or the deadline has passed.
@@ -63,7 +68,7 @@ def retry_until(deadline_seconds: float, deadlines: Deadlines, attempt: Callable
         except TransportError as error:
             if not error.retryable or time.monotonic() + pause > end:
                 raise
-        time.sleep(pause)
+        (rest or time.sleep)(pause)
         pause = min(2 * pause, deadlines.backoff_most)
 
 

@@ -54,6 +54,22 @@ def inserts_allowed(table: TableInfo) -> int:
     return max(before_sampling, math.floor(count)) if count > 0 else before_sampling
 
 
+def samples_allowed(table: TableInfo) -> int:
+    """Samples that may be taken one after the other without an insert in between; `NEVER` for no bound.
+
+    Of items that leave with their first sample there are no more than the table holds. With a max_times_sampled over 1 only the
+    limiter counts here: how often items were sampled before is known of samples alone.
+    """
+    if inserts_needed(table):
+        return 0
+    limiter = table.rate_limiter
+    count = limiter.inserts * limiter.samples_per_insert - limiter.samples - limiter.min_diff
+    allowed = math.floor(count) if count < NEVER else NEVER
+    if table.max_times_sampled == 1:
+        return min(allowed, table.current_size - max(1, limiter.min_size_to_sample) + 1)
+    return allowed
+
+
 def waits_when_full(table: TableInfo) -> bool:
     """Whether inserts wait for samples before the table is larger than its max_size, so that it never evicts.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from rlds2reverb import cli
 from rlds2reverb.cli import demo
 from rlds2reverb.views.registry import view_of
 from tests.conformance import bad_dataset
+from tests.processes import started, wait_until
 from tests.server.forks import Forks
 
 
@@ -59,6 +61,8 @@ def cartpole(forks: Forks) -> Iterator[Any]:
         TableConfig("eights", view_of("sequence:length=8,stride=4").signature(spec)),
         TableConfig("moves", view_of("transition").signature(spec)),
         TableConfig("again", view_of("two_step").signature(spec)),
+        TableConfig("queue", view_of("two_step").signature(spec), sampler="fifo", max_times_sampled=1),
+        TableConfig("empty"),
         TableConfig("small", view_of("two_step").signature(spec), max_size=100),
         TableConfig(
             "blocked",
@@ -151,6 +155,46 @@ def test_a_table_that_does_not_fit_is_said_on_one_line(
     assert ("not stored" in shown.stdout) is (stored is not None)
     assert stored is None or stored in shown.stdout
     assert sum(line.startswith("rlds2reverb: error:") for line in shown.stderr.splitlines()) == 1
+
+
+def test_sample_shows_what_a_push_stored_and_takes_no_more_than_it_shows(run: Run, cartpole: Any) -> None:
+    assert run("push", "bundled:cartpole@train[:2]", "--server", cartpole.address, "--table", "queue").returncode == 0
+    arguments = ("sample", "--server", cartpole.address, "--table", "queue")
+    shown = run(*arguments, "-n", "3", "--json", "--values", "8")
+    assert shown.returncode == 0, shown.stderr
+    items = [json.loads(line) for line in shown.stdout.splitlines()]
+    steps = next(iter(rlds2reverb.open_source("bundled:cartpole@train[:1]"))).columns
+    for number, item in enumerate(items):
+        columns = item["columns"]
+        assert columns["observation"]["values"] == steps["observation"][number : number + 2].ravel().tolist()
+        assert columns["action"]["values"] == steps["action"][number : number + 2].tolist()
+        assert (item["times_sampled"], item["probability"]) == (1, 1.0)
+    assert len({item["key"] for item in items}) == 3
+    assert "an item leaves with its first sample; 53 more samples may be taken before the next insert" in shown.stderr
+    status = json.loads(run("status", "--server", cartpole.address, "--json").stdout)["queue"]
+    assert (status["size"], status["rate_limiter"]["samples"]) == (50, 3)
+    rest = run(*arguments, "-n", "51", "--timeout-seconds", "1")
+    assert rest.returncode == 5
+    assert rest.stdout.count("and has left the table") == 50
+    assert 'table "queue": blocked: 1 more insert before sampling may go on' in rest.stderr
+
+
+def test_sample_that_waits_is_ended_by_ctrl_c(cartpole: Any, tmp_path: Path) -> None:
+    arguments = (
+        "-m",
+        "rlds2reverb",
+        "sample",
+        "--server",
+        cartpole.address,
+        "--table",
+        "empty",
+        "--timeout-seconds",
+        "100",
+    )
+    with started(tmp_path, *arguments) as process:
+        wait_until(lambda: "waiting: " in process.errors)
+        assert process.end(signal.SIGINT) == 130
+        assert "0 of 1 sample came" in process.errors
 
 
 def test_inspect_tells_spec_signature_counts_and_ranges(run: Run) -> None:

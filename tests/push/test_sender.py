@@ -17,7 +17,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled, TransportError, WireError
 from rlds2reverb.push import sender
 from rlds2reverb.push.sender import Sender
-from rlds2reverb.transport import stream
+from rlds2reverb.transport import closing
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.statuses import RETRYABLE
 from rlds2reverb.transport.waiting import Deadlines
@@ -599,7 +599,7 @@ def test_closing_while_the_server_is_away_ends_with_the_channel(fake: FakeReverb
 def test_closing_a_stream_that_became_half_open_after_the_last_confirmation_leaves_no_thread(
     fake: FakeReverb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr(closing, "_FAREWELL_SECONDS", 0.1)
     with Proxy(fake.port) as proxy:
         transport = GrpcTransport(proxy.address)
         one = Sender(transport, (TABLE,), transport.server_info(), deadlines=QUICK)

@@ -17,6 +17,7 @@ from rlds2reverb.wire.limiter import (
     inserts_allowed,
     inserts_needed,
     sample_wait,
+    samples_allowed,
     samples_needed,
     sentence,
     waits_when_full,
@@ -72,6 +73,16 @@ def simulated_run(info: TableInfo) -> int | None:
     return None
 
 
+def simulated_samplings(info: TableInfo) -> int | None:
+    """Samples taken one by one without an insert; None when nothing stops them."""
+    for taken in range(PATIENCE):
+        limiter = replace(info.rate_limiter, samples=info.rate_limiter.samples + taken)
+        left = info.current_size - taken if info.max_times_sampled == 1 else info.current_size
+        if not left or not may_sample(left, limiter):
+            return taken
+    return None
+
+
 # Multiples of 1/8 are exact in floating point, and so is the simulation.
 eighths = st.integers(-400, 400).map(lambda number: number / 8)
 bounds = st.one_of(eighths, st.sampled_from([DBL_MAX, -DBL_MAX, math.inf, -math.inf]))
@@ -106,6 +117,18 @@ def test_inserts_needed_is_what_the_simulation_makes(info: TableInfo) -> None:
 def test_inserts_allowed_are_those_that_the_simulation_makes(info: TableInfo) -> None:
     simulated = simulated_run(info)
     allowed = inserts_allowed(info)
+    assert (allowed >= PATIENCE) if simulated is None else (allowed == simulated)
+
+
+@settings(max_examples=300)
+@given(tables, st.integers(0, 2))
+@example(table(replace(QUEUE, inserts=4), 4), 1)
+@example(table(replace(MIN_SIZE, inserts=7), 7), 1)
+@example(table(replace(MIN_SIZE, inserts=7), 7), 0)
+def test_samples_allowed_are_those_that_the_simulation_takes(info: TableInfo, times: int) -> None:
+    info = replace(info, max_times_sampled=times)
+    simulated = simulated_samplings(info)
+    allowed = samples_allowed(info)
     assert (allowed >= PATIENCE) if simulated is None else (allowed == simulated)
 
 
@@ -160,6 +183,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 @given(st.builds(table, st.builds(RateLimiter, st.floats(), st.floats(), st.floats(), int64, int64, int64), int64))
 def test_any_state_has_counts_and_an_explanation(info: TableInfo) -> None:
     assert isinstance(inserts_allowed(info), int)
+    assert isinstance(samples_allowed(info), int)
     assert 0 <= samples_needed(info) <= NEVER
     assert inserts_needed(info) >= 0
     assert sentence(insert_wait(info)).startswith('table "replay": ')

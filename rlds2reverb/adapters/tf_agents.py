@@ -1,0 +1,246 @@
+"""Samples as TF-Agents' replay buffers give them: `as_dataset` of (Trajectory, `reverb.SampleInfo`).
+
+Elements are those of `tf_agents.replay_buffers.reverb_replay_buffer.ReverbReplayBuffer` (0.19): the same nests, dtypes and static
+shapes, each sample's info repeated for each of its steps. So an agent, a dataset's `map`, and a training loop take either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2reverb.adapters.pieces import INFO_DTYPES, Cutter
+from rlds2reverb.adapters.tf_data import Source, made_dataset, opened
+from rlds2reverb.client import Client
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import needing
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
+
+with needing("TF-Agents' buffers", "tf-agents", ConfigError):
+    import reverb
+    import tensorflow as tf
+    from tf_agents.replay_buffers import replay_buffer as theirs
+    from tf_agents.replay_buffers import reverb_replay_buffer
+    from tf_agents.trajectories import trajectory
+
+_DETERMINISTIC = ("fifo", "lifo", "max_heap", "min_heap")
+
+
+def as_trajectory_dataset(
+    server: Client | str,
+    table: str,
+    sample_batch_size: int | None = None,
+    num_steps: int | None = None,
+    sequence_length: int | None = None,
+    **options: Any,
+) -> tf.data.Dataset:
+    """What `ReverbReplayBuffer(...).as_dataset(sample_batch_size, num_steps)` gives, sampled by our client.
+
+    Args:
+      server: a client, which must stay open, or "host:port"; then every iterator has a connection of its own.
+      table: its name.
+      sample_batch_size: items, or pieces of `num_steps`, per element; None for single ones without the axis of a batch.
+      num_steps: items are split into pieces of so many steps; what is left at their ends is dropped.
+      sequence_length: steps of every item, where the table's signature leaves them free. It makes shapes static.
+      options: `data_spec`, for a table without signature, and the fields of `SampleOptions` but `batch_size`, `ragged` and `spec`.
+        Encoded images stay encoded unless `decode=True`.
+
+    Raises:
+      ValueError: `num_steps` does not divide the steps of an item.
+      ConfigError: the server has no such table, its signature is not known, or an option makes no sense.
+      ServerUnreachable: no answer within the deadline.
+    """
+    buffer = SampledReplayBuffer(server, table, sequence_length, **options)
+    return buffer.as_dataset(sample_batch_size, num_steps)
+
+
+class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
+    """TF-Agents' `ReverbReplayBuffer` for reading, over our client: `as_dataset`, `num_frames`, `update_priorities`, `clear`.
+
+    Args:
+      server, table, sequence_length, options: as for `as_trajectory_dataset`.
+
+    Raises:
+      ConfigError, ServerUnreachable: as `as_trajectory_dataset` does.
+    """
+
+    def __init__(
+        self,
+        server: Client | str,
+        table: str,
+        sequence_length: int | None = None,
+        data_spec: Nest = None,
+        **options: Any,
+    ) -> None:
+        for name in ("batch_size", "ragged", "spec"):
+            if name in options:
+                raise ConfigError(f"{name}: as_dataset decides on it; leave it out")
+        asked = SampleOptions(**{"decode": False, **options})
+        outer = None if data_spec is None else map_leaves(lambda leaf: _with_rows(leaf, sequence_length), data_spec)
+        self._source = Source.of(server, table, replace(asked, spec=outer))
+        self._row_spec, self._sequence_length = (
+            _row_spec(self._source, data_spec),
+            _length(self._source, sequence_length),
+        )
+        super().__init__(self._row_spec, self._source.table.max_size, stateful_dataset=True)
+
+    def update_priorities(self, keys: Any, priorities: Any) -> None:
+        """Gives items other priorities; also inside a `tf.function`.
+
+        Args:
+          keys: uint64 [B], or [B, T] as `info.key` has them.
+          priorities: [B].
+        """
+        tf.numpy_function(self._update, [keys, tf.cast(priorities, tf.float64)], [], stateful=True)
+
+    def _update(self, keys: Array, priorities: npt.ArrayLike) -> None:
+        with opened(self._source.server) as client:
+            client.update_priorities(self._source.table.name, keys[:, 0] if keys.ndim == 2 else keys, priorities)
+
+    def add_batch(self, items: Any) -> None:
+        """Not by a buffer: `client.push` and TF-Agents' observers fill tables."""
+        raise NotImplementedError("SampledReplayBuffer only reads; fill the table with client.push or an observer")
+
+    get_next = gather_all = add_batch
+
+    def _num_frames(self) -> int:
+        with opened(self._source.server) as client:
+            return table_of(client.server_info(), self._source.table.name).current_size
+
+    def _clear(self) -> None:
+        with opened(self._source.server) as client:
+            client.reset(self._source.table.name)
+
+    def _as_dataset(
+        self, sample_batch_size: int | None, num_steps: int | None, sequence_preprocess_fn: Any, num_parallel_calls: Any
+    ) -> tf.data.Dataset:
+        if num_parallel_calls and sample_batch_size and num_parallel_calls > sample_batch_size:
+            raise ValueError(
+                f"num_parallel_calls {num_parallel_calls}: expected at most sample_batch_size, which is {sample_batch_size}"
+            )
+        return self._dataset(self._source.options, sample_batch_size, num_steps, sequence_preprocess_fn, True)
+
+    def _single_deterministic_pass_dataset(
+        self,
+        sample_batch_size: int | None = None,
+        num_steps: int | None = None,
+        sequence_preprocess_fn: Any = None,
+        num_parallel_calls: Any = None,
+    ) -> tf.data.Dataset:
+        table = self._source.table
+        if table.sampler not in _DETERMINISTIC or table.remover not in _DETERMINISTIC:
+            raise ValueError(
+                f'table "{table.name}": single_deterministic_pass needs a sampler and a remover that leave nothing to chance '
+                f"({', '.join(_DETERMINISTIC)}); these are {table.sampler} and {table.remover}"
+            )
+        options = replace(self._source.options, streams=1, prefetch=1)
+        return self._dataset(options, sample_batch_size, num_steps, sequence_preprocess_fn, False)
+
+    def _dataset(
+        self, options: SampleOptions, size: int | None, num_steps: int | None, preprocess: Any, is_shuffled: bool
+    ) -> tf.data.Dataset:
+        _check_num_steps(num_steps, self._sequence_length)
+        source = replace(self._source, options=replace(options, batch_size=size or 1, drop_last=False))
+        if preprocess is not None:
+            return self._preprocessed(source, size, num_steps, preprocess, is_shuffled)
+        steps = self._sequence_length if num_steps is None else num_steps
+        cutter = Cutter(source.table.name, source.options.batch_size, self._sequence_length, num_steps, is_shuffled)
+        specs = self._specs((steps,) if size is None else (size, steps))
+        return made_dataset(source, cutter.single if size is None else cutter.batched, specs, self._packed)
+
+    def _preprocessed(
+        self, source: Source, size: int | None, num_steps: int | None, preprocess: Any, is_shuffled: bool
+    ) -> tf.data.Dataset:
+        """Each item goes through a function of TensorFlow's before it is cut, so TensorFlow cuts."""
+        cutter = Cutter(source.table.name, 1, self._sequence_length, None, False)
+        items = made_dataset(source, cutter.single, self._specs((self._sequence_length,)), self._packed)
+        items = items.map(tf.autograph.experimental.do_not_convert(lambda data, info: (preprocess(data), info)))
+        if num_steps and num_steps != self._sequence_length:
+            pieces = items.map(lambda *one: reverb_replay_buffer.truncate_reshape_rows_by_num_steps(one, num_steps))
+            items = pieces.unbatch()
+            if is_shuffled:
+                items = items.shuffle((size or 1) * ((self._sequence_length or 100 * num_steps) // num_steps))
+        return items if size is None else items.batch(size, drop_remainder=True)
+
+    def _specs(self, outer: tuple[int | None, ...]) -> list[tf.TensorSpec]:
+        columns = [tf.TensorSpec((*outer, *leaf.shape[1:]), leaf.dtype) for leaf in self._source.leaves.values()]
+        return columns + [tf.TensorSpec(outer, dtype) for dtype in INFO_DTYPES]
+
+    def _packed(self, *tensors: tf.Tensor) -> tuple[Any, Any]:
+        columns, info = tensors[: -len(INFO_DTYPES)], tensors[-len(INFO_DTYPES) :]
+        return tf.nest.pack_sequence_as(self._row_spec, columns), reverb.SampleInfo(*info)
+
+
+def replay_buffer(
+    server: Client | str, table: str, sequence_length: int | None = None, data_spec: Nest = None, **options: Any
+) -> reverb_replay_buffer.ReverbReplayBuffer:
+    """TF-Agents' own buffer over a table of a running server, in this process or another.
+
+    Args:
+      server: an open client, or "host:port".
+      table: its name.
+      sequence_length: steps of every item, where the table's signature leaves them free; None for items of any length.
+      data_spec: for a table without signature; by default what the signature says.
+      options: further arguments of `ReverbReplayBuffer`.
+
+    Raises:
+      ConfigError: the server has no such table, or its signature is not known.
+      ServerUnreachable: no answer within the deadline.
+    """
+    outer = None if data_spec is None else map_leaves(lambda leaf: _with_rows(leaf, sequence_length), data_spec)
+    source = Source.of(server, table, SampleOptions(spec=outer, decode=False))
+    address = server.transport.address if isinstance(server, Client) else server
+    length = _length(source, sequence_length)
+    return reverb_replay_buffer.ReverbReplayBuffer(
+        _row_spec(source, data_spec), table, length, server_address=address, **options
+    )
+
+
+def _with_rows(leaf: Any, rows: int | None) -> ArraySpec:
+    """The leaf of a data spec as a table's signature has it."""
+    dtype = leaf.dtype.as_numpy_dtype if isinstance(leaf.dtype, tf.DType) else leaf.dtype
+    return ArraySpec((rows, *leaf.shape), np.dtype(dtype), getattr(leaf, "name", "") or "")
+
+
+def _row_spec(source: Source, data_spec: Nest) -> Nest:
+    """TF-Agents' `data_spec`: a step, as the dataset's elements are nested."""
+    if data_spec is not None:
+        return data_spec
+    for path, leaf in flatten(source.structure).items():
+        if not leaf.shape:
+            raise ConfigError(
+                f'table "{source.table.name}", column "{path}": it has no axis of steps; use adapters.tf_data'
+            )
+    decoded = list(source.leaves.values())
+    specs = [tf.TensorSpec(leaf.shape[1:], leaf.dtype, leaf.name or None) for leaf in decoded]
+    packed = tf.nest.pack_sequence_as(source.structure, specs)
+    is_trajectory = getattr(packed, "_fields", ()) == trajectory.Trajectory._fields
+    return trajectory.Trajectory(*packed) if is_trajectory else packed
+
+
+def _length(source: Source, sequence_length: int | None) -> int | None:
+    """The steps of an item: those that are given, or those of the signature where it has one number of them."""
+    found: set[int | None] = {leaf.shape[0] for leaf in flatten(source.structure).values()}
+    if sequence_length is None and len(found) == 1:
+        return found.pop()
+    if any(size not in (None, sequence_length) for size in found):
+        raise ConfigError(
+            f'table "{source.table.name}": sequence_length {sequence_length}, but its signature has items of '
+            f"{', '.join(map(str, found))} steps"
+        )
+    return sequence_length
+
+
+def _check_num_steps(num_steps: int | None, length: int | None) -> None:
+    """Raises ValueError where ReverbReplayBuffer does."""
+    if num_steps and length and length % num_steps:
+        raise ValueError(
+            f"num_steps {num_steps}: expected a divisor of the steps of an item, which are {length}; "
+            "others would drop the ends of items"
+        )

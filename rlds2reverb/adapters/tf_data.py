@@ -1,0 +1,246 @@
+"""Samples as a `tf.data.Dataset`.
+
+Batches come through `from_generator`: measured, no other way into tf.data is cheaper for each tensor. TensorFlow cannot end a
+call into Python that waits, so a dataset of a table that gives nothing would hang where its iterator is deleted. The
+generator therefore never waits long: it yields elements that stand for "nothing yet", which a filter takes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays, infos_of
+from rlds2reverb.adapters.polling import Leaving, polled
+from rlds2reverb.client import Client, connect
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import needing
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.options import PAD, SampleOptions
+from rlds2reverb.learner.watch import WaitLog
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.wire.messages import TableInfo
+
+with needing("tf.data", "tfds", ConfigError):
+    import tensorflow as tf
+
+_POLL_SECONDS = 0.1
+
+
+def as_dataset(
+    server: Client | str,
+    table: str,
+    batch_size: int = SampleOptions.batch_size,
+    rows: int | None = None,
+    **options: Any,
+) -> tf.data.Dataset:
+    """A table's samples as a dataset: every iterator of it samples on streams of its own, and closes them when it is deleted.
+
+    Elements are (data, `BatchInfo`) of tensors. Data has the structure of the table's signature, with tuples for lists, which
+    tf.data does not know. Shapes and dtypes are those of the signature; sizes that it leaves free are None.
+    The batch axis is known where all batches are full: for ever, or with `drop_last`.
+
+    What stops sampling stops the iterator: a `tf.errors.OpError` that has our error's sentence in its message.
+
+    Args:
+      server: a client, which must stay open, or "host:port"; then every iterator has a connection of its own.
+      table: its name.
+      batch_size: samples per batch.
+      rows: what all items have, where the signature leaves that free; makes the shapes static.
+      options: the other fields of `SampleOptions`, by name. `ragged` is "pad" unless given: `info.mask` is there where the signature
+        leaves numbers of rows free; "list" makes such columns a `tf.RaggedTensor`. `spec`, for a table without signature, has leaves
+        with shape and dtype.
+
+    Raises:
+      ConfigError: the server has no such table, the table has no signature and `spec` is not given, or an option makes no sense.
+      ServerUnreachable: no answer within the deadline.
+    """
+    asked = SampleOptions(batch_size, **{"ragged": PAD, **options})
+    source = Source.of(server, table, asked)
+    layout = _Layout(source, rows)
+    return made_dataset(source, layout.arrays, layout.specs(), layout.packed)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a dataset samples.
+
+    Attributes:
+      server: a client, or an address.
+      table: as the server tells of it.
+      structure: nest of what items hold; leaves have shape and dtype. Tuples where the signature has lists.
+      options: how; `spec` is a flat list, and so are batches' columns.
+    """
+
+    server: Client | str
+    table: TableInfo
+    structure: Nest
+    options: SampleOptions
+
+    @staticmethod
+    def of(server: Client | str, table: str, options: SampleOptions) -> Source:
+        """Asks the server. Raises as `as_dataset` does."""
+        with opened(server) as client:
+            info = table_of(client.server_info(), table)
+        structure = info.signature if options.spec is None else options.spec
+        if structure is None:
+            raise ConfigError(
+                f'table "{table}": it has no signature, so nobody knows what tensors its items are; '
+                "give spec=, a nest of what has shape and dtype"
+            )
+        flat = replace(options, spec=list(flatten(structure)))
+        return Source(server, info, without_lists(structure), flat)
+
+    @property
+    def leaves(self) -> dict[str, ArraySpec]:
+        """Path -> what the tensors of it are, images decoded where that is asked for."""
+        return {path: self._decoded(leaf) for path, leaf in flatten(self.structure).items()}
+
+    def _decoded(self, leaf: Any) -> ArraySpec:
+        spec = leaf if isinstance(leaf, ArraySpec) else ArraySpec(tuple(leaf.shape), _numpy_dtype(leaf.dtype))
+        if spec.image is None or not self.options.decode:
+            return spec
+        return ArraySpec((*spec.shape, *spec.image.shape), spec.image.dtype)
+
+
+def opened(server: Client | str) -> AbstractContextManager[Client]:
+    """The client, which stays open, or one of our own."""
+    if isinstance(server, Client):
+        return nullcontext(server)
+    return connect(server)
+
+
+def without_lists(nest: Nest) -> Nest:
+    """The nest with tuples in place of lists."""
+    if isinstance(nest, Mapping):
+        return {key: without_lists(child) for key, child in nest.items()}
+    if hasattr(nest, "_fields"):
+        return type(nest)(*map(without_lists, nest))
+    return tuple(map(without_lists, nest)) if isinstance(nest, (list, tuple)) else nest
+
+
+def made_dataset(
+    source: Source,
+    arrays: Callable[[Iterator[Batch]], Iterator[Arrays]],
+    specs: Sequence[tf.TensorSpec],
+    packed: Callable[..., Any],
+) -> tf.data.Dataset:
+    """A dataset.
+
+    Args:
+      source: what is sampled, anew by every iterator.
+      arrays: batches -> what each element is made of.
+      specs: of the tensors that these become.
+      packed: makes an element of the tensors.
+    """
+    nothing = tuple(_nothing(spec) for spec in specs)
+
+    def elements() -> Iterator[tuple[Any, ...]]:
+        leaving = Leaving(source.options.on_wait or WaitLog(source.table.name))
+        asked = {**vars(source.options), "on_wait": leaving.on_wait}
+        with opened(source.server) as client, client.sample(source.table.name, **asked) as sampler:
+            with closing(polled(arrays(iter(sampler)), leaving, _POLL_SECONDS)) as polls:
+                for one in polls:
+                    yield (False, *nothing) if one is None else (True, *one)
+
+    signature = (tf.TensorSpec((), tf.bool), *specs)
+    polls = tf.data.Dataset.from_generator(elements, output_signature=signature)
+    return polls.filter(_is_there).map(tf.autograph.experimental.do_not_convert(lambda _, *tensors: packed(*tensors)))
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[misc]
+def _is_there(is_there: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
+    return is_there
+
+
+def _nothing(spec: tf.TensorSpec) -> Array:
+    """What fits the spec."""
+    shape = [size or 0 for size in spec.shape]
+    return np.full(shape, b"", object) if spec.dtype == tf.string else np.zeros(shape, spec.dtype.as_numpy_dtype)
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    return np.dtype(dtype.as_numpy_dtype if isinstance(dtype, tf.DType) else dtype)
+
+
+def is_full(options: SampleOptions) -> bool:
+    """Whether every batch has as many samples as was asked for."""
+    return options.drop_last or (options.samples is None and options.end_after_seconds is None)
+
+
+class _Layout:
+    """How a batch becomes tensors, and these an element. Free columns are those whose number of rows the signature leaves free."""
+
+    def __init__(self, source: Source, rows: int | None) -> None:
+        self._source, self._rows = source, rows
+        self._leaves = {path: self._sized(leaf) for path, leaf in source.leaves.items()}
+        self._free = [leaf.shape[:1] == (None,) for leaf in self._leaves.values()]
+        self._is_padded = source.options.ragged == PAD
+        self._has_mask = self._is_padded and any(self._free)
+        self._batch = source.options.batch_size if is_full(source.options) else None
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """Of the columns (values and numbers of rows for ragged ones), of the infos, of the mask."""
+        specs = []
+        for leaf, is_free in zip(self._leaves.values(), self._free):
+            first = (None,) if is_free and not self._is_padded else (self._batch, *leaf.shape[:1])
+            specs.append(tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype))
+            if is_free and not self._is_padded:
+                specs.append(tf.TensorSpec((self._batch,), tf.int64))
+        specs += [tf.TensorSpec((self._batch,), dtype) for dtype in INFO_DTYPES]
+        return [*specs, tf.TensorSpec((self._batch, None), tf.bool)] if self._has_mask else specs
+
+    def arrays(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
+        """As `specs` tells them."""
+        for data, info in batches:
+            self._check_rows(data)
+            columns = [array for column, is_free in zip(data, self._free) for array in self._arrays(column, is_free)]
+            mask = [self._mask(data, info)] if self._has_mask else []
+            yield (*columns, *infos_of(info), *mask)
+
+    def packed(self, *tensors: tf.Tensor) -> tuple[Nest, BatchInfo]:
+        """Tensors -> element."""
+        left = iter(tensors)
+        columns = [self._tensor(left, is_free) for is_free in self._free]
+        return tf.nest.pack_sequence_as(self._source.structure, columns), self._info(list(left))
+
+    def _info(self, tensors: list[tf.Tensor]) -> BatchInfo:
+        key, probability, table_size, priority, times_sampled, *mask = tensors
+        return BatchInfo(key, probability, table_size, priority, times_sampled, None, *mask)
+
+    def _tensor(self, left: Iterator[tf.Tensor], is_free: bool) -> tf.Tensor | tf.RaggedTensor:
+        values = next(left)
+        if not is_free or self._is_padded:
+            return values
+        return tf.RaggedTensor.from_row_lengths(values, next(left), validate=False)
+
+    def _arrays(self, column: Any, is_free: bool) -> list[Array]:
+        if not is_free or self._is_padded:
+            return [column]
+        return [np.concatenate(list(column)), np.array([len(item) for item in column], np.int64)]
+
+    def _mask(self, data: Sequence[Any], info: BatchInfo) -> Array:
+        if info.mask is not None:
+            return info.mask
+        most = max(column.shape[1] for column, is_free in zip(data, self._free) if is_free)
+        return np.ones((len(info.key), most), bool)
+
+    def _sized(self, leaf: ArraySpec) -> ArraySpec:
+        is_free = self._rows is not None and leaf.shape[:1] == (None,)
+        return replace(leaf, shape=(self._rows, *leaf.shape[1:])) if is_free else leaf
+
+    def _check_rows(self, data: Sequence[Any]) -> None:
+        for (path, leaf), column in zip(self._leaves.items(), data):
+            if self._rows is not None and leaf.shape[:1] == (self._rows,):
+                found = {len(item) for item in column} if isinstance(column, list) else {column.shape[1]}
+                if found != {self._rows}:
+                    raise ConfigError(
+                        f'table "{self._source.table.name}", column "{path}": expected items of {self._rows} rows, as rows= says; '
+                        f"got {', '.join(map(str, sorted(found)))}"
+                    )

@@ -1,0 +1,175 @@
+"""`rlds2reverb sample`: a few samples of a table, in brief."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.connecting import open_client, server_options
+from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
+from rlds2reverb.client import Client
+from rlds2reverb.errors import SpecError
+from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.reports.brief import brief
+from rlds2reverb.specs import flatten
+from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.wire.limiter import NEVER, clause, sample_wait, samples_allowed
+from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wording import counted
+
+
+@click.command("sample", context_settings=ANSWERS_H)
+@server_options
+@click.option("--table", required=True, help="The table.")
+@click.option(
+    "-n",
+    "--samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many. The server takes so many and not one more; one at a time.",
+)
+@click.option(
+    "--values",
+    type=click.IntRange(min=0),
+    default=6,
+    show_default=True,
+    help="How many values of each column to show.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=SECONDS,
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for a sample; then says what the rate limiter waits for, and exits with 5.",
+)
+@json_option
+def command(table: str, samples: int, values: int, timeout_seconds: float, as_json: bool, **connection: Any) -> None:
+    """Take samples of a table, and show each: key, priority, probability, times sampled, and every column in brief.
+
+    Samples are real ones: they count for the table's rate limiter, and where max_times_sampled is set, items leave. What
+    that means for this table is said on stderr, before and after.
+
+    With --json each sample is one line, an object. Keys are text there: they have 64 bits, which not every reader of JSON
+    keeps. Values that are not finite are null.
+    """
+    with open_client(**connection) as client:
+        before = table_of(client.server_info(), table)
+        _check_names(before)
+        output.talk(_before(before, samples))
+        with _told_when_stopped(samples) as came:
+            for batch in _sampled(client, before, samples, timeout_seconds):
+                item = unbatched(batch)
+                came.append(int(item.info.key))
+                columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
+                if as_json:
+                    told = {name: column.as_dict() for name, column in columns.items()}
+                    click.echo(json.dumps(output.plain({**_info(item), "columns": told}), ensure_ascii=False))
+                else:
+                    _print(item, f"{len(came)} of {samples}", before.max_times_sampled)
+                    output.print_columns([(name, one.kind, one.text()) for name, one in columns.items()], "    ")
+        output.talk(_after(table_of(client.server_info(), table), before, samples))
+
+
+def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
+    """One sample after the other: no more are asked for than are shown next. Encoded images stay encoded."""
+    waits = _Waits()
+    with client.sample(
+        table.name, 1, prefetch=1, samples=samples, timeout_seconds=seconds, decode=False, on_wait=waits
+    ) as sampler:
+        yield from sampler
+
+
+class _Waits:
+    """Tells a wait when it begins."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def __call__(self, reason: Reason) -> None:
+        if reason.text and not self._is_told:
+            output.talk(f"waiting: {reason.text}")
+        self._is_told = bool(reason.text)
+
+
+@contextmanager
+def _told_when_stopped(samples: int) -> Iterator[list[int]]:
+    """A list for the keys that came; says how many it holds when an error or Ctrl-C ends it early."""
+    came: list[int] = []
+    try:
+        yield came
+    except BaseException:
+        output.talk(f"{len(came):,} of {counted(samples, 'sample')} came; the server may have taken one more")
+        raise
+
+
+def _check_names(table: TableInfo) -> None:
+    """Refuses a signature with two columns of one name, before anything is sampled.
+
+    Raises:
+      SpecError: it has.
+    """
+    try:
+        flatten(table.signature)
+    except SpecError as error:
+        raise SpecError(f'table "{table.name}": its signature: {error}; create it with other names') from error
+
+
+def _before(table: TableInfo, samples: int) -> str:
+    """What so many samples will do to the table."""
+    allowed = samples_allowed(table)
+    if not allowed:
+        limit = clause(sample_wait(table))
+    elif allowed == NEVER:
+        limit = "its rate limiter lets any number of samples be taken"
+    else:
+        limit = f"{counted(allowed, 'more sample')} may be taken before the next insert"
+        if allowed < samples:
+            limit = f"{limit}, {samples:,} are wanted"
+    return f'table "{table.name}": {counted(table.current_size, "item")}; {_leaving(table)}; {limit}'
+
+
+def _leaving(table: TableInfo) -> str:
+    most = table.max_times_sampled
+    if most <= 0:
+        return "items stay however often they are sampled"
+    return "an item leaves with its first sample" if most == 1 else f"an item leaves when it is sampled {most:,} times"
+
+
+def _after(table: TableInfo, before: TableInfo, samples: int) -> str:
+    """What the samples, and what others did meanwhile, have made of it."""
+    limiter = table.rate_limiter
+    allowed = samples_allowed(table)
+    more = "any number" if allowed == NEVER else f"{allowed:,} more"
+    return (
+        f'table "{table.name}": {counted(samples, "sample")} taken; it had {before.current_size:,} and has '
+        f"{counted(table.current_size, 'item')}; its rate limiter has counted {counted(limiter.inserts, 'insert')} and "
+        f"{counted(limiter.samples, 'sample')}, and lets {more} be taken"
+    )
+
+
+def _info(item: Batch) -> dict[str, Any]:
+    info = item.info
+    return {
+        "key": str(int(info.key)),
+        "priority": float(info.priority),
+        "probability": float(info.probability),
+        "table_size": int(info.table_size),
+        "times_sampled": int(info.times_sampled),
+    }
+
+
+def _print(item: Batch, which: str, most_times: int) -> None:
+    info = item.info
+    times = counted(int(info.times_sampled), "time")
+    leaves = ", and has left the table" if 0 < most_times <= int(info.times_sampled) else ""
+    click.echo(f"sample {which}: key {int(info.key)}")
+    click.echo(
+        f"  priority {float(info.priority):g}, probability {float(info.probability):.4g}, sampled {times}{leaves}"
+    )
