@@ -75,7 +75,9 @@ def test_dtypes_are_those_that_jax_has(dtype: Any, wanted: str, placing: Any) ->
 
 
 def test_keys_stay_whole_and_on_the_host_and_the_rest_of_the_info_goes() -> None:
-    info = Placing().put(batch_of({}, 3, weight=np.ones(3, np.float32))).info
+    masks = {"x": np.ones((3, 2), bool)}
+    info = Placing().put(batch_of({}, 3, weight=np.ones(3, np.float32), masks=masks)).info
+    assert isinstance(info.masks["x"], jax.Array)
     assert type(info.key) is np.ndarray
     assert info.key.tolist() == [2**64 - 1, 0, 1]
     assert info.mask is None
