@@ -21,7 +21,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.options import PAD, SampleOptions
+from rlds2reverb.learner.options import LIST, PAD, SampleOptions
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo
@@ -61,6 +61,8 @@ def as_dataset(
       ServerUnreachable: no answer within the deadline.
     """
     asked = SampleOptions(batch_size, **{"ragged": PAD, **options})
+    if rows is not None:
+        asked = replace(asked, ragged=LIST)  # padding would hide items of fewer rows
     source = Source.of(server, table, asked)
     layout = _Layout(source, rows)
     return made_dataset(source, layout.arrays, layout.specs(), layout.packed)

@@ -144,7 +144,7 @@ def test_a_window_that_ends_within_its_episode_is_truncated() -> None:
 def test_items_that_are_none_of_these_are_refused(data: Any) -> None:
     info = batch_of(VIEWS["transition"], [random_episode(2)]).info
     for made in (sample_batch, episodes):
-        with pytest.raises(ConfigError, match="RLlib.* need.*got"):
+        with pytest.raises(ConfigError, match=r"RLlib.* need.*got"):
             made(Batch(data, info))
 
 
