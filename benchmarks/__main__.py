@@ -27,6 +27,7 @@ NAMES = (
     "encoded",
     "conversion",
     "sampling",
+    "prioritized",
     "memory",
     "client_memory",
     "startup",
