@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from rlds2reverb.specs import map_with_path
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.requirements import Requirements
 from tests.peers.episodes import items, random_episode, random_episodes
+from tests.project import ROOT
 
 VIEWS = {
     "transition": view_from("transition"),
@@ -245,3 +247,12 @@ def test_behaviour_cloning_learns_from_episodes(replay: str) -> None:
 def _plain(value: Any) -> np.ndarray:
     """A learner's result, which may be a statistic around it."""
     return np.asarray(value.peek() if hasattr(value, "peek") else value)
+
+
+def test_the_code_of_the_page_runs_and_prints_what_it_says(replay: str, capsys: Any) -> None:
+    page = ROOT / "docs/adapters/rllib.md"
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    exec(compile(code.replace("localhost:8000", replay), page, "exec"), {})
+    said = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert said
+    assert set(said) <= set(capsys.readouterr().out.splitlines())
