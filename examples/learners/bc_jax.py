@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from cartpole import Run
+from jax.nn.initializers import he_uniform
 
 import rlds2reverb
 
@@ -18,8 +19,7 @@ SIZES = ((4, 64), (64, 64), (64, 2))
 def new_layers(seed: int) -> list:
     """Weights and biases, drawn."""
     keys = jax.random.split(jax.random.key(seed), len(SIZES))
-    weights = (jax.nn.initializers.he_uniform()(key, size) for key, size in zip(keys, SIZES, strict=True))
-    return [(one, jnp.zeros(one.shape[1])) for one in weights]
+    return [(he_uniform()(key, size), jnp.zeros(size[1])) for key, size in zip(keys, SIZES, strict=True)]
 
 
 def network(layers: list, rows: jax.Array) -> jax.Array:
@@ -34,7 +34,6 @@ def main() -> None:
     layers = new_layers(run.seed)
     optimizer = optax.adam(1e-3)
     state = optimizer.init(layers)
-    act = jax.jit(lambda layers, observations: network(layers, observations).argmax(1))
 
     @jax.jit
     def update(layers: list, state: tuple, observation: jax.Array, action: jax.Array) -> tuple:
@@ -45,7 +44,7 @@ def main() -> None:
         return optax.apply_updates(layers, changes), state
 
     def policy(observations: np.ndarray) -> jax.Array:
-        return act(layers, observations)
+        return jax.jit(network)(layers, observations).argmax(1)
 
     with (
         rlds2reverb.connect(run.server, wait_seconds=60) as client,
