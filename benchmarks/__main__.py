@@ -28,6 +28,7 @@ NAMES = (
     "encoded",
     "conversion",
     "sampling",
+    "learner",
     "memory",
     "client_memory",
     "startup",

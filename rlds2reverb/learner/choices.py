@@ -66,7 +66,7 @@ def shares_of(weights: Sequence[object]) -> Array:
         if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
             raise ConfigError(f"mix: weight {weight!r} of part {number}: expected a finite number of at least 0")
     values = np.array(weights, np.float64)  # each of them a number
-    if not (whole := values.sum()) > 0 or not np.isfinite(whole):
+    if not 0 < (whole := sum(values.tolist())) < np.inf:
         raise ConfigError("mix: weights that add up to 0, or to no finite number; expected one above 0 at least")
     shares: Array = values / whole
     return shares

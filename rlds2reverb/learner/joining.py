@@ -84,7 +84,7 @@ def joined(pieces: Sequence[Piece], parts: Array, structures: Mapping[int, Nest]
     """
     places = _places(pieces, parts)
     for piece in pieces:
-        if piece.batch.info.mask is not None:
+        if piece.batch.info.masks is not None:
             raise ConfigError('mix: a part pads its samples; leave that out there, and give ragged="pad" to mix')
     structure = structures[pieces[0].part]
     columns = zip(*(_cut(columns_of(one.batch.data, structures[one.part]), one) for one in pieces), strict=True)

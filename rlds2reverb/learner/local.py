@@ -47,7 +47,7 @@ class Local:
         (self.structure,) = source.signatures
         self._packing = Packing(
             table_info(options.table, self.structure),
-            SampleOptions(options.batch_size, ragged=options.ragged, decode=options.decode),
+            SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
         )
         self._until = options.epochs
         self._is_closed = self._is_stopped = False
@@ -116,7 +116,7 @@ class Local:
 
     def restart(self) -> None:
         """Begins again with the first epoch's first item; shuffled otherwise, since epochs count on."""
-        self._begin(self._pass.epoch + 1)
+        self._begin(self._pass.epoch + (self._pass.drawn > 0))
         self._until = None if self.options.epochs is None else self._pass.epoch + self.options.epochs
         self._is_stopped = False
 

@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.options import LIST, RAGGED, check_count
+from rlds2reverb.learner.checks import check_count, check_word
+from rlds2reverb.learner.options import LIST, RAGGED, check_pad
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.views.base import View
 
@@ -38,7 +39,7 @@ class LocalOptions:
       shuffle: items of the shuffle buffer; True for 1024, 0 or False for the order of the source.
       seed: of the shuffling; each epoch has an order of its own.
       drop_last: leave out the last batch where it is shorter than the others. Batches go across the ends of epochs.
-      ragged: as for `SampleOptions`.
+      ragged, pad_to: as for `SampleOptions`.
       decode: decode images that the items hold encoded (`encoded=...`); False leaves their bytes.
 
     Raises:
@@ -53,6 +54,7 @@ class LocalOptions:
     seed: int = 0
     drop_last: bool = False
     ragged: str = LIST
+    pad_to: int | None = None
     decode: bool = True
 
     def __post_init__(self) -> None:
@@ -62,8 +64,8 @@ class LocalOptions:
         if self.shuffle is not False and self.shuffle != 0:
             check_count("shuffle", self.buffer_size)
         check_seed(self.seed)
-        if self.ragged not in RAGGED:
-            raise ConfigError(f"sample: ragged {self.ragged!r}: expected one of {', '.join(RAGGED)}")
+        check_word("ragged", self.ragged, RAGGED)
+        check_pad(self.pad_to, self.ragged)
         if not isinstance(self.table, str):
             raise ConfigError(f"sample: table {self.table!r}: expected the name of one table")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.choices import Choices
 from rlds2reverb.learner.feed import Feed, Iterated, Repeated
@@ -46,7 +46,7 @@ class Mix:
         self.options, self._weights = options, [float(weight) for weight in Choices(options.seed, weights).shares]
         self._choices = Choices(options.seed, weights)
         self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
-        self._parts = Interleave(feeds, options.ragged)
+        self._parts = Interleave(feeds, options.ragged, options.pad_to)
         self._given = 0
         self._is_closed = self._is_stopped = False
 
@@ -133,8 +133,7 @@ class Mix:
         chosen, given = count_in(checked, "chosen"), count_in(checked, "given")
         for feed, part in zip(feeds, parts):
             feed.check(part, anew)
-        for feed, part in zip(feeds, parts):
-            feed.restore(part, anew)
+        self._restore_parts(parts, anew)
         self._choices.go_to(chosen)
         self._given, self._is_stopped, self._parts.is_over = given, False, False
 
@@ -151,6 +150,18 @@ class Mix:
             "batch_size": options.batch_size if self._draws else None,
             "sample_from_all": options.sample_from_all,
         }
+
+    def _restore_parts(self, parts: Sequence[Mapping[str, Any]], anew: bool) -> None:
+        """All parts, or none: those that went there come back where a later one cannot."""
+        feeds = self._parts.feeds
+        before = [feed.state() for feed in feeds]
+        for number, feed in enumerate(feeds):
+            try:
+                feed.restore(parts[number], anew)
+            except Rlds2ReverbError:
+                for moved, was in zip(feeds[:number], before):
+                    moved.restore(was, anew=True)
+                raise
 
     def _next(self, draws: int, count: int) -> Batch | None:
         """The next batch, of `count` samples in `draws` runs."""

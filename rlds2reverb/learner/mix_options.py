@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.checks import check_count
 from rlds2reverb.learner.local_options import check_seed
-from rlds2reverb.learner.options import LIST, RAGGED, check_count
+from rlds2reverb.learner.options import LIST, RAGGED, check_pad
 
 ITEM, BATCH = "item", "batch"
 BY = (ITEM, BATCH)
@@ -25,7 +26,7 @@ class MixOptions:
       draws: by "batch": how many runs a batch has; None for as many as there are parts. A part may be drawn more than once.
       sample_from_all: by "batch": one run of every part, in their order, whatever their weights.
       stacked: by "batch": [draws, batch_size / draws, ...] instead of [batch_size, ...].
-      ragged: as for `SampleOptions`, of the whole batch.
+      ragged, pad_to: as for `SampleOptions`, of the whole batch.
 
     Raises:
       ConfigError: a number out of its range, a word that is none of those above, or options that do not go together.
@@ -41,6 +42,7 @@ class MixOptions:
     sample_from_all: bool = False
     stacked: bool = False
     ragged: str = LIST
+    pad_to: int | None = None
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
@@ -51,6 +53,7 @@ class MixOptions:
         for name, words in (("by", BY), ("ragged", RAGGED)):
             if getattr(self, name) not in words:
                 raise ConfigError(f"mix: {name} {getattr(self, name)!r}: expected one of {', '.join(words)}")
+        check_pad(self.pad_to, self.ragged)
         if self.by == ITEM and (self.draws is not None or self.sample_from_all or self.stacked):
             raise ConfigError('mix: draws, sample_from_all and stacked are of by="batch"; give that, or leave them out')
         if self.sample_from_all and self.draws is not None:

@@ -78,7 +78,7 @@ class EpisodeWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Closes the writer. After an error in the block the episodes that had ended are still sent, and that error is the one raised."""
         if error is None:
-            self.close()
+            self._close(stacklevel=3)
             return
         self._is_closed = True
         if self._background is not None:
@@ -134,6 +134,7 @@ class EpisodeWriter:
           ConfigError: the writer has stopped or is closed.
         """
         self.check()
+        self._check_process()
         if self._background is not None:
             self._background.drain()
 
@@ -143,6 +144,9 @@ class EpisodeWriter:
         Raises:
           TransportError, CapacityError: as `flush`.
         """
+        self._close(stacklevel=3)
+
+    def _close(self, stacklevel: int) -> None:
         if self._is_closed:
             return
         self._is_closed = True
@@ -150,7 +154,7 @@ class EpisodeWriter:
         if failure is not None:
             raise failure
         if unfinished := [episode for episode in (self._own, *self._episodes.values()) if len(episode)]:
-            warnings.warn(_unfinished(unfinished), stacklevel=2)
+            warnings.warn(_unfinished(unfinished), stacklevel=stacklevel)
 
     def report(self) -> PushReport:
         """The account so far, as that of a push; `stopped` says what has ended the sending, if anything has."""
@@ -198,6 +202,7 @@ class EpisodeWriter:
           InvalidEpisode, ViewError: it is bad.
           Rlds2ReverbError: sending has failed.
         """
+        self._check_process()
         with self._lock:
             if self._background is None:
                 assert self._steps is not None  # there are no episodes without steps
@@ -205,6 +210,8 @@ class EpisodeWriter:
             assert self._source is not None  # just started, as the next two
             assert self._push is not None
             assert self._background is not None
+            if not episode.id.startswith(f"{self.name}/"):
+                self._ids.add(episode.id)
             self._source.hand_in(episode)
             for made in self._push.source:
                 if (judged := self._push.judge(made)) is not None:
@@ -222,7 +229,11 @@ class EpisodeWriter:
                     f'end_episode: id "{episode_id}": this writer has an episode of that name, whose items would have the same keys. The episode '
                     "is as before"
                 )
-            self._ids.add(episode_id)
+
+    def _check_process(self) -> None:
+        """A forked process has the writer, and not its thread."""
+        if os.getpid() != self._process:
+            raise ConfigError("writer: it was made in another process; connect, and make a writer, in each")
 
     @property
     def _title(self) -> str:
@@ -233,8 +244,6 @@ class EpisodeWriter:
 
     def _start(self, steps: Steps, example: Episode | None = None) -> None:
         """Makes all checks of a push, and opens the stream."""
-        if os.getpid() != self._process:
-            raise ConfigError("writer: it was made in another process; make one in each")
         source = steps.source(self._title, example)
         plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
         push = RunningPush(self._transport, plan, are_ids_checked=False)
