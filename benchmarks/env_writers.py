@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from replay_server import TableConfig
 
 from benchmarks import data, writers
@@ -21,6 +22,9 @@ SHORT = Size(items=30_000, reference_items=6_000, repeats=1)
 
 GOAL = Goal(5)
 
+SHORT_STEPS = 20
+"""Rows of a short episode, such as those of a cart-pole that falls."""
+
 OURS, TRAJECTORY = "rlds2reverb", "TrajectoryWriter"
 
 LoopSteps = Sequence[Sequence[Mapping[str, Any]]]
@@ -28,19 +32,28 @@ LoopSteps = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah 2-step items; rates in items per second, of which a step makes one."""
+    """Half-cheetah 2-step items; rates in items per second, of which a step makes one. `short`: episodes of 20 steps."""
     columns = data.half_cheetah()
+    yield _compared("", columns, data.STEPS, size, GOAL)
+    short = [{name: column[:SHORT_STEPS] for name, column in episode.items()} for episode in columns]
+    yield _compared("/short", [_ended(episode) for episode in short], SHORT_STEPS, size)
+
+
+def _compared(
+    name: str, columns: Sequence[dict[str, Any]], steps_of_episode: int, size: Size, goal: Goal | None = None
+) -> Result:
     steps, loop_steps = data.trajectory_steps(columns), [_loop_steps(episode) for episode in columns]
-    episodes, reference_episodes = (
-        data.episodes_for(items, data.STEPS) for items in (size.items, size.reference_items)
-    )
+    counts = [data.episodes_for(items, steps_of_episode) for items in (size.items, size.reference_items)]
     with BenchServer([TableConfig(writers.TABLE, data.signature(columns))]) as server:
-        ours = Side(OURS, lambda n: _write(server, writers.repeated(loop_steps, n)), episodes)
-        theirs = Side(
-            TRAJECTORY, lambda n: writers.trajectory_writer(server, writers.repeated(steps, n)), reference_episodes
-        )
+        ours = Side(OURS, lambda n: _write(server, writers.repeated(loop_steps, n)), counts[0])
+        theirs = Side(TRAJECTORY, lambda n: writers.trajectory_writer(server, writers.repeated(steps, n)), counts[1])
         runs = alternate([ours, theirs], size.repeats)
-    yield comparison(f"env_writers/{TRAJECTORY}", runs, OURS, TRAJECTORY, "items/s", GOAL)
+    return comparison(f"env_writers{name}/{TRAJECTORY}", runs, OURS, TRAJECTORY, "items/s", goal)
+
+
+def _ended(columns: dict[str, Any]) -> dict[str, Any]:
+    """The columns with an end after the last row."""
+    return {**columns, "is_last": np.arange(len(columns["is_last"])) == len(columns["is_last"]) - 1}
 
 
 def _write(server: BenchServer, episodes: LoopSteps) -> Run:

@@ -1,7 +1,7 @@
 """The thread that sends finished episodes, so that the loop which makes them is not held up by the network.
 
-Whoever finishes an episode judges it, and learns at once when it is bad; this thread encodes and sends. A request goes when it is full, or when
-no other episode waits. The loop waits when too many bytes do.
+Whoever finishes an episode judges it, and learns at once when it is bad; this thread encodes and sends. A request goes when it is full, when
+nothing is on its way, or a moment after: so short episodes share requests, and none waits for the next one. The loop waits when too many bytes do.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from rlds2reverb.push.running import RunningPush
 
 _LOOK_SECONDS = 0.25
 """How often the thread looks whether the sending goes well, while something is on its way."""
+
+_KEPT_SECONDS = 0.02
+"""How long a request that is not full waits for further episodes, while another one is on its way."""
 
 
 class Background:
@@ -37,6 +40,7 @@ class Background:
         self._is_closing = False
         self._failure: BaseException | None = None
         self._is_told = False
+        self._is_kept = False  # whether a request in the making has items
         self._thread = threading.Thread(target=self._run, name="rlds2reverb-write", daemon=True)
         self._thread.start()
 
@@ -122,7 +126,7 @@ class Background:
     def _go_on(self) -> bool:
         """Does what is to be done next; whether there may be more."""
         with self._changed:
-            if not self._changed.wait_for(self._has_work, None if self._push.awaits_nothing else _LOOK_SECONDS):
+            if not self._changed.wait_for(self._has_work, self._patience()):
                 judged, asked, is_idle = None, 0, False
             else:
                 judged = self._waiting.popleft() if self._waiting else None
@@ -130,25 +134,38 @@ class Background:
                 is_idle = not self._waiting
             is_over = self._is_closing and is_idle and judged is None
         if judged is not None:
-            self._send(judged, is_idle)
+            self._send(judged)
         elif asked > self._drained:
             self._push.drain()
+            self._is_kept = False
             self._drain_done(asked)
         elif not is_over:
             self._push.check()
+            self._flush()
         self._push.record()
         return not is_over
 
     def _has_work(self) -> bool:
         return bool(self._waiting) or self._asked > self._drained or self._is_closing
 
-    def _send(self, judged: Judged, is_last: bool) -> None:
+    def _patience(self) -> float | None:
+        """How long to wait for work; None for ever."""
+        if self._is_kept:
+            return _KEPT_SECONDS
+        return None if self._push.awaits_nothing else _LOOK_SECONDS
+
+    def _send(self, judged: Judged) -> None:
         self._push.send(judged)
-        if is_last:
-            self._push.flush()
+        self._is_kept = True
+        if self._push.awaits_nothing:
+            self._flush()
         with self._changed:
             self._bytes -= judged.episode.nbytes
             self._changed.notify_all()
+
+    def _flush(self) -> None:
+        self._push.flush()
+        self._is_kept = False
 
     def _drain_done(self, asked: int) -> None:
         self._push.note()
