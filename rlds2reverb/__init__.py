@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.sampler import Sampler
     from rlds2reverb.learner.slices import SliceSpec
     from rlds2reverb.learner.view_items import ViewSpec
+    from rlds2reverb.learner.several.client import ClientGroup
     from rlds2reverb.learner.writing.options import WriteOptions
     from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
@@ -45,6 +46,7 @@ _HOMES = {
     "Batch": "learner.batch",
     "BatchInfo": "learner.batch",
     "Client": "client",
+    "ClientGroup": "learner.several.client",
     "Episode": "episodes",
     "Local": "learner.local",
     "LocalOptions": "learner.local_options",
@@ -79,6 +81,7 @@ __all__ = [
     "Batch",
     "BatchInfo",
     "Client",
+    "ClientGroup",
     "Episode",
     "EpisodeWriter",
     "Local",

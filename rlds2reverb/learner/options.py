@@ -49,7 +49,8 @@ class SampleOptions:
         what the table waits for; asking the server for that takes a call's deadline more at most. Iterating may go on after it.
       end_after_seconds: end, without an error, when a batch does not come within so long; None for never. The samples that
         came are the last, short batch. Iterating again goes on with what comes later.
-      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error.
+      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error; a question
+        that is under way then is not cut short.
       ragged: what becomes of columns whose items differ in shape: "list" of arrays, or "pad": zeros after the end, and
         `info.mask` tells the rows.
       spec: nest of what the columns are called, for tables without a signature; its leaves may be anything.

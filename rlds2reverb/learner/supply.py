@@ -17,7 +17,6 @@ from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
-from rlds2reverb.learner.taken import lost_on_the_way
 from rlds2reverb.learner.watch import LOG, WaitLog, Watch
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.closing import close_streams
@@ -28,8 +27,12 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 from rlds2reverb.wording import counted
 
-_NO_STALL_SECONDS = 1e9
-"""Streams wait for as long as the learner does, whose waits are bounded here."""
+_DEADLINES = Deadlines(silence=10.0, stall=1e9)
+"""Streams wait for as long as the learner does, whose waits are bounded here. One answer may have 2 MiB, which takes a slow
+connection its time; a stream that is taken for dead meanwhile brings the same again."""
+
+_CAREFUL = 6.0
+"""Times as long is the silence in which a stream is taken for dead where its samples would be gone with it."""
 
 _CLOSE_SECONDS = 1.0
 """For threads that are in the middle of a call when all is closed; they end after it."""
@@ -50,7 +53,7 @@ class Supply:
         options: SampleOptions,
         ends_empty: bool = False,
     ) -> None:
-        self._transport, self._info, self._table, self._options = transport, info, table, options
+        self._transport, self._table, self._options = transport, table, options
         self._drops_last = options.drop_last and options.cut is None  # of what is cut, the sampler drops it
         self._process = os.getpid()
         self._pool = Pool(options.samples, info.state_id)
@@ -63,7 +66,8 @@ class Supply:
             Sampling(transport, table, self._pool, options.request_size, prefetch, arena_bytes)
             for _ in range(options.streams)
         ]
-        deadlines = replace(Deadlines(), stall=_NO_STALL_SECONDS, reconnect=options.reconnect_seconds)
+        silence = _DEADLINES.silence * (_CAREFUL if table.max_times_sampled > 0 else 1.0)
+        deadlines = replace(_DEADLINES, silence=silence, reconnect=options.reconnect_seconds)
         self._streams = [
             KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed)
             for sampling in self._samplings
@@ -247,17 +251,13 @@ class Supply:
         with self._changed:
             unread = self._pool.clear() + sum(sampling.held for sampling in self._samplings)
             awaited = sum(sampling.awaited for sampling in self._samplings)
-            received = self._pool.received
-        is_once = self._table.max_times_sampled > 0
-        if is_once:
-            awaited = lost_on_the_way(self._transport, self._info, self._table, received, awaited)
-        with self._changed:
             self._pool.lost_at_most += unread + awaited
-        if is_once and unread + awaited:
+        if self._table.max_times_sampled > 0 and unread + awaited:
             LOG.warning(
-                'table "%s": closed with %s taken from it and not read, at most; with max_times_sampled %d they are gone: '
-                "drain() before close() where that matters",
+                'table "%s": closed with %s that came and were not read, and %s asked for that the server may have taken, or '
+                "takes from what is inserted next; with max_times_sampled %d they are gone: drain() before close()",
                 self._table.name,
-                counted(unread + awaited, "sample"),
+                counted(unread, "sample"),
+                counted(awaited, "sample"),
                 self._table.max_times_sampled,
             )
