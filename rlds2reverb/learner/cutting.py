@@ -119,6 +119,11 @@ class Cutting:
                 return None
             return self._next(self._cutter, samples)
 
+    @property
+    def held(self) -> int:
+        """Samples that came and have items left that are in no batch yet."""
+        return len(self._held)
+
     def _next(self, cutter: Cutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
         while self._count < self._batch_size and (flat := samples()) is not None:
             for number, piece in enumerate(cutter.pieces(flat)):

@@ -92,7 +92,7 @@ class Sampler(Iterator[Batch]):
     @property
     def lost_at_most(self) -> int:
         """Samples that the server may have taken and nobody gets: of streams that broke, and unread when it was closed."""
-        return self._supply.lost_at_most
+        return self._supply.lost_at_most + (0 if self._finalizer.alive else self._cutting.held)
 
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end. Raises as iterating does."""

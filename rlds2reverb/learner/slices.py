@@ -221,6 +221,8 @@ class Slice:
         return Rows(columns, starts, mask)
 
     def _cut(self, column: Array, starts: Array, length: int) -> Array:
+        if len(starts) == 1 and (start := int(starts[0])) + length <= len(column):
+            return column[np.newaxis, start : start + length]  # no copy: batches join slices anyway
         rows = starts[:, np.newaxis] + np.arange(length)  # [n, length]
         beyond = rows >= len(column)
         found: Array = column[np.minimum(rows, len(column) - 1)]

@@ -45,7 +45,8 @@ def server_of_samplers(forks: Forks) -> Iterator[Embedded]:
     view = Requirements(WANTED).signature(filled_spec(spec_of(EPISODES[0])))
     tables = [
         TableConfig("prioritized", sampler="prioritized", priority_exponent=0.6, rate_limiter=MinSize(min_size=1)),
-        *(TableConfig(f"once_{name}", sampler=name, max_times_sampled=1) for name in ("fifo", "uniform")),
+        TableConfig("once_fifo", sampler="fifo", max_times_sampled=1),
+        TableConfig("once_uniform", sampler="uniform", max_times_sampled=1),
         TableConfig("thrice", sampler="uniform", max_times_sampled=3),
         TableConfig("heap", sampler="max_heap"),
         TableConfig("whole", WHOLE),

@@ -117,6 +117,9 @@ def test_slices_are_rows_of_their_episodes(
     assert sum(one.size for one in batches) == 9 * per_episode
     assert {one.size for one in batches[:-1]} <= {batch_size}
     for data, info in batches:
+        assert info.start is not None
+        assert info.mask is not None
+        assert info.ends is not None
         assert data["a_observation"].shape == (len(info.key), length + 1, 2)
         assert data["b_action"].shape == info.mask.shape == (len(info.key), length)
         for row, start in enumerate(info.start):
@@ -134,6 +137,8 @@ def test_slices_are_rows_of_their_episodes(
 def test_strict_slices_end_with_their_last_row() -> None:
     with connected(server_of(STEPS, episodes_of([9]))) as client:
         _, info = next(iter(client.sample("replay", 3, slices=SliceSpec(4))))
+    assert info.mask is not None
+    assert info.ends is not None
     assert info.mask.all()
     assert info.ends.tolist() == [[False, False, False, True]] * 3
 
@@ -150,7 +155,7 @@ def test_the_order_in_which_samples_come_does_not_matter() -> None:
             return {
                 (int(key), int(times), int(start))
                 for _, info in sampler
-                for key, times, start in zip(info.key, info.times_sampled, info.start)
+                for key, times, start in zip(info.key, info.times_sampled, np.asarray(info.start))
             }
 
     assert len(slices(1)) == 150
@@ -163,6 +168,7 @@ def test_slices_of_fixed_windows_are_cut_from_all_columns() -> None:
     for signature, structure in ((windows, windows), (None, None)):
         with connected(server_of(signature, items)) as client:
             data, info = next(iter(client.sample("replay", 4, slices=SliceSpec(3))))
+        assert info.start is not None
         first, second = (data["a"], data["b"]) if structure else data
         assert np.array_equal(second, info.start[:, None] + np.arange(3))
         assert np.array_equal(first[:, :, 0], 2 * second)

@@ -29,8 +29,10 @@ from rlds2reverb.views.trajectory import table_signature
 from tests import strategies
 from tests.learner.stored import STEPS, connected, episodes_of, server_of
 
-WHOLE_STEPS = Slices(length=1000, strict=False)
+WHOLE_STEPS: View = Slices(length=1000, strict=False)
 """One item per episode, all step columns as recorded."""
+
+WHOLE_EPISODES: View = WholeEpisode()
 
 VIEWS = (
     "two_step",
@@ -106,7 +108,7 @@ def test_items_are_those_that_a_push_stores(data: st.DataObject, config: Any, as
     specs = {"observation": (np.dtype(np.float32), (2,)), "action": (np.dtype(np.float64), ())}
     episodes = [data.draw(strategies.episodes(2, 12, specs, f"e{number}")) for number in range(2)]
     view = view_from(config)
-    whole = pushed(episodes, WHOLE_STEPS if as_steps else WholeEpisode())
+    whole = pushed(episodes, WHOLE_STEPS if as_steps else WHOLE_EPISODES)
     assert_same(rows_of(in_order(whole, view=view)), pushed(episodes, view).contents())
 
 
@@ -116,7 +118,7 @@ def test_requirements_of_sampled_episodes_are_those_of_a_push(
 ) -> None:
     episodes = [data.draw(strategies.episodes(2, 12, episode_id=f"e{number}")) for number in range(1)]
     view = Requirements(wanted)
-    whole = pushed(episodes, WHOLE_STEPS if as_steps else WholeEpisode())
+    whole = pushed(episodes, WHOLE_STEPS if as_steps else WHOLE_EPISODES)
     assert_same(rows_of(in_order(whole, view=ViewSpec(view))), pushed(episodes, view).contents())
 
 
