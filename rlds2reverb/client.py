@@ -167,8 +167,7 @@ class Client:
           A writer for one thread; close it, or use it as a context manager.
 
         Raises:
-          ConfigError, ViewError: the server has no such table, or an option or view makes no sense.
-          ServerUnreachable: no answer within the deadline.
+          ConfigError, ViewError: the server has no such table, or what is asked for makes no sense; others as `sample` does.
         """
         return EpisodeWriter(self.transport, self.server_info(), WriteOptions(table, view, **options))
 

@@ -90,6 +90,7 @@ OPTIONAL = {
 
 NEEDS_OPTIONAL = {
     "adapters.jax",
+    "adapters.tensordicts",
     "adapters.torch",
     "adapters.torchrl",
     "adapters.tf_agents",

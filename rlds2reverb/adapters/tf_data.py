@@ -22,6 +22,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import PAD, SampleOptions
+from rlds2reverb.learner.watch import WaitLog
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo
@@ -141,7 +142,7 @@ def made_dataset(
     nothing = tuple(_nothing(spec) for spec in specs)
 
     def elements() -> Iterator[tuple[Any, ...]]:
-        leaving = Leaving(source.options.on_wait)
+        leaving = Leaving(source.options.on_wait or WaitLog(source.table.name))
         asked = {**vars(source.options), "on_wait": leaving.on_wait}
         with opened(source.server) as client, client.sample(source.table.name, **asked) as sampler:
             with closing(polled(arrays(iter(sampler)), leaving, _POLL_SECONDS)) as polls:

@@ -111,9 +111,9 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
     """
     to = None if device is None else torch.device(device)
     key, *others = batch.info
-    fields: list[Any] = [None if values is None else _tensor(values, to) for values in others]
-    columns = map_leaves(lambda leaf: _tensor(leaf, to), batch.data)
-    return Batch(columns, BatchInfo(_tensor(np.asarray(key).view(np.int64), None), *fields))
+    fields: list[Any] = [None if values is None else tensor_of(values, to) for values in others]
+    columns = map_leaves(lambda leaf: tensor_of(leaf, to), batch.data)
+    return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 
 
 def update_priorities(client: Client, table: str, keys: Any, priorities: Any) -> None:
@@ -140,7 +140,8 @@ def on_host(values: Any) -> Array:
     return array
 
 
-def _tensor(values: Any, device: Any) -> Any:
+def tensor_of(values: Any, device: Any = None) -> Any:
+    """An array as a tensor, see the table above; `device` is a `torch.device`, or None for the host."""
     array = np.asarray(values)
     if array.dtype.kind == "O":
         return array

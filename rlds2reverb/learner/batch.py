@@ -12,7 +12,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import decode_images
 from rlds2reverb.learner.cutting import CutBatch
 from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.learner.padding import Padded, padded
+from rlds2reverb.learner.padding import Padded, padded, rows_are_free
 from rlds2reverb.learner.slices import SliceSpec, Slicing
 from rlds2reverb.learner.view_items import Viewing
 from rlds2reverb.learner.weights import Weights
@@ -140,8 +140,8 @@ class Packing:
 
     def _padded(self, columns: Sequence[Column], is_cut: bool) -> Padded:
         names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
-        is_free = [not is_cut and leaf.shape[:1] == (None,) for leaf in self._specs.values()]
-        return padded(columns, names, is_free or [False] * len(columns), self._options.pad_to)
+        is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
+        return padded(columns, names, is_free, self._options.pad_to)
 
     def _packed(self, columns: Sequence[Column]) -> Nest:
         if self.structure is None:

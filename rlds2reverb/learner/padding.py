@@ -11,13 +11,14 @@ Observations of T + 1 rows beside actions of T, in a batch of two items with 2 a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wire.sample.batches import Column
 
 
@@ -62,6 +63,11 @@ def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bo
     in_all = np.min(list(lengths.values()), axis=0)  # [B]
     size = int(in_all.max()) if rows is None else rows
     return Padded(out, np.arange(size) < in_all[:, np.newaxis], masks)
+
+
+def rows_are_free(leaves: Iterable[object]) -> list[bool]:
+    """Of every leaf, whether it is a spec that leaves an item's rows open."""
+    return [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves]
 
 
 def _lengths(name: str, column: Column) -> Array:

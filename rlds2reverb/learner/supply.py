@@ -50,9 +50,8 @@ class Supply:
             for _ in range(options.streams)
         ]
         deadlines = replace(Deadlines(), stall=_NO_STALL_SECONDS, reconnect=options.reconnect_seconds)
-        told = partial(_log_reconnect, table.name)
         self._streams = [
-            KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed, on_reconnect=told)
+            KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed)
             for sampling in self._samplings
         ]
         on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
@@ -227,7 +226,3 @@ class Supply:
                 counted(unread + awaited, "sample"),
                 self._table.max_times_sampled,
             )
-
-
-def _log_reconnect(table: str, why: str) -> None:
-    LOG.warning('table "%s": its stream of samples broke, and another one took its place: %s', table, why)

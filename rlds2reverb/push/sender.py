@@ -75,8 +75,11 @@ class Inserting:
         """Refuses to go on: what was confirmed may be lost, and the same push again is right."""
         raise ServerRestarted(
             f"{told}; items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
-            "same push again: item keys are deterministic, nothing is stored twice"
+            "same push again, or go on with another writer: the same items under the same names are not stored twice"
         )
+
+    def resumed(self, why: str) -> None:
+        """The report counts it."""
 
 
 class Sender:

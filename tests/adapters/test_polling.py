@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlds2reverb.adapters.polling import Leaving, Left, polled
-from rlds2reverb.learner.options import unheard
-from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.transport.stream_user import Reason, unheard
 
 SOON, LATE = 0.01, 60.0
 

@@ -13,7 +13,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.writing.columns import Columns
 from rlds2reverb.learner.writing.options import check_name
 from rlds2reverb.learner.writing.steps import Steps
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import ArraySpec, flatten
 
 
 class TakesEpisodes(Protocol):
@@ -84,6 +84,7 @@ class OpenEpisode:
           ConfigError: the step's structure, a dtype or a shape is not that of the first step, which names the column; the episode is
             too long, or another thread's. The episode is as before.
           SpecMismatch, ViewError, SourceError: such steps do not fit the tables; told of the first one.
+          InvalidEpisode: the part that max_steps cut off is bad; the step is taken, as the first of the next part.
           Rlds2ReverbError: sending has failed meanwhile; told once.
         """
         if step is None:
@@ -97,9 +98,10 @@ class OpenEpisode:
             self._refuse_thread()
         self._writer.check()
         if columns.rows == self._max_steps:
-            columns = self._cut(columns, step)
-        columns.append(step)
-        self._columns = columns
+            self._cut(columns, step)
+        else:
+            columns.append(step)
+            self._columns = columns
 
     def end_episode(
         self,
@@ -130,7 +132,7 @@ class OpenEpisode:
         self._writer.check()
         columns = self._open_columns()
         last = fields if step is None else {**step, **fields}
-        if OBSERVATION in last or last:
+        if last:
             self._check_last(last)
         is_terminal = self._checked_terminal(columns, terminal, last)
         episode_id = self._checked_id(id)
@@ -170,20 +172,17 @@ class OpenEpisode:
             "episode of its own: writer.episode(key)"
         )
 
-    def _cut(self, columns: Columns, step: Any) -> Columns:
+    def _cut(self, columns: Columns, step: Any) -> None:
         """Ends the episode with this step's observation, as truncated; the next part begins with this step."""
         steps = self._known_steps
-        values = dict(zip(steps.layout.paths, steps.layout.values(step)))
         following = Columns(steps.layout, steps.specs, self._most_bytes, columns.room)
         following.append(step)  # refuses what is wrong with it
-        following.rows = 0
-        last = {path: value for path, value in values.items() if is_under(path, OBSERVATION)}
-        self._append_last(columns, last, False)
+        values = zip(steps.layout.paths, steps.layout.values(step))
+        self._append_last(columns, {path: value for path, value in values if is_under(path, OBSERVATION)}, False)
         episode = Episode(self._finished(columns, False), {}, self.id)
         self._pieces += 1
         self._columns = following
         self._writer.take(episode)
-        return following
 
     @property
     def _known_steps(self) -> Steps:
@@ -200,23 +199,23 @@ class OpenEpisode:
             said += [f'column "{path}" was not there before' for path in further]
             raise ConfigError(f"end_episode: {'; '.join(said)}. The episode is as before")
 
-    def _checked_terminal(self, columns: Columns, terminal: Any, last: Mapping[str, Any]) -> bool | None:
-        """Whether the last state is terminal; None where the steps say so themselves."""
-        is_recorded = IS_TERMINAL in self._known_steps.specs
+    def _checked_terminal(self, columns: Columns, terminal: Any, last: Mapping[str, Any]) -> bool:
+        """Whether the last state is a terminal one: as the caller says, or the last row, or both alike."""
         if terminal is not None and not isinstance(terminal, (bool, np.bool_)):
             raise ConfigError(f"end_episode: terminal {terminal!r}: expected True or False")
-        if terminal is None and (not is_recorded or (last and IS_TERMINAL not in last)):
+        if IS_TERMINAL in (last or self._known_steps.specs):
+            recorded = bool(np.all(last[IS_TERMINAL] if last else columns.last(IS_TERMINAL)))
+            if terminal is not None and terminal != recorded:
+                raise ConfigError(
+                    f"end_episode: terminal={terminal}, and the last step has is_terminal {recorded}. The episode is as before"
+                )
+            return recorded
+        if terminal is None:
             raise ConfigError(
                 "end_episode: say terminal=True when the last state is a terminal one (`terminated`), terminal=False when the episode was cut "
                 "off (`truncated`). The episode is as before"
             )
-        if terminal is not None and is_recorded and not (last and IS_TERMINAL not in last):
-            said = bool(last[IS_TERMINAL]) if last else bool(columns.last(IS_TERMINAL))
-            if said != bool(terminal):
-                raise ConfigError(
-                    f"end_episode: terminal={bool(terminal)}, and the last step has is_terminal {said}. The episode is as before"
-                )
-        return None if terminal is None else bool(terminal)
+        return bool(terminal)
 
     def _checked_id(self, given: str | None) -> str:
         check_name("id", given)
@@ -230,30 +229,26 @@ class OpenEpisode:
         self._writer.check_new(given)
         return given
 
-    def _append_last(self, columns: Columns, last: Mapping[str, Any], is_terminal: bool | None) -> None:
+    def _append_last(self, columns: Columns, last: Mapping[str, Any], is_terminal: bool) -> None:
+        """Appends the last row; what it does not tell becomes 0, but for the discount of an end that is not terminal, and flags."""
         specs = self._known_steps.specs
-        made: dict[str, Any] = {} if is_terminal is None or is_terminal else _ones(specs)
-        if IS_LAST in specs:
-            made[IS_LAST] = True
-        if IS_TERMINAL in specs and is_terminal is not None:
-            made[IS_TERMINAL] = is_terminal
-        columns.append_values({**made, **flatten(last)})
+        flags = {flag: said for flag, said in ((IS_LAST, True), (IS_TERMINAL, is_terminal)) if flag in specs}
+        columns.append_values({**({} if is_terminal else _discounts_of_1(specs)), **flags, **flatten(last)})
 
-    def _finished(self, columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
+    def _finished(self, columns: Columns, is_terminal: bool) -> dict[str, Array]:
         """The episode's columns, with the flags that the steps do not hold."""
         rows = columns.rows
         made = columns.finished()
         if self._pieces and IS_FIRST in made:
             made[IS_FIRST][0] = True
         at = np.arange(rows)
-        flags = {IS_FIRST: at == 0, IS_LAST: at == rows - 1, IS_TERMINAL: (at == rows - 1) & bool(is_terminal)}
+        flags = {IS_FIRST: at == 0, IS_LAST: at == rows - 1, IS_TERMINAL: (at == rows - 1) & is_terminal}
         return {**made, **{flag: flags[flag] for flag in FLAGS if flag not in made}}
 
 
-def _ones(specs: Mapping[str, Any]) -> dict[str, Any]:
-    """Discounts of 1, where the steps hold any that are numbers."""
+def _discounts_of_1(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
     return {
-        path: np.ones((), spec.dtype)[()]
+        path: spec.dtype.type(1)
         for path, spec in specs.items()
-        if is_under(path, DISCOUNT) and spec.shape == ()
+        if is_under(path, DISCOUNT) and spec.shape == () and spec.dtype.kind == "f"
     }

@@ -61,7 +61,7 @@ def value_for(path: str, value: Any, spec: ArraySpec) -> Any:
     """
     if spec.shape == () and isinstance(value, (float, int)) and type(value) is not bool:
         if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
-            return value
+            return value if isinstance(value, float) else _as_float(path, value)
         if type(value) is int and spec.dtype.kind in "iu":
             return _checked_integer(path, value, spec)
     if spec.dtype.kind == "O":
@@ -70,6 +70,15 @@ def value_for(path: str, value: Any, spec: ArraySpec) -> Any:
     if found.shape != spec.shape or not same_dtype(found.dtype, spec.dtype):
         raise _differs(path, found, spec)
     return value if type(value) is bool else _as_array(path, value)
+
+
+def _as_float(path: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigError(
+            f'step: column "{path}": the number is larger than any float. Nothing of this step was taken'
+        ) from None
 
 
 def _checked_integer(path: str, value: int, spec: ArraySpec) -> int:

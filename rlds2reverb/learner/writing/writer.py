@@ -134,6 +134,7 @@ class EpisodeWriter:
           ConfigError: the writer has stopped or is closed.
         """
         self.check()
+        self._check_process()
         if self._background is not None:
             self._background.drain()
 
@@ -198,6 +199,7 @@ class EpisodeWriter:
           InvalidEpisode, ViewError: it is bad.
           Rlds2ReverbError: sending has failed.
         """
+        self._check_process()
         with self._lock:
             if self._background is None:
                 assert self._steps is not None  # there are no episodes without steps
@@ -205,6 +207,8 @@ class EpisodeWriter:
             assert self._source is not None  # just started, as the next two
             assert self._push is not None
             assert self._background is not None
+            if not episode.id.startswith(f"{self.name}/"):
+                self._ids.add(episode.id)
             self._source.hand_in(episode)
             for made in self._push.source:
                 if (judged := self._push.judge(made)) is not None:
@@ -222,7 +226,11 @@ class EpisodeWriter:
                     f'end_episode: id "{episode_id}": this writer has an episode of that name, whose items would have the same keys. The episode '
                     "is as before"
                 )
-            self._ids.add(episode_id)
+
+    def _check_process(self) -> None:
+        """A forked process has the writer, and not its thread."""
+        if os.getpid() != self._process:
+            raise ConfigError("writer: it was made in another process; connect, and make a writer, in each")
 
     @property
     def _title(self) -> str:
@@ -233,8 +241,6 @@ class EpisodeWriter:
 
     def _start(self, steps: Steps, example: Episode | None = None) -> None:
         """Makes all checks of a push, and opens the stream."""
-        if os.getpid() != self._process:
-            raise ConfigError("writer: it was made in another process; make one in each")
         source = steps.source(self._title, example)
         plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
         push = RunningPush(self._transport, plan, are_ids_checked=False)

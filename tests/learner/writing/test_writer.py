@@ -159,6 +159,7 @@ class TestRefused:
             ({"action": np.int32(0)}, r'column "action": expected int64\[\], got int32\[\]'),
             ({"action": 0.5}, r'column "action": expected int64\[\], got float32\[\]'),
             ({"action": 2**63}, 'column "action" is int64.*got 9223372036854775808'),
+            ({"reward": 10**400}, 'column "reward": the number is larger than any float'),
             ({"reward": None}, 'column "reward": expected a number, text or a numpy array, got NoneType'),
             ({"reward": "much"}, r'column "reward": expected float32\[\], got string\[\]'),
             ({"reward": {"a": 1.0}}, 'column "reward": expected a number, text or a numpy array, got dict'),
