@@ -27,7 +27,7 @@ _Item = tuple[Block, int]
 """An episode's items, and the number of one of them."""
 
 
-class Local:
+class Local(Iterator[Batch]):
     """Iterates batches of a source's items, like a `Sampler` of a table that was filled with them. Made by `local`. Not thread-safe.
 
     `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
@@ -53,10 +53,15 @@ class Local:
         self._is_closed = self._is_stopped = False
         self._pass = _Pass(source, options, 0)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Local:
         """Batches, until all epochs are over. Raises as `next_batch` does."""
-        while (batch := self.next_batch()) is not None:
-            yield batch
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch. Raises as `next_batch` does."""
+        if (batch := self.next_batch()) is None:
+            raise StopIteration
+        return batch
 
     def __enter__(self) -> Local:
         return self
