@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -82,7 +82,7 @@ class Placing:
         self._check_size(batch.size)
         columns = map_with_path(self._placed, batch.data)
         key, *others = batch.info
-        fields: list[Any] = [None if values is None else self._put(values) for values in others]
+        fields: list[Any] = [self._known(values) for values in others]
         return Batch(columns, BatchInfo(key, *fields))
 
     def _placed(self, path: str, column: Any) -> Any:
@@ -92,6 +92,12 @@ class Placing:
         for path, column in flatten(batch.data).items():
             if len(column) != batch.size:
                 raise ConfigError(f'jax: "{path}" is of one item only: they differ in shape; sample with ragged="pad"')
+
+    def _known(self, values: Any) -> Any:
+        """What the info has: nothing, an array, or one for each column."""
+        if isinstance(values, Mapping):
+            return {name: self._put(array) for name, array in values.items()}
+        return None if values is None else self._put(values)
 
     def _put(self, array: Array) -> Any:
         array = np.asarray(array, jax.dtypes.canonicalize_dtype(array.dtype))
@@ -116,7 +122,7 @@ def sample(
     placing: Placing = Placing(),
     ahead: int = 2,
     **options: Any,
-) -> Iterator[JaxBatch]:
+) -> Generator[JaxBatch, None, None]:
     """Samples a table, with batches on the devices ahead of whoever uses them.
 
     Every process of a program calls it, each with a client of its own; each samples `batch_size / jax.process_count()`. All batches

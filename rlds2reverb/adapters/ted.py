@@ -111,6 +111,11 @@ def _of_rows(fields: Mapping[str, Nest], last: Array, terminal: Array, mask: Arr
       terminal: [S, R - 1], if the later row is the last one, it is a terminal one.
       mask: [S, R], the rows that are the item's; None for all.
     """
+    for path, leaf in flatten(dict(fields)).items():
+        if np.shape(leaf)[:2] != last.shape:
+            raise ConfigError(
+                f'TED: column "{path}" is {list(np.shape(leaf))}: expected {list(last.shape)} rows, as all have'
+            )
     done = last[:, 1:]  # [S, L], L = R - 1
     valid = ~last[:, :-1] if mask is None else ~last[:, :-1] & mask[:, 1:]
     flags = {DONE: done, TERMINATED: done & terminal, TRUNCATED: done & ~terminal}

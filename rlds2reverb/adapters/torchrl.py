@@ -7,6 +7,7 @@ It needs PyTorch and tensordict; TorchRL itself only where its losses and traine
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.feed import Batches
+from rlds2reverb.learner.keys import checked_priorities
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.sampler import Sampler
 
 __all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]
 
@@ -53,7 +55,7 @@ class TableReplayBuffer:
         self.priority_key = priority_key
         self._client, self._table, self._batch_size = client, table, batch_size
         self._layout, self._options = layout, options
-        self._sampler: Sampler | None = None
+        self._sampler: Batches | None = None
         self._has_priorities: bool | None = None
 
     def __enter__(self) -> TableReplayBuffer:
@@ -165,7 +167,7 @@ class TableReplayBuffer:
         if sampler is not None:
             sampler.close()
 
-    def _opened(self) -> Sampler:
+    def _opened(self) -> Batches:
         if self._sampler is None:
             self._sampler = self._client.sample(self._table, self._batch_size, **self._options)
         return self._sampler
@@ -173,7 +175,7 @@ class TableReplayBuffer:
     def _once(self, batch_size: int | None) -> Batch | None:
         size = self._batch_size if batch_size is None else batch_size
         options = {**self._options, "samples": size, "prefetch": 1, "streams": 1}
-        with self._client.sample(self._table, size, **options) as sampler:
+        with closing(self._client.sample(self._table, size, **options)) as sampler:
             return sampler.next_batch()
 
     def _uses_priorities(self) -> bool:
@@ -185,11 +187,10 @@ class TableReplayBuffer:
 
     def _update(self, keys: Array, priorities: Array) -> None:
         """[n] each."""
-        if len(keys) != len(priorities):
-            raise ConfigError(f"priorities: {len(priorities)} for an index of {len(keys)}; expected one each")
-        items, inverse = np.unique(keys, return_inverse=True)
-        largest = np.full(len(items), -np.inf)
-        np.maximum.at(largest, inverse, priorities)  # a NaN stays one, and is refused
+        item_keys, values = checked_priorities(keys, priorities)
+        items, inverse = np.unique(item_keys, return_inverse=True)
+        largest = np.zeros(len(items))
+        np.maximum.at(largest, inverse, values)
         self._client.update_priorities(self._table, items, largest)
 
 

@@ -10,7 +10,8 @@ import pytest
 from rlds2reverb.adapters.ted import NEXT, Transitions, ends_marked, flattened, transitions_of
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.batch import Batch, BatchInfo, padded
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.padding import padded
 from rlds2reverb.specs import flatten, map_with_path
 from rlds2reverb.views.registry import view_from
 from tests.peers.episodes import items, random_episode, random_episodes
@@ -37,7 +38,7 @@ def batch_of(view: Any, episodes: list[Episode]) -> Batch:
     for path in made[0]:
         values = [item[path] for item in made]
         columns.append(np.stack(values) if len({value.shape for value in values}) == 1 else values)
-    columns, mask = padded(columns)
+    columns, mask, _ = padded(columns, list(made[0]), [False] * len(columns), None)
     by_path = dict(zip(made[0], columns))
     return Batch(nested(by_path), info(len(made))._replace(mask=mask))
 
@@ -142,7 +143,8 @@ def test_a_batch_over_the_borders_of_episodes_has_no_transition_from_a_last_row(
 
 
 def info(count: int) -> BatchInfo:
-    return BatchInfo(np.arange(count, dtype=np.uint64), *[np.ones(count)] * 4)
+    ones = np.ones(count)
+    return BatchInfo(np.arange(count, dtype=np.uint64), ones, ones, ones, ones)
 
 
 def test_nests_and_further_columns_are_kept() -> None:
@@ -164,8 +166,13 @@ def test_nests_and_further_columns_are_kept() -> None:
         ({"context": np.ones(2)}, "items have the columns context; expected those of the view transition"),
         ({"next": {"observation": np.ones(2)}}, "items have no next/reward, next/done"),
         ({"step_type": np.ones((2, 2), np.int32), "observation": np.ones((2, 2))}, 'no column "discount"'),
+        ({"step_type": np.ones((2, 2), np.int32), "discount": np.ones((2, 2))}, 'no column "observation"'),
         ({"step_type": np.ones((2, 1), np.int32), "discount": np.ones((2, 1))}, r"rows \[1\]; a transition needs two"),
         ({"step_type": np.ones(2, np.int32), "discount": np.ones(2)}, r"rows \[\]; a transition needs two"),
+        (
+            {"step_type": np.ones((2, 2), np.int32), "discount": np.ones((2, 2)), "reward": np.ones((2, 3))},
+            r'"reward" is \[2, 3\]: expected \[2, 2\] rows',
+        ),
         ({"is_last": [np.ones(2, bool)], "is_terminal": [np.ones(2, bool)]}, 'ragged="pad"'),
     ],
 )

@@ -23,7 +23,15 @@ from rlds2reverb.views.trajectory import table_signature
 from tests.server.forks import Forks
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/mixing.md", "docs/tf_agents.md", "docs/transforms.md"]
+PAGES = [
+    "README.md",
+    "docs/mixing.md",
+    "docs/tf_agents.md",
+    "docs/transforms.md",
+    "docs/adapters/tensorflow.md",
+    "docs/adapters/tf_agents.md",
+    "docs/writing.md",
+]
 
 
 def served(forks: Forks) -> AbstractContextManager[Any]:
