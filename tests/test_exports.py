@@ -171,7 +171,8 @@ def parsed(file: Path) -> ast.Module:
 
 
 def definitions(node: ast.Module | ast.ClassDef) -> list[Definition]:
-    return [child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    found = [child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    return [child for child in found if "overload" not in map(ast.unparse, child.decorator_list)]
 
 
 def signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -11,7 +11,7 @@ from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Feed, check_feeds
 from rlds2reverb.learner.joining import Piece, columns_of, joined
 from rlds2reverb.learner.options import PAD
-from rlds2reverb.learner.padding import padded
+from rlds2reverb.learner.padding import padded, rows_are_free
 from rlds2reverb.specs import Nest, flatten, map_with_path
 
 
@@ -111,7 +111,7 @@ def cut_short(pieces: Sequence[Piece], parts: Array, count: int) -> tuple[list[P
 
 def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Batch:
     names = list(flatten(structure).values())
-    is_free = [leaf.shape[:1] == (None,) and batch.info.mask is None for leaf in flatten(spec).values()]
+    is_free = rows_are_free(flatten(spec).values()) if batch.info.mask is None else [False] * len(names)
     columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
     left = iter(columns)
     data = map_with_path(lambda _path, _leaf: next(left), structure)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.learner.batch import Batch, Packing
-from rlds2reverb.learner.items import Block, Picks
+from rlds2reverb.learner.items import Picks
 from rlds2reverb.learner.local_options import LocalOptions, split_options
-from rlds2reverb.learner.local_reading import Reading, can_skip, without_report
+from rlds2reverb.learner.local_pass import Item, Pass
+from rlds2reverb.learner.local_reading import without_report
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.shuffle import ShuffleBuffer
-from rlds2reverb.learner.states import State, check_state, count_in, digest, pairs_in, state_of
+from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.push.opening import Opened, opened
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.memory_tables import table_info
@@ -23,11 +23,8 @@ from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 
 _KIND, _VERSION = "local", 1
 
-_Item = tuple[Block, int]
-"""An episode's items, and the number of one of them."""
 
-
-class Local:
+class Local(Iterator[Batch]):
     """Iterates batches of a source's items, like a `Sampler` of a table that was filled with them. Made by `local`. Not thread-safe.
 
     `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
@@ -51,12 +48,17 @@ class Local:
         )
         self._until = options.epochs
         self._is_closed = self._is_stopped = False
-        self._pass = _Pass(source, options, 0)
+        self._pass = Pass(source, options, 0)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Local:
         """Batches, until all epochs are over. Raises as `next_batch` does."""
-        while (batch := self.next_batch()) is not None:
-            yield batch
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch. Raises as `next_batch` does."""
+        if (batch := self.next_batch()) is None:
+            raise StopIteration
+        return batch
 
     def __enter__(self) -> Local:
         return self
@@ -94,7 +96,7 @@ class Local:
 
     def take(self, count: int) -> Batch | None:
         """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
-        picked: list[tuple[_Item, int, int]] = []
+        picked: list[tuple[Item, int, int]] = []
         while len(picked) < count and (one := self._next_item()) is not None:
             picked.append(one)
         if not picked:
@@ -139,7 +141,7 @@ class Local:
         until = None if checked.get("until") is None else count_in(checked, "until")
         if (until is None) != (self.options.epochs is None):
             raise ConfigError(f"restore: a state of epochs until {until}, expected epochs={self.options.epochs}")
-        there = _Pass.at(self._opened, self.options, checked)
+        there = Pass.at(self._opened, self.options, checked)
         self._pass.close()
         self._pass, self._until, self._is_stopped = there, until, False
 
@@ -160,7 +162,7 @@ class Local:
             "strict": push.strict,
         }
 
-    def _next_item(self) -> tuple[_Item, int, int] | None:
+    def _next_item(self) -> tuple[Item, int, int] | None:
         """An item, from how many it was drawn, and its epoch; None at the end."""
         while not self._is_closed and not self._is_stopped and (self._until is None or self._pass.epoch < self._until):
             if (drawn := self._pass.next()) is not None:
@@ -172,116 +174,7 @@ class Local:
 
     def _begin(self, epoch: int) -> None:
         self._pass.close()
-        self._pass = _Pass(without_report(self._opened), self.options, epoch)
-
-
-class _Pass:
-    """One epoch, from some item on."""
-
-    def __init__(self, source: Opened, options: LocalOptions, epoch: int) -> None:
-        self.epoch = epoch
-        self._reading = Reading(source)
-        self._blocks: Generator[Block, None, None] = self._reading.blocks()
-        self._current: Block | None = None
-        self._episode = self._item = 0  # what is read next
-        self._buffer = ShuffleBuffer[_Item](options.buffer_size, options.seed, epoch)
-
-    @classmethod
-    def at(cls, source: Opened, options: LocalOptions, state: Mapping[str, Any]) -> _Pass:
-        """The pass where another one stood.
-
-        Raises:
-          ConfigError: the state's items are not those of the source.
-        """
-        episode, item, held = count_in(state, "episode"), count_in(state, "item"), pairs_in(state, "buffer")
-        needed = {number for number, _ in held} | ({episode} if item else set())
-        first = min([episode, *needed]) if can_skip(source.options) else 0
-        epoch = count_in(state, "epoch")
-        there = cls(source, options, epoch)
-        there._reading = Reading(source if epoch == 0 else without_report(source), first, silent_until=episode)
-        there._blocks = there._reading.blocks()
-        blocks = there._found(needed)
-        _check_items(state, blocks, [*held, *([(episode, item)] if item else [])])
-        there._current, there._episode, there._item = blocks.get(episode) if item else None, episode, item
-        there._buffer = ShuffleBuffer(
-            options.buffer_size,
-            options.seed,
-            epoch,
-            [(blocks[number], one) for number, one in held],
-            count_in(state, "drawn"),
-        )
-        return there
-
-    @property
-    def rejected(self) -> dict[str, int]:
-        return dict(self._reading.policy.rejected)
-
-    @property
-    def drawn(self) -> int:
-        return self._buffer.drawn
-
-    def next(self) -> tuple[_Item, int] | None:
-        return self._buffer.next(self._next_read)
-
-    def position(self) -> State:
-        """Plain values that `at` takes."""
-        held = [(block.number, item) for block, item in self._buffer.held]
-        blocks = {block.number: block for block, _ in self._buffer.held}
-        if self._item and self._current is not None:
-            blocks[self._current.number] = self._current
-        return {
-            "epoch": self.epoch,
-            "drawn": self._buffer.drawn,
-            "episode": self._episode,
-            "item": self._item,
-            "buffer": [list(pair) for pair in held],
-            "ids": _ids(blocks),
-        }
-
-    def close(self) -> None:
-        self._blocks.close()
-
-    def _next_read(self) -> _Item | None:
-        """The next item in the order of the source."""
-        while self._current is None:
-            block = next(self._blocks, None)
-            if block is None:
-                return None
-            if block.number >= self._episode:
-                self._current, self._episode, self._item = block, block.number, 0
-        item = self._current, self._item
-        self._item += 1
-        if self._item == len(self._current):
-            self._current, self._episode, self._item = None, self._episode + 1, 0
-        return item
-
-    def _found(self, needed: set[int]) -> dict[int, Block]:
-        """Reads as far as the last of these episodes."""
-        found: dict[int, Block] = {}
-        while needed - found.keys():
-            block = next(self._blocks, None)
-            if block is None or block.number > max(needed):
-                missing = min(needed - found.keys())
-                raise ConfigError(f"restore: the state has items of episode {missing}, which has none here: other data")
-            if block.number in needed:
-                found[block.number] = block
-        return found
-
-
-def _ids(blocks: Mapping[int, Block]) -> str:
-    return digest(*(blocks[number].episode_id for number in sorted(blocks)))
-
-
-def _check_items(state: Mapping[str, Any], blocks: Mapping[int, Block], items: list[tuple[int, int]]) -> None:
-    for number, item in items:
-        if item >= len(blocks[number]):
-            raise ConfigError(
-                f"restore: the state has item {item} of episode {number}, which has {len(blocks[number])}: other data"
-            )
-    if state.get("ids") != _ids(blocks):
-        raise ConfigError(
-            "restore: the episodes that the state stands at are not those of this source: other data under the same name"
-        )
+        self._pass = Pass(without_report(self._opened), self.options, epoch)
 
 
 def local(

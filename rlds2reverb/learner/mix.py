@@ -26,7 +26,7 @@ from rlds2reverb.specs import Nest, flatten, map_with_path
 _KIND, _VERSION = "mix", 1
 
 
-class Mix:
+class Mix(Iterator[Batch]):
     """Iterates batches of samples of several parts. Made by `mix`. Close it, or use it as a context manager. Not thread-safe.
 
     Samples of a part come in the order in which it gives them. `info.source` says of which part a sample is; all else in `info` is as
@@ -50,10 +50,15 @@ class Mix:
         self._given = 0
         self._is_closed = self._is_stopped = False
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Mix:
         """Batches, until all samples came, or a table ends. Raises as `next_batch` does."""
-        while (batch := self.next_batch()) is not None:
-            yield batch
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch. Raises as `next_batch` does."""
+        if (batch := self.next_batch()) is None:
+            raise StopIteration
+        return batch
 
     def __enter__(self) -> Mix:
         return self

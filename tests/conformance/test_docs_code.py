@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.server.forks import Forks
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
+    "docs/mixing.md",
     "docs/tf_agents.md",
     "docs/transforms.md",
     "docs/adapters/tensorflow.md",
@@ -32,11 +34,23 @@ PAGES = [
 ]
 
 
+def served(forks: Forks) -> AbstractContextManager[Any]:
+    """A server with the table "replay"."""
+    spec = filled_spec(rlds2reverb.open_source("bundled:cartpole").spec())
+    return forks.embedded([TableConfig("replay", table_signature(two_step().signature(spec)))])
+
+
 @pytest.fixture(scope="module")
 def address(forks: Forks) -> Iterator[str]:
-    """The server that the pages call localhost:8000, with the table "replay"."""
-    spec = filled_spec(rlds2reverb.open_source("bundled:cartpole").spec())
-    with forks.embedded([TableConfig("replay", table_signature(two_step().signature(spec)))]) as server:
+    """The server that the pages call localhost:8000."""
+    with served(forks) as server:
+        yield server.address
+
+
+@pytest.fixture(scope="module")
+def second(forks: Forks) -> Iterator[str]:
+    """The server that the pages call localhost:8001; the table is empty."""
+    with served(forks) as server:
         yield server.address
 
 
@@ -67,11 +81,11 @@ def code(page: str, address: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_prints_what_it_says(
-    page: str, address: str, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    page: str, address: str, second: str, names: dict[str, Any], tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     """A comment behind a print is what it prints."""
     monkeypatch.chdir(tmp_path)
-    text = code(page, address)
+    text = code(page, address).replace("localhost:8001", second)
     exec(compile(text, page, "exec"), names)
     if "server" in names:
         names["server"].stop()

@@ -18,8 +18,7 @@ from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch, Sta
 from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
-from rlds2reverb.transport.memory_samples import MemorySampleStream
-from rlds2reverb.wire.insert.receiving import Refused
+from rlds2reverb.transport.memory_samples import SamplePlan
 from rlds2reverb.wire.messages import TableInfo
 from tests.learner.reading import next_of, source_of
 
@@ -272,35 +271,28 @@ def test_allowed_to_be_missing_it_is_told_and_the_others_go_on(caplog: Any) -> N
             group.tables()
 
 
-class Cut(MemoryTransport):
-    """Its sample streams break when the server goes away."""
+def go_away(server: MemoryServer) -> None:
+    """Breaks all streams, and lets none begin again."""
+    with server.changed:
+        server.is_away = True
+        server.sample_plans.extend(SamplePlan(samples=0, status="UNAVAILABLE") for _ in range(1000))
+        server.break_streams()
 
-    def __init__(self, server: MemoryServer, address: str) -> None:
-        super().__init__(server, address)
-        self.server, self.opened = server, list[MemorySampleStream]()
 
-    def sample_stream(self, messages: Iterator[bytes]) -> MemorySampleStream:
-        stream = super().sample_stream(messages)
-        self.opened.append(stream)
-        if self.server.is_away:
-            stream.refuse(Refused("UNAVAILABLE", "away"))
-        return stream
-
-    def go_away(self) -> None:
-        with self.server.changed:
-            self.server.is_away = True
-        for stream in self.opened:
-            stream.refuse(Refused("UNAVAILABLE", "away"))
+def come_back(server: MemoryServer) -> None:
+    with server.changed:
+        server.is_away = False
+        server.sample_plans.clear()
 
 
 @pytest.mark.parametrize("allow_missing", [False, True])
 def test_a_server_that_goes_away_while_it_is_sampled(allow_missing: bool) -> None:
-    one, two = Cut(server_of(*range(50)), "a:8000"), Cut(server_of(*range(100, 150)), "b:8000")
-    with ClientGroup([one, two], allow_missing, ask_seconds=1e-9) as group:
+    one, two = server_of(*range(50)), server_of(*range(100, 150))
+    with group_of(one, two, allow_missing=allow_missing, ask_seconds=1e-9) as group:
         with group.sample("replay", 16, prefetch=1, reconnect_seconds=0.2) as sampler:
             for _ in range(4):
                 sampler.next_batch()
-            two.go_away()
+            go_away(two)
             if not allow_missing:
                 with pytest.raises(TransportError, match="b:8000"):
                     for _ in range(50):
@@ -311,8 +303,7 @@ def test_a_server_that_goes_away_while_it_is_sampled(allow_missing: bool) -> Non
             assert batches[-1] is not None
             assert set(source_of(batches[-1])) == {0}
             assert (batches[-1].info.table_size == 50).all()
-            with two.server.changed:
-                two.server.is_away = False
+            come_back(two)
             again = [next_of(sampler) for _ in range(12)][-1]
             assert set(source_of(again)) == {0, 1}
             assert group.missing == ()

@@ -1,0 +1,107 @@
+"""Real servers: several as one, and what a source gives without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("reverb")
+
+from replay_server import TableConfig
+
+import rlds2reverb
+from rlds2reverb.conventions import filled_spec
+from rlds2reverb.learner.joining import columns_of, structure_of
+from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.trajectory import table_signature
+from tests.learner.reading import next_of, source_of
+from tests.server.forks import Forks
+
+SOURCE = "bundled:cartpole@train[:6]"
+VIEWS = {"pairs": "two_step", "whole": "episode", "stacks": "frame_stack:frames=3", "returns": "n_step:n=2"}
+
+
+def signature_of(view: str) -> Any:
+    return table_signature(view_of(view).signature(filled_spec(rlds2reverb.open_source(SOURCE).spec())))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_source_gives_what_a_table_of_it_gives(forks: Forks, name: str) -> None:
+    view = VIEWS[name]
+    config = TableConfig("queue", signature_of(view), sampler="fifo", max_times_sampled=1)
+    mine = list(rlds2reverb.local(SOURCE, view, 7, table="queue"))
+    with forks.embedded([config]) as server, rlds2reverb.connect(server.address) as client:
+        report = client.push(SOURCE, "queue", view)
+        with client.sample("queue", 7, samples=report.items_confirmed) as sampler:
+            theirs, structure = list(sampler), sampler.structure
+    assert [batch.size for batch in mine] == [batch.size for batch in theirs]
+    for one, other in zip(mine, theirs):
+        assert type(one.data) is type(other.data)
+        np.testing.assert_array_equal(one.info.key, other.info.key)
+        np.testing.assert_array_equal(one.info.priority, other.info.priority)
+        paths = structure_of(one, structure)
+        for a, b in zip(columns_of(one.data, paths), columns_of(other.data, paths), strict=True):
+            assert type(a) is type(b)
+            for left, right in zip(a, b, strict=True):
+                assert left.dtype == right.dtype
+                np.testing.assert_array_equal(left, right)
+
+
+@pytest.fixture
+def two(forks: Forks, tmp_path: Path) -> Iterator[list[Any]]:
+    """Two servers with one uniform table each."""
+    tables = [TableConfig("replay", signature_of("two_step"))]
+    with forks.embedded(tables) as one, forks.embedded(tables) as other:
+        yield [one, other]
+
+
+def test_two_servers_are_sampled_and_changed_as_one(two: list[Any]) -> None:
+    sizes = []
+    for number, server in enumerate(two):
+        with rlds2reverb.connect(server.address) as client:
+            source = rlds2reverb.open_source(SOURCE).shard(number, 3)
+            sizes.append(client.push(source, "replay").items_confirmed)
+    total = sum(sizes)
+    with rlds2reverb.connect([server.address for server in two]) as group:
+        assert group.tables()["replay"].current_size == total
+        with group.sample("replay", 64, samples=6400) as sampler:
+            batches = list(sampler)
+        shares = np.bincount(np.concatenate([source_of(batch) for batch in batches]), minlength=2) / 6400
+        assert abs(shares[0] - sizes[0] / total) < 0.035  # five standard deviations at most
+        for batch in batches:
+            np.testing.assert_allclose(batch.info.probability, 1 / total)
+        keys, servers = batches[-1].info.key, source_of(batches[-1])
+        group.update_priorities("replay", keys, 7.0)
+        with group.sample("replay", 64) as sampler:
+            again = next_of(sampler)
+        changed = {int(key) for key in keys}
+        assert {p for key, p in zip(again.info.key.tolist(), again.info.priority) if key in changed} <= {7.0}
+        group.delete("replay", keys)
+        assert group.tables()["replay"].current_size == total - len(changed)
+        assert len(set(servers.tolist())) == 2
+        group.reset("replay")
+        assert group.tables()["replay"].current_size == 0
+
+
+def test_a_server_that_is_stopped_is_named_or_left_out(two: list[Any]) -> None:
+    addresses = [server.address for server in two]
+    for server in two:
+        with rlds2reverb.connect(server.address) as client:
+            client.push(SOURCE, "replay")
+    strict = rlds2reverb.connect(addresses, timeout_seconds=2.0)
+    lenient = rlds2reverb.connect(addresses, timeout_seconds=2.0, allow_missing=True)
+    with strict, lenient:
+        options: dict[str, Any] = {"prefetch": 1, "reconnect_seconds": 0.5}
+        with strict.sample("replay", 32, **options) as one, lenient.sample("replay", 32, **options) as other:
+            next_of(one), next_of(other)
+            two[1].stop()
+            with pytest.raises(rlds2reverb.Rlds2ReverbError, match=addresses[1].split(":")[-1]):
+                for _ in range(50):
+                    next_of(one)
+            batches = [next_of(other) for _ in range(20)]
+        assert set(source_of(batches[-1])) == {0}
+        assert lenient.missing == (addresses[1],)
