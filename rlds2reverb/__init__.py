@@ -17,8 +17,17 @@ if TYPE_CHECKING:
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
     from rlds2reverb.learner.batch import Batch, BatchInfo
+    from rlds2reverb.learner.local import Local, local
+    from rlds2reverb.learner.local_options import LocalOptions
+    from rlds2reverb.learner.mix import Mix, mix
+    from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.several.client import ClientGroup
+    from rlds2reverb.learner.slices import SliceSpec
+    from rlds2reverb.learner.view_items import ViewSpec
+    from rlds2reverb.learner.writing.options import WriteOptions
+    from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
     from rlds2reverb.push.plan import PushPlan
     from rlds2reverb.push.report import Progress, PushReport
@@ -37,7 +46,13 @@ _HOMES = {
     "Batch": "learner.batch",
     "BatchInfo": "learner.batch",
     "Client": "client",
+    "ClientGroup": "learner.several.client",
     "Episode": "episodes",
+    "Local": "learner.local",
+    "LocalOptions": "learner.local_options",
+    "Mix": "learner.mix",
+    "MixOptions": "learner.mix_options",
+    "EpisodeWriter": "learner.writing.writer",
     "Problem": "validation",
     "Progress": "push.report",
     "PushOptions": "push.options",
@@ -46,13 +61,18 @@ _HOMES = {
     "Rlds2ReverbError": "errors",
     "SampleOptions": "learner.options",
     "Sampler": "learner.sampler",
+    "SliceSpec": "learner.slices",
     "Target": "client",
     "Transform": "transforms.transform",
+    "ViewSpec": "learner.view_items",
+    "WriteOptions": "learner.writing.options",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
     "find_problems": "validation",
     "load": "sources",
+    "local": "learner.local",
+    "mix": "learner.mix",
     "open_source": "sources",
     "push_rlds_to_reverb": "tf_agents",
 }
@@ -61,7 +81,13 @@ __all__ = [
     "Batch",
     "BatchInfo",
     "Client",
+    "ClientGroup",
     "Episode",
+    "EpisodeWriter",
+    "Local",
+    "LocalOptions",
+    "Mix",
+    "MixOptions",
     "Problem",
     "Progress",
     "PushOptions",
@@ -70,13 +96,18 @@ __all__ = [
     "Rlds2ReverbError",
     "SampleOptions",
     "Sampler",
+    "SliceSpec",
     "Target",
     "Transform",
+    "ViewSpec",
+    "WriteOptions",
     "connect",
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",
     "find_problems",
     "load",
+    "local",
+    "mix",
     "open_source",
     "push_rlds_to_reverb",
 ]

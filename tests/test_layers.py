@@ -91,6 +91,7 @@ OPTIONAL = {
 
 NEEDS_OPTIONAL = {
     "adapters.jax",
+    "adapters.tensordicts",
     "adapters.torch",
     "adapters.torchrl",
     "adapters.rllib",

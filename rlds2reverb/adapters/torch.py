@@ -14,7 +14,7 @@ What becomes of a column:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -22,7 +22,7 @@ import numpy as np
 
 from rlds2reverb.client import Client, connect
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import TransportError
+from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import SampleOptions
@@ -58,7 +58,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
         with a short batch.
 
     Raises:
-      ConfigError: an option makes no sense. The server is asked when iterating begins, which raises as `connect` and
+      ConfigError: an option makes no sense; in the workers: `epochs` for several of them. The server is asked when iterating begins, which raises as `connect` and
         `Client.sample` do.
       TransportError (when iterating): this worker was forked from a process that had connected.
     """
@@ -79,12 +79,20 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
         worker = get_worker_info()
         options = {**self.options}
         if worker is not None:
+            self._check_epochs(worker.num_workers)
             _check_not_forked()
             options["samples"] = _share(options.get("samples"), worker.id, worker.num_workers)
         if options.get("samples") == 0:  # more workers than samples
             return
         with self._connected() as client, client.sample(self.table, self.batch_size, **options) as sampler:
             yield from batches(sampler)
+
+    def _check_epochs(self, workers: int) -> None:
+        if workers > 1 and self.options.get("epochs") is not None:
+            raise ConfigError(
+                f'table "{self.table}": epochs, with {workers} workers: each would wait for all samples of an epoch; take one worker, '
+                "or samples=, which is shared out"
+            )
 
     def _connected(self) -> Client:
         server: Any = self.server
@@ -111,9 +119,9 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
     """
     to = None if device is None else torch.device(device)
     key, *others = batch.info
-    fields: list[Any] = [None if values is None else _tensor(values, to) for values in others]
-    columns = map_leaves(lambda leaf: _tensor(leaf, to), batch.data)
-    return Batch(columns, BatchInfo(_tensor(np.asarray(key).view(np.int64), None), *fields))
+    fields: list[Any] = [_known(values, to) for values in others]
+    columns = map_leaves(lambda leaf: tensor_of(leaf, to), batch.data)
+    return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 
 
 def update_priorities(client: Client, table: str, keys: Any, priorities: Any) -> None:
@@ -131,6 +139,13 @@ def update_priorities(client: Client, table: str, keys: Any, priorities: Any) ->
     client.update_priorities(table, on_host(keys), on_host(priorities))
 
 
+def _known(values: Any, device: Any) -> Any:
+    """What the info has: nothing, an array, or one for each column."""
+    if isinstance(values, Mapping):
+        return {name: tensor_of(array, device) for name, array in values.items()}
+    return None if values is None else tensor_of(values, device)
+
+
 def on_host(values: Any) -> Array:
     """A tensor as a numpy array, wherever it is; floats as float64. An array stays what it is."""
     if not isinstance(values, torch.Tensor):
@@ -140,7 +155,8 @@ def on_host(values: Any) -> Array:
     return array
 
 
-def _tensor(values: Any, device: Any) -> Any:
+def tensor_of(values: Any, device: Any = None) -> Any:
+    """An array as a tensor, see the table above; `device` is a `torch.device`, or None for the host."""
     array = np.asarray(values)
     if array.dtype.kind == "O":
         return array

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.images import decode_columns
+from rlds2reverb.images import decode_images
+from rlds2reverb.learner.cutting import CutBatch
 from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
+from rlds2reverb.learner.padding import Padded, padded, rows_are_free
+from rlds2reverb.learner.slices import SliceSpec, Slicing
+from rlds2reverb.learner.view_items import Viewing
+from rlds2reverb.learner.weights import Weights
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import Column, FlatBatch
 
@@ -26,7 +31,12 @@ class BatchInfo(NamedTuple):
       priority: [B] float64, the item's.
       times_sampled: [B] int32, this time included.
       weight: [B] float32 importance weights, where they were asked for; else None.
-      mask: [B, L] bool, the rows that are the item's, where columns were padded; else None.
+      mask: [B, L] bool, the rows that an item has in every column that was filled up, or that its slice has of the
+        episode; None where nothing is filled up or sliced.
+      masks: by column, [B, L] bool, the rows that an item has there, where columns were filled up; else None. See
+        `learner.padding`.
+      start: [B] int64, the row or step where an item begins in the episode that it was cut out of; else None.
+      source: [B] int64, which part of a mix, or which server of several, a sample came from; else None.
     """
 
     key: Array
@@ -36,6 +46,19 @@ class BatchInfo(NamedTuple):
     times_sampled: Array
     weight: Array | None = None
     mask: Array | None = None
+    masks: Mapping[str, Array] | None = None
+    start: Array | None = None
+    source: Array | None = None
+
+    @property
+    def ends(self) -> Array | None:
+        """[B, L] bool, the last row of every item among those of `mask`: where a slice was cut off. None without a mask."""
+        if self.mask is None:
+            return None
+        after = np.zeros_like(self.mask)
+        after[:, :-1] = self.mask[:, 1:]
+        ends: Array = self.mask & ~after
+        return ends
 
 
 class Batch(NamedTuple):
@@ -57,8 +80,14 @@ class Batch(NamedTuple):
 
 def unbatched(batch: Batch) -> Batch:
     """The only sample of a batch, without the axis of the batch."""
-    fields: list[Any] = [None if values is None else values[0] for values in batch.info]
+    fields: list[Any] = [_first(values) for values in batch.info]
     return Batch(map_leaves(lambda column: column[0], batch.data), BatchInfo(*fields))
+
+
+def _first(values: Any) -> Any:
+    if values is None:
+        return None
+    return {name: mask[0] for name, mask in values.items()} if isinstance(values, Mapping) else values[0]
 
 
 class Packing:
@@ -66,94 +95,93 @@ class Packing:
 
     Args:
       table: as the server tells of it.
-      options: `spec`, `decode` and `ragged` count.
+      options: `spec`, `decode`, `ragged`, `pad_to`, `slices`, `view` and the weights count.
 
     Raises:
-      ConfigError: there are two structures that differ in their number of columns.
+      ConfigError: there are two structures that differ in their number of columns; or as `cutter_of`.
     """
 
     def __init__(self, table: TableInfo, options: SampleOptions) -> None:
         self._name, self._options = table.name, options
-        self._structure = table.signature if options.spec is None else options.spec
-        self._leaves = None if self._structure is None else list(flatten(self._structure))
-        if options.spec is not None and table.signature is not None:
-            expected = len(flatten(table.signature))
-            if len(self._leaves or ()) != expected:
-                raise ConfigError(
-                    f'table "{table.name}": spec has {len(self._leaves or ())} leaves, the table\'s items have {expected} columns'
-                )
-        self._signature = table.signature if options.decode else None
+        cut = cutter_of(table, options)
+        _check_columns(table, options)
+        self.structure = structure_of(table, options) if cut is None else cut.signature
+        self._leaves = None if self.structure is None else flatten(self.structure)
+        known = self.structure if cut is not None or table.signature is None else table.signature
+        leaves = flatten(known)
+        self._specs = leaves if all(isinstance(leaf, ArraySpec) for leaf in leaves.values()) else {}
+        self._has_images = options.decode and any(leaf.image is not None for leaf in self._specs.values())
+        self._weights = (
+            None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
+        )
 
     def pack(self, flat: FlatBatch) -> Batch:
         """The batch.
 
         Raises:
-          ConfigError: the items do not have the columns of the structure.
+          ConfigError: the items do not have the columns of the structure, or cannot be filled up to one shape.
           DecodeError: an encoded image cannot be decoded.
+          WireError: a sample's probability is none, where there are weights.
         """
         columns: Sequence[Column] = flat.columns
-        if self._signature is not None and _has_images(self._signature):
-            columns = _decoded(columns, self._signature)
-        mask = None
+        if self._leaves is not None and len(columns) != len(self._leaves):
+            raise ConfigError(
+                f'table "{self._name}": items have {len(columns)} columns, the structure has {len(self._leaves)} leaves: {list(self._leaves)}'
+            )
+        if self._has_images:
+            columns = [_decoded(column, *one) for column, one in zip(columns, self._specs.items(), strict=True)]
+        weight = None if self._weights is None else self._weights.next(flat.info)
+        start, mask = (flat.start, flat.mask) if isinstance(flat, CutBatch) else (None, None)
+        masks = None
         if self._options.ragged == PAD:
-            columns, mask = padded(columns)
-        return Batch(self._packed(columns), BatchInfo(*flat.info, mask=mask))
+            columns, own, masks = self._padded(columns, is_cut=mask is not None)
+            mask = own if mask is None else mask
+        return Batch(self._packed(columns), BatchInfo(*flat.info, weight, mask, masks, start))
+
+    def _padded(self, columns: Sequence[Column], is_cut: bool) -> Padded:
+        names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
+        is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
+        return padded(columns, names, is_free, self._options.pad_to)
 
     def _packed(self, columns: Sequence[Column]) -> Nest:
-        if self._leaves is None:
+        if self.structure is None:
             return list(columns)
-        if len(columns) != len(self._leaves):
-            raise ConfigError(
-                f'table "{self._name}": items have {len(columns)} columns, the structure has {len(self._leaves)} leaves: {self._leaves}'
-            )
         left: Iterator[Column] = iter(columns)
-        return map_with_path(lambda _path, _leaf: next(left), self._structure)
+        return map_with_path(lambda _path, _leaf: next(left), self.structure)
 
 
-def padded(columns: Sequence[Column]) -> tuple[list[Column], Array | None]:
-    """Columns whose items differ in rows, with zeros after the end.
+def structure_of(table: TableInfo, options: SampleOptions) -> Nest | None:
+    """What the columns of a table's items are called; None where nothing tells."""
+    return table.signature if options.spec is None else options.spec
 
-    Returns:
-      The columns [B, L, ...], and [B, L] bool: the rows that are the items'; None when no column needed it.
+
+def cutter_of(table: TableInfo, options: SampleOptions) -> Slicing | Viewing | None:
+    """What cuts the samples, if something shall.
 
     Raises:
-      ConfigError: items differ in more than their rows.
+      ConfigError, ViewError: the table's items cannot be cut so.
     """
-    out: list[Column] = []
-    mask: Array | None = None
-    for column in columns:
-        if isinstance(column, list):
-            column, rows = _padded_column(column)
-            mask = rows if mask is None or rows.shape[1] > mask.shape[1] else mask
-        out.append(column)
-    return out, mask
+    spec = options.cut
+    if spec is None:
+        return None
+    structure = structure_of(table, options)
+    return Slicing(table, structure, spec) if isinstance(spec, SliceSpec) else Viewing(table, structure, spec)
 
 
-def _padded_column(values: list[Array]) -> tuple[Array, Array]:
-    if len({value.shape[1:] for value in values}) > 1 or any(value.ndim == 0 for value in values):
-        shapes = sorted({str(list(value.shape)) for value in values})
-        raise ConfigError(f'sample: ragged="pad" fills rows only; a batch has items of {", ".join(shapes)}; use "list"')
-    lengths = np.array([len(value) for value in values])
-    most = int(lengths.max())
-    fill: Any = b"" if values[0].dtype.kind == "O" else 0
-    whole = np.full((len(values), most, *values[0].shape[1:]), fill, values[0].dtype)
-    for number, value in enumerate(values):
-        whole[number, : len(value)] = value
-    return whole, np.arange(most) < lengths[:, np.newaxis]
+def _check_columns(table: TableInfo, options: SampleOptions) -> None:
+    if options.spec is None or table.signature is None:
+        return
+    given, expected = len(flatten(options.spec)), len(flatten(table.signature))
+    if given != expected:
+        raise ConfigError(f'table "{table.name}": spec has {given} leaves, the table\'s items have {expected} columns')
 
 
-def _has_images(signature: Nest) -> bool:
-    return any(leaf.image is not None for leaf in flatten(signature).values())
-
-
-def _decoded(columns: Sequence[Column], signature: Nest) -> list[Column]:
-    ragged = {number for number, column in enumerate(columns) if isinstance(column, list)}
-    if not ragged:
-        return list(decode_columns(list(columns), signature))
-    leaves = list(flatten(signature).values())
-    out: list[Column] = []
-    for number, (column, leaf) in enumerate(zip(columns, leaves)):
-        values: list[Column] = list(column) if isinstance(column, list) else [column]
-        decoded = [decode_columns([value], [leaf])[0] for value in values]
-        out.append(decoded if number in ragged else decoded[0])
-    return out
+def _decoded(column: Column, name: str, leaf: ArraySpec) -> Column:
+    """The column with its images decoded; B arrays where they differ in size, or in number."""
+    if leaf.image is None:
+        return column
+    if not isinstance(column, list) and None not in leaf.image.shape:
+        return decode_images(column, leaf.image, column=name)
+    values = column if isinstance(column, list) else [column[number, ...] for number in range(len(column))]
+    found = [decode_images(value, leaf.image, column=name) for value in values]
+    return found if len({value.shape for value in found}) > 1 else np.stack(found)

@@ -1,62 +1,171 @@
-"""Batches that came in parts -> batches of one size, and what is left."""
+"""Samples of several parts -> one batch, where their structures agree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import WireError
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
+from rlds2reverb.errors import ConfigError, SpecMismatch
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.items import placed
+from rlds2reverb.specs import ArraySpec, Nest, differences, dtype_name, flatten, map_with_path
+from rlds2reverb.wire.sample.batches import Column
 
 
-def pieces(parts: Sequence[FlatBatch], size: int) -> Iterator[FlatBatch]:
-    """The samples of all parts, in their order, in batches of `size`; the last one may be shorter.
+class Piece(NamedTuple):
+    """Some samples of a batch of a part.
+
+    Attributes:
+      part: the part's number.
+      batch: of the part.
+      start, stop: samples [start, stop) of it.
+    """
+
+    part: int
+    batch: Batch
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.stop - self.start
+
+
+def structure_of(batch: Batch, told: Nest | None) -> Nest:
+    """The nest of a batch's columns, with a path per leaf; `told` is the one that the part tells of itself, None where it tells none."""
+    if told is not None:
+        return map_with_path(lambda path, _: path, told)
+    if isinstance(batch.data, list):  # a table without a signature: one entry per column
+        return [str(number) for number in range(len(batch.data))]
+    return map_with_path(lambda path, _: path, _without_lists(batch.data))
+
+
+def columns_of(data: Nest, structure: Nest) -> list[Column]:
+    """The columns of a batch in the order of its structure. A list of arrays in the place of a leaf is one column."""
+    return list(_columns(data, structure))
+
+
+def item_spec(data: Nest, structure: Nest) -> Nest:
+    """The spec of one item of a batch; sizes in which its items differ are free."""
+    columns = iter(columns_of(data, structure))
+    return map_with_path(lambda _path, _leaf: _spec_of(next(columns)), structure)
+
+
+def check_alike(first: tuple[str, Nest], other: tuple[str, Nest]) -> None:
+    """Refuses two parts whose items differ; each is its name, and the spec of its items. A size that is free in one fits any in the other.
 
     Raises:
-      WireError: the parts differ in their number of columns.
+      SpecMismatch: leaf by leaf, where they differ.
     """
-    if not parts:
-        return
-    whole = joined(parts)
-    for start in range(0, len(whole), size):
-        yield _cut(whole, start, start + size)
+    (one, spec), (another, found) = first, other
+    lines = differences(found, spec)
+    if lines and differences(spec, found):
+        raise SpecMismatch(
+            f'mix: "items" are those of {another}, "table" is {one}',
+            lines,
+            "give the parts the same view, the same transform and the same columns",
+        )
 
 
-def joined(parts: Sequence[FlatBatch]) -> FlatBatch:
-    """One batch of at least one part.
+def joined(pieces: Sequence[Piece], parts: Array, structures: Mapping[int, Nest]) -> Batch:
+    """One batch.
+
+    Args:
+      pieces: the samples; those of a part in the order in which they stand in the batch.
+      parts: [B] of which part each sample is.
+      structures: part -> nest of its columns.
 
     Raises:
-      WireError: the parts differ in their number of columns.
+      ConfigError: a part pads its samples, or parts differ in a column's dtype.
     """
-    if len(parts) == 1:
-        return parts[0]
-    numbers = sorted({len(part.columns) for part in parts})
-    if len(numbers) > 1:
-        raise WireError(f"samples of one table have {' and '.join(map(str, numbers))} columns")
-    info = SampleInfo(*(np.concatenate(values) for values in zip(*(part.info for part in parts))))
-    return FlatBatch(tuple(_joined(columns) for columns in zip(*(part.columns for part in parts))), info)
+    places = _places(pieces, parts)
+    for piece in pieces:
+        if piece.batch.info.masks is not None:
+            raise ConfigError('mix: a part pads its samples; leave that out there, and give ragged="pad" to mix')
+    structure = structures[pieces[0].part]
+    columns = zip(*(_cut(columns_of(one.batch.data, structures[one.part]), one) for one in pieces), strict=True)
+    whole = []
+    for path, values in zip(flatten(structure).values(), columns, strict=True):
+        _check_dtypes(path, values, pieces)
+        whole.append(placed(values, places, len(parts)))
+    left = iter(whole)
+    data = map_with_path(lambda _path, _leaf: next(left), structure)
+    return Batch(data, _joined_info(pieces, places, parts))
 
 
-def _joined(columns: Sequence[Column]) -> Column:
-    arrays = [column for column in columns if isinstance(column, np.ndarray)]
-    if len(arrays) == len(columns) and len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
-        return np.concatenate(arrays)
-    return [value for column in columns for value in column]
+def _places(pieces: Sequence[Piece], parts: Array) -> list[Array]:
+    """Where the samples of each piece stand."""
+    own = {part: np.flatnonzero(parts == part) for part in {piece.part for piece in pieces}}
+    taken = dict.fromkeys(own, 0)
+    out = []
+    for piece in pieces:
+        start = taken[piece.part]
+        taken[piece.part] = start + piece.size
+        out.append(own[piece.part][start : start + piece.size])
+    return out
 
 
-def _cut(whole: FlatBatch, start: int, stop: int) -> FlatBatch:
-    if start == 0 and stop >= len(whole):
-        return whole
-    info = SampleInfo(*(values[start:stop] for values in whole.info))
-    return FlatBatch(tuple(_cut_column(column, start, stop) for column in whole.columns), info)
+def _joined_info(pieces: Sequence[Piece], places: Sequence[Array], parts: Array) -> BatchInfo:
+    fields: dict[str, Any] = {}
+    for name in BatchInfo._fields:
+        values = [getattr(piece.batch.info, name) for piece in pieces]
+        whole = None if any(value is None for value in values) else _placed_info(values, pieces, places, len(parts))
+        fields[name] = whole
+    return BatchInfo(**{**fields, "source": parts.astype(np.int64)})
 
 
-def _cut_column(column: Column, start: int, stop: int) -> Column:
-    if isinstance(column, np.ndarray):
-        return column[start:stop]
-    values: list[Array] = column[start:stop]
-    if len({value.shape for value in values}) == 1:
-        return np.stack(values)
-    return values
+def _placed_info(values: list[Any], pieces: Sequence[Piece], places: Sequence[Array], total: int) -> Column:
+    return placed([value[piece.start : piece.stop] for value, piece in zip(values, pieces)], places, total)
+
+
+def _check_dtypes(path: str, values: Sequence[Column], pieces: Sequence[Piece]) -> None:
+    """Refuses columns that numpy would convert; images that only some parts decode, say."""
+    dtypes = {_spec_of(column).dtype: piece.part for column, piece in zip(values, pieces)}
+    if len(dtypes) > 1:
+        found = ", ".join(f"{dtype_name(dtype)} in part {part}" for dtype, part in dtypes.items())
+        raise ConfigError(f'mix: column "{path}" is {found}; expected one dtype (`decode` and `view` must be the same)')
+
+
+def _cut(columns: Sequence[Column], piece: Piece) -> list[Column]:
+    return [column[piece.start : piece.stop] for column in columns]
+
+
+def _columns(data: Nest, structure: Nest) -> Iterator[Column]:
+    if isinstance(structure, str):  # the path of a leaf
+        yield data
+    elif isinstance(structure, Mapping):
+        for key in sorted(structure):
+            yield from _columns(data[key], structure[key])
+    else:
+        for one, inside in zip(data, structure, strict=True):
+            yield from _columns(one, inside)
+
+
+def _without_lists(data: Nest) -> Nest:
+    """The nest with a leaf in place of every list: items that differ in shape."""
+    if isinstance(data, list):
+        return None
+    if isinstance(data, Mapping):
+        return {key: _without_lists(child) for key, child in data.items()}
+    if isinstance(data, tuple):
+        inside = [_without_lists(child) for child in data]
+        return type(data)(*inside) if hasattr(data, "_fields") else tuple(inside)
+    return data
+
+
+def _spec_of(column: Column) -> ArraySpec:
+    if not isinstance(column, list):
+        return ArraySpec(column.shape[1:], column.dtype)
+    shapes = [value.shape for value in column]
+    if len({len(shape) for shape in shapes}) > 1:
+        return ArraySpec((None,), column[0].dtype)
+    return ArraySpec(tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes)), column[0].dtype)
+
+
+def is_signature(structure: Nest | None) -> bool:
+    """Whether a structure says what its leaves hold, as tables' signatures do."""
+    return structure is not None and all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values())

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
+from typing import Any
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.checks import check_count, check_word
+from rlds2reverb.learner.cutting import UNKNOWN_YIELD
+from rlds2reverb.learner.epochs import owed
+from rlds2reverb.learner.slices import STEP, SliceSpec
+from rlds2reverb.learner.view_items import ViewSpec
+from rlds2reverb.learner.weights import Changing, check_weights
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.views.base import View
 from rlds2reverb.wire.messages import TableInfo
 
 LIST, PAD = "list", "pad"
@@ -34,17 +42,29 @@ class SampleOptions:
         them, so do `times_sampled` and max_times_sampled, and priorities that change meanwhile come too late for them. By
         default 4, and 1 for tables with a max_times_sampled: what such a table gave and nobody read is gone.
       samples: how many in all; None for no end.
+      epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
+        samples, see `learner.epochs`.
       drop_last: leave out the last batch where it is shorter than the others.
       timeout_seconds: give up with an error when a batch does not come within so long; None to wait for ever. The error says
         what the table waits for; asking the server for that takes a call's deadline more at most. Iterating may go on after it.
       end_after_seconds: end, without an error, when a batch does not come within so long; None for never. The samples that
         came are the last, short batch. Iterating again goes on with what comes later.
-      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error.
+      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error; a question
+        that is under way then is not cut short.
       ragged: what becomes of columns whose items differ in shape: "list" of arrays, or "pad": zeros after the end, and
         `info.mask` tells the rows.
       spec: nest of what the columns are called, for tables without a signature; its leaves may be anything.
       decode: decode encoded images; False leaves their bytes.
       arena_bytes: most bytes of decoded chunks that are kept, all streams together.
+      pad_to: with ragged="pad": rows of every column that is filled up, so that all batches have one shape; None for those of the
+        longest item of the batch.
+      slices: cut fixed-length slices out of sampled episodes, see `learner.slices`. `batch_size` then counts slices, and
+        `samples` and `prefetch` count episodes, in batches of `request_size`.
+      view: cut sampled episodes as a push with this view would have, see `learner.view_items`; counts as for `slices`.
+      weights: importance weights in `info.weight`: "batch_max", "unscaled", "acme" or "table_min", see `learner.weights`; None
+        for none.
+      beta: their exponent, a number or a function of the batch's number (0, 1, ...), which is called when that batch is read.
+      min_priority: of "table_min": the smallest priority of the table, a number or a function as for `beta`.
       on_wait: told why no batch comes, after two seconds and as often again, and an empty reason once one does; from the
         thread that waits. By default the log `rlds2reverb.learner` is told.
 
@@ -57,6 +77,7 @@ class SampleOptions:
     streams: int = 1
     prefetch: int | None = None
     samples: int | None = None
+    epochs: int | None = None
     drop_last: bool = False
     timeout_seconds: float | None = None
     end_after_seconds: float | None = None
@@ -65,22 +86,68 @@ class SampleOptions:
     spec: Nest | None = None
     decode: bool = True
     arena_bytes: int = 256 << 20
+    pad_to: int | None = None
+    slices: SliceSpec | None = None
+    view: ViewSpec | View | str | Mapping[str, Any] | None = None
+    weights: str | None = None
+    beta: Changing | None = None
+    min_priority: Changing | None = None
     on_wait: Callable[[Reason], object] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "streams", "arena_bytes"):
             check_count(name, getattr(self, name))
-        for name in ("prefetch", "samples"):
+        for name in ("prefetch", "samples", "epochs"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        if self.samples is not None and self.epochs is not None:
+            raise ConfigError("sample: samples and epochs both say how many samples there are; give one of them")
         for name in ("timeout_seconds", "end_after_seconds"):
             if getattr(self, name) is not None:
                 _check_seconds(name, getattr(self, name))
         _check_seconds("reconnect_seconds", self.reconnect_seconds)
         if self.timeout_seconds is not None and self.end_after_seconds is not None:
             raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
-        if self.ragged not in RAGGED:
-            raise ConfigError(f"sample: ragged {self.ragged!r}: expected one of {', '.join(RAGGED)}")
+        check_word("ragged", self.ragged, RAGGED)
+        check_pad(self.pad_to, self.ragged)
+        check_weights(self.weights, self.beta, self.min_priority)
+        self._check_cuts()
+
+    def _check_cuts(self) -> None:
+        if self.view is not None:
+            object.__setattr__(self, "view", ViewSpec.of(self.view))
+        if self.slices is None:
+            return
+        if not isinstance(self.slices, SliceSpec):
+            raise ConfigError(f"sample: slices {self.slices!r}: expected SliceSpec(length=...)")
+        if self.view is not None:
+            raise ConfigError("sample: slices and view are two ways to cut episodes; give one of them")
+        if self.slices.by == STEP and self.weights is not None:
+            raise ConfigError(
+                'sample: weights make up for the probabilities of a sampler, and so does slices by="step"; give one of them'
+            )
+
+    @property
+    def cut(self) -> SliceSpec | ViewSpec | None:
+        """How sampled episodes are cut, if they are."""
+        return self.slices if self.view is None else ViewSpec.of(self.view)
+
+    def in_samples(self, table: TableInfo) -> SampleOptions:
+        """These options with the number of samples, where they say how many epochs.
+
+        Raises:
+          ConfigError: the table cannot give the epochs that are asked for.
+        """
+        return self if self.epochs is None else replace(self, samples=owed(table, self.epochs), epochs=None)
+
+    @property
+    def request_size(self) -> int:
+        """Samples that make a batch, or that are asked for at a time where each gives nobody knows how many items."""
+        spec = self.cut
+        if spec is None:
+            return self.batch_size
+        per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
+        return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
 
     def prefetch_of(self, table: TableInfo) -> int:
         """`prefetch`, or what a careful learner would choose for the table."""
@@ -89,14 +156,17 @@ class SampleOptions:
         return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
 
 
-def check_count(name: str, count: object) -> None:
-    """Refuses what is no whole number of at least 1.
+def check_pad(pad_to: int | None, ragged: str) -> None:
+    """Refuses a `pad_to` that is no whole number of at least 1, or that has nothing to fill up.
 
     Raises:
-      ConfigError: says which option.
+      ConfigError: says so.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigError(f"sample: {name} {count!r}: expected a whole number of at least 1")
+    if pad_to is None:
+        return
+    check_count("pad_to", pad_to)
+    if ragged != PAD:
+        raise ConfigError('sample: pad_to goes with ragged="pad"')
 
 
 def _check_seconds(name: str, seconds: object) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from rlds2reverb.errors import ServerRestarted, WireError
 from rlds2reverb.learner.pool import Pool
+from rlds2reverb.learner.watch import LOG
 from rlds2reverb.specs import differences
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.stream_user import StreamWords
@@ -28,7 +29,7 @@ STREAM_WORDS = StreamWords(
 
 
 class Sampling:
-    """One stream of samples of one table. All but `open` and `decode` is called with the pool's lock held.
+    """One stream of samples of one table. See `StreamUser` for when the pool's lock is held.
 
     Chunks that were decoded before the stream broke, or the server was restarted, stay: a chunk's key is drawn at random from
     64 bits by whoever writes it, never given twice, and comes back unchanged with a checkpoint.
@@ -142,6 +143,12 @@ class Sampling:
                 f'{told}; its table "{name}" has another signature: {"; ".join(changes)}; sample anew to take it as it is'
             )
         self._pool.answers(info.state_id)
+
+    def resumed(self, why: str) -> None:
+        """Tells the log."""
+        LOG.warning(
+            'table "%s": its stream of samples broke, and another one took its place: %s', self._table.name, why
+        )
 
     def _taken(self, samples: int) -> None:
         self._ready -= samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import InvalidEpisode, ViewError
@@ -22,8 +23,22 @@ _Made = Sequence[tuple[OpenOutput, OutputCut]]
 """What outputs made of an episode."""
 
 
+class Judged(NamedTuple):
+    """A good episode, cut and not yet sent.
+
+    Attributes:
+      episode: as recorded.
+      key_name: names it in item keys.
+      made: what its outputs made of it.
+    """
+
+    episode: Episode
+    key_name: str
+    made: _Made
+
+
 class Feeder:
-    """Takes the episodes of a source, one after the other.
+    """Takes the episodes of a source, one after the other: `take`, or its two halves, `judge` and `send`, which may be called by two threads.
 
     Args:
       options: of the push.
@@ -63,17 +78,39 @@ class Feeder:
           CapacityError: its items would evict others.
           TransportError: sending failed.
         """
+        if (judged := self.judge(episode, found)) is not None:
+            self.send(judged)
+
+    def judge(self, episode: Episode, found: Sequence[Problem] = ()) -> Judged | None:
+        """Judges and cuts an episode as recorded; None when nothing of it is to be sent. Streams go on after it.
+
+        Arguments and errors as `take`, without those of sending.
+        """
         wanted = self._without(episode) if self._resumes else self._outputs
         if not wanted:
             self._account.count_resumed(episode)
-            return
+            return None
         self._account.count_read(episode)
         accepted = self._judged(episode, wanted, found)
         if accepted is None:
             self._account.count_rejected(episode)
-        else:
-            self._account.ends_mended += accepted.is_end_mended
-            self._send(episode, accepted.key_name, list(zip(wanted, accepted.cuts)))
+            return None
+        self._account.ends_mended += accepted.is_end_mended
+        return Judged(episode, accepted.key_name, list(zip(wanted, accepted.cuts)))
+
+    def send(self, judged: Judged) -> None:
+        """Sends what the outputs made of one episode, and counts it; episodes come in the order in which they were judged.
+
+        Raises:
+          CapacityError: its items would evict others.
+          TransportError: sending failed.
+        """
+        for one, cut in judged.made:
+            one.names.take_in(judged.key_name)
+            self._check_size(one, cut.items_per_table)
+        self._send_items(judged.episode, [(one, cut) for one, cut in judged.made if cut.items_per_table])
+        for one, cut in judged.made:
+            one.tally.add(cut)
 
     def _without(self, episode: Episode) -> list[OpenOutput]:
         """The outputs whose ledgers do not have the episode. For the others its items are counted: they take up the tables, too."""
@@ -95,15 +132,6 @@ class Feeder:
         except (InvalidEpisode, ViewError):
             self._account.count_rejected(episode)
             raise
-
-    def _send(self, episode: Episode, key_name: str, made: _Made) -> None:
-        """Sends what the outputs made of one episode, and counts it."""
-        for one, cut in made:
-            one.names.take_in(key_name)
-            self._check_size(one, cut.items_per_table)
-        self._send_items(episode, [(one, cut) for one, cut in made if cut.items_per_table])
-        for one, cut in made:
-            one.tally.add(cut)
 
     def _send_items(self, episode: Episode, made: _Made) -> None:
         """Admits and writes the items, at least one per output; rows are shared."""

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlds2reverb.conventions import absent_fields, filled_spec
-from rlds2reverb.episodes import IS_FIRST, IS_LAST
-from rlds2reverb.errors import CapacityError, SourceError, keep_report, reason_of
+from rlds2reverb.errors import CapacityError, keep_report, reason_of
+from rlds2reverb.push.opening import identity_of, opened
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.report import Progress, PushReport
@@ -16,13 +15,10 @@ from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of, with_encoded
-from rlds2reverb.sources.transformed import transformed
-from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
+from rlds2reverb.sources.base import Source, remarks_of
+from rlds2reverb.specs import ArraySpec, Nest, spec_texts
 from rlds2reverb.validation.policy import STOPPING
 from rlds2reverb.views.base import not_in_items
-from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -103,9 +99,7 @@ class PushPlan:
     @property
     def identity(self) -> str:
         """What two pushes by the same views must share for their items to be the same: conventions, transform, and which images stay encoded."""
-        encoded = [path for path, leaf in flatten(self.step_spec).items() if leaf.image is not None]
-        label = self.options.data_label
-        return f"{label}|encoded={','.join(encoded)}" if encoded else label
+        return identity_of(self.options, self.step_spec)
 
     @property
     def not_in_items(self) -> dict[str, tuple[str, ...]]:
@@ -155,40 +149,19 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    source = with_encoded(open_source(source), options.encoded_paths)
-    source = transformed(source, options.chosen_transform)
-    spec = checked_spec(source)
-    _check_remarks(source, options)
-    filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
-    views = [output.view for output in options.outputs]
-    metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
-    signatures = [signature_of(view, step_spec, metadata_spec) for view in views]
+    ready = opened(source, options)
     info = ask()
-    for output, signature in zip(options.outputs, signatures):
+    for output, signature in zip(options.outputs, ready.signatures):
         check_tables(output, signature, info)
     tables = tuple(
-        _table_plan(info.tables[name], output, signature, not_in_items(output.view, spec))
-        for output, signature in zip(options.outputs, signatures)
+        _table_plan(info.tables[name], output, signature, not_in_items(output.view, ready.recorded_spec))
+        for output, signature in zip(options.outputs, ready.signatures)
         for name in output.tables
     )
     tuning = Tuning.of(options) if tuning is None else tuning
-    metadata = metadata_in_items(views, metadata_spec)
-    plan = PushPlan(source, options, tuning, info, step_spec, filled, tables, metadata)
+    plan = PushPlan(ready.source, options, tuning, info, ready.step_spec, ready.filled, tables, ready.metadata)
     _check_room(plan)
     return plan
-
-
-def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
-    missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
-    if missing:
-        raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
-    return absent_fields(spec)
-
-
-def _check_remarks(source: Source, options: PushOptions) -> None:
-    told = [remark for remark in remarks_of(source) if remark.code not in options.allow]
-    if options.strict and told:
-        raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")
 
 
 def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:

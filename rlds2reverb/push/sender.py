@@ -75,8 +75,11 @@ class Inserting:
         """Refuses to go on: what was confirmed may be lost, and the same push again is right."""
         raise ServerRestarted(
             f"{told}; items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
-            "same push again: item keys are deterministic, nothing is stored twice"
+            "same push again, or go on with another writer: the same items under the same names are not stored twice"
         )
+
+    def resumed(self, why: str) -> None:
+        """The report counts it."""
 
 
 class Sender:
@@ -117,6 +120,12 @@ class Sender:
             return self._session.confirmed_items
 
     @property
+    def awaits_nothing(self) -> bool:
+        """Whether everything sent is confirmed."""
+        with self._stream.changed:
+            return self._session.idle
+
+    @property
     def sent_bytes(self) -> int:
         """Bytes handed to the transport, resent ones included."""
         with self._stream.changed:
@@ -140,6 +149,15 @@ class Sender:
             was_idle = self._session.idle
             self._session.add(request)
             self._stream.wake(was_idle)
+
+    def check(self) -> None:
+        """Raises what has ended the sending, and gives up a stream whose silence has no reason; waits for nothing else.
+
+        Raises:
+          TransportError: the stream broke and could not be mended.
+        """
+        self._stream.wait(lambda: True)
+        self._stream.check_silence()
 
     def drain(self) -> None:
         """Waits until everything sent is confirmed; raises as `send` does."""

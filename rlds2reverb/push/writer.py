@@ -86,9 +86,17 @@ class Writer:
         Raises:
           TransportError: sending failed.
         """
+        self.flush()
+        self._sender.drain()
+
+    def flush(self) -> None:
+        """Sends what is kept, and waits for nothing but room in the queue.
+
+        Raises:
+          TransportError: sending failed.
+        """
         for request in self._builder.flush():
             self._sender.send(request)
-        self._sender.drain()
 
     def drain_after(self, error: BaseException) -> None:
         """Drains after what stopped the reading, where sending goes on; raises as `drain` does."""

@@ -1,11 +1,11 @@
 """What every source offers, and what all of them share: shards, the first episodes, specs in which each column has its own name.
 
-What only some offer has a protocol of its own: `KeepsImages`, `TellsMetadata`, `TellsRemarks`. A source around another one hands on all of them.
+What only some offer has a protocol of its own: `KeepsImages`, `TellsMetadata`, `TellsRemarks`, `Skips`. A source around another one hands on all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -100,6 +100,21 @@ class KeepsImages(Source, Protocol):
 
         Its spec has `ArraySpec.of_images` for them.
         """
+
+
+@runtime_checkable
+class Skips(Protocol):
+    """A source that can pass over its first episodes without making anything of them. Offering it is optional."""
+
+    def without_first(self, count: int) -> Iterable[Episode]:
+        """The episodes after the first `count`, under the names that they have in the whole."""
+
+
+def without_first(source: Source, count: int) -> Iterable[Episode]:
+    """The episodes after the first `count`: passed over where the source can do that, else read and dropped."""
+    if not count:
+        return source
+    return source.without_first(count) if isinstance(source, Skips) else islice(source, count, None)
 
 
 ALL = "all"
@@ -226,6 +241,10 @@ class FirstEpisodes:
     def shard(self, index: int, count: int) -> FirstEpisodes:
         """Every `count`-th of them."""
         return FirstEpisodes(self._source.shard(index, count), len(range(index, self._count, count)))
+
+    def without_first(self, count: int) -> Iterator[Episode]:
+        """Those of them after the first `count`."""
+        return islice(without_first(self._source, count), max(0, self._count - count))
 
 
 def first_episodes(source: Source, count: int | None) -> Source:

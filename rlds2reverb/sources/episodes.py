@@ -60,6 +60,12 @@ class EpisodeList:
         part._episodes, part._whole = self._episodes[index::count], self._whole
         return part
 
+    def without_first(self, count: int) -> EpisodeList:
+        """The episodes after the first `count`, named as in the whole list."""
+        part = EpisodeList((), self.name)
+        part._episodes, part._whole = self._episodes[count:], self._whole
+        return part
+
 
 def _with_unique_id(number: int, episode: Episode) -> Episode:
     if not episode.id.startswith("content:"):

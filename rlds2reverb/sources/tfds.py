@@ -136,8 +136,14 @@ class TfdsSource:
         check_shard(index, count)
         if count == 1:
             return self
-        name = f"{self.name}[{index}/{count}]"
-        part = TfdsSource(self._selection, self._features, self._fingerprint, name, self._numbers[index::count])
+        return self._of(self._numbers[index::count], f"{self.name}[{index}/{count}]")
+
+    def without_first(self, count: int) -> TfdsSource:
+        """The episodes after the first `count`, named as in the whole dataset; the records before them are not decoded."""
+        return self._of(self._numbers[count:], self.name)
+
+    def _of(self, numbers: range, name: str) -> TfdsSource:
+        part = TfdsSource(self._selection, self._features, self._fingerprint, name, numbers)
         part._encoded = self._encoded
         return part
 

@@ -17,6 +17,7 @@ from rlds2reverb.sources.base import (
     nested,
     remarks_of,
     with_encoded,
+    without_first,
 )
 from rlds2reverb.specs import Nest, column_spec, flatten, same_dtype, shape_fits
 from rlds2reverb.transforms.columns import Made, Specs, Taken, left_out, made_columns
@@ -74,12 +75,16 @@ class Transformed:
         return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
-        made, recorded = self._made, flatten(self._recorded)
-        return (made_of(episode, made, recorded) for episode in self._source)
+        return self.without_first(0)
 
     def shard(self, index: int, count: int) -> Transformed:
         """Every `count`-th episode, transformed in the same way."""
         return Transformed(self._source.shard(index, count), self._transform)
+
+    def without_first(self, count: int) -> Iterator[Episode]:
+        """The episodes after the first `count`, transformed in the same way."""
+        made, recorded = self._made, flatten(self._recorded)
+        return (made_of(episode, made, recorded) for episode in without_first(self._source, count))
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ Source of the rules: reverb/cc/table.cc, and what was observed with 0.14; `tests
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.specs import Nest
+from rlds2reverb.wire.insert.receiving import Refused
 from rlds2reverb.wire.limiter import inserts_allowed, inserts_needed
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
 
@@ -102,10 +103,18 @@ class MemoryTable:
             del self.items[self._chosen(self._info.remover)]
             self.evicted += 1
 
-    def update(self, priorities: Mapping[int, float]) -> None:
-        """Gives items other priorities; keys that are not there are passed over."""
-        for key in priorities.keys() & self.items.keys():
-            self.items[key].priority = priorities[key]
+    def update(self, priorities: Iterable[tuple[int, float]]) -> None:
+        """Gives items other priorities, one after the other; keys that are not there are passed over.
+
+        Raises:
+          Refused: one that is negative or not a number, where something is prioritized by it; those before it stay.
+        """
+        is_weight = "(" in self._info.sampler + self._info.remover
+        for key, priority in priorities:
+            if key in self.items:
+                if is_weight and not priority >= 0:
+                    raise Refused("INVALID_ARGUMENT", f"Priority {priority} must be a number of at least 0")
+                self.items[key].priority = priority
 
     def reset(self) -> None:
         """Takes all items out; the limiter's counts start anew."""

@@ -34,8 +34,6 @@ class KeptStream(Generic[Answer]):
       deadlines: bounds of all waits.
       on_wait: told the reason when nothing came for `deadlines.notice` seconds, and an empty one when something does again.
       changed: several streams may share one; by default each has its own.
-      on_reconnect: told why, in a sentence, when another stream takes the place of one that broke; from a thread of this, without
-        the lock.
 
     Attributes:
       changed: the lock and condition over the user's state.
@@ -50,13 +48,12 @@ class KeptStream(Generic[Answer]):
         deadlines: Deadlines,
         on_wait: Callable[[Reason], None] = unheard,
         changed: threading.Condition | None = None,
-        on_reconnect: Callable[[str], object] = unheard,
     ) -> None:
         self.changed = threading.Condition() if changed is None else changed
         self.reconnects = 0
         self._transport, self._user = transport, user
         self._state_id, self._deadlines = state_id, deadlines
-        self._on_wait, self._on_reconnect = on_wait, on_reconnect
+        self._on_wait = on_wait
         self._number = 0  # of the stream whose messages are wanted; -1 when closed
         self._stream: Stream | None = None  # the open one
         self._given_up: TransportError | None = None  # why the open one was
@@ -287,7 +284,7 @@ class KeptStream(Generic[Answer]):
             self.reconnects += 1
             self._user.lost()
             self.changed.notify_all()
-        self._on_reconnect(told if is_another else str(error))
+        self._user.resumed(told if is_another else str(error))
 
     def _ask(self) -> ServerInfo:
         if self._number < 0:

@@ -48,7 +48,7 @@ def unheard(_: object) -> None:
 
 
 class StreamUser(Protocol[Answer]):
-    """What a kept stream is for. Everything but `open` and `decode` is called with the stream's lock held, and must not wait.
+    """What a kept stream is for. Everything but `decode`, `held_back` and `resumed` is called with the stream's lock held, and must not wait.
 
     Attributes:
       words: for messages.
@@ -106,5 +106,13 @@ class StreamUser(Protocol[Answer]):
 
         Raises:
           ServerRestarted: to go on makes no sense; says what it means for what was done.
+        """
+        ...
+
+    def resumed(self, why: str) -> None:
+        """Another stream takes the place of one that broke. In the stream's thread, without the lock.
+
+        Args:
+          why: what broke it, or that another server process answers; a sentence without an end mark.
         """
         ...

@@ -140,12 +140,13 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "ResetRequest": ("string table = 1",),
     "RateLimiterTimeout": ("int64 milliseconds = 1",),
     "SampleStreamRequest": ("string table = 1", "int64 num_samples = 2", "RateLimiterTimeout rate_limiter_timeout = 3"),
-    # What a sample says of an item, and a chunk whose tensors stay bytes: parsed only where the chunk is new.
+    # What a sample says of an item: its trajectory stays bytes, read for many items at once (`sample.pointers`). So do the tensors
+    # of a chunk: parsed only where the chunk is new.
     "SampledItem": (
         "uint64 key = 1",
         "double priority = 5",
         "int32 times_sampled = 6",
-        "FlatTrajectory flat_trajectory = 8",
+        "bytes flat_trajectory = 8",
     ),
     "SampleInfo": (
         "SampledItem item = 1",

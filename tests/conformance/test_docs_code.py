@@ -28,6 +28,7 @@ PAGES = [
     "docs/transforms.md",
     "docs/adapters/tensorflow.md",
     "docs/adapters/tf_agents.md",
+    "docs/writing.md",
 ]
 
 

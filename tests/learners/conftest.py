@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")  # before JAX is imported: four devices
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -41,6 +44,7 @@ def replay(start_server: StartServer) -> str:
     | --- | --- | --- | --- |
     | transitions | cartpole | transition | uniform |
     | prioritized | cartpole | transition | prioritized |
+    | two_step_cartpole | cartpole | two_step | uniform |
     | two_step | half_cheetah (3 episodes) | two_step | uniform |
     | sequences | cartpole | sequence:length=8,pad_end=true | uniform |
     | slices | cartpole | slices:length=8,per_episode=20 | uniform |
@@ -48,6 +52,7 @@ def replay(start_server: StartServer) -> str:
     tables = {
         "transitions": (CARTPOLE, "transition"),
         "prioritized": (CARTPOLE, "transition"),
+        "two_step_cartpole": (CARTPOLE, "two_step"),
         "two_step": (f"{CHEETAH}@train[:3]", "two_step"),
         "sequences": (CARTPOLE, "sequence:length=8,pad_end=true"),
         "slices": (CARTPOLE, "slices:length=8,per_episode=20"),

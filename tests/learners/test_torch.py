@@ -95,6 +95,8 @@ def test_keys_keep_their_bits_and_what_is_not_there_stays_none() -> None:
     assert info.key.tolist() == [-1, 0, 1]
     assert info.weight.dtype is torch.float32
     assert info.mask is None
+    masks = tensors(batch_of({}, 3, masks={"x": np.ones((3, 2), bool)})).info.masks
+    assert masks["x"].dtype is torch.bool
 
 
 def test_one_sample_without_the_axis_of_a_batch_becomes_tensors_too(client: rlds2reverb.Client) -> None:
@@ -259,6 +261,16 @@ def test_a_workers_error_comes_with_its_type_and_words(numbered: str) -> None:
     waiting = TableDataset(numbered, "one", 4, timeout_seconds=2.0)
     with pytest.raises(Stalled, match="one"):
         list(loader(waiting, "forkserver", 1))
+
+
+def test_epochs_are_for_one_worker(numbered: str) -> None:
+    store_numbers(numbered, "one", 6)
+    found = [
+        batch.data["observation"].tolist() for batch in loader(TableDataset(numbered, "one", 4, epochs=1), "spawn", 1)
+    ]
+    assert found == [[0, 1, 2, 3], [4, 5]]
+    with pytest.raises(ConfigError, match="epochs, with 2 workers"):
+        next(iter(loader(TableDataset(numbered, "one", 4, epochs=1), "forkserver", 2)))
 
 
 def test_a_function_connects_where_an_address_is_not_enough(numbered: str) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode, Progress
 from rlds2reverb.errors import CapacityError, ServerUnreachable, SourceError, Stalled, TransportError
-from rlds2reverb.push import admission, careful, pipeline
+from rlds2reverb.push import admission, careful, running
 from rlds2reverb.push.outputs import outputs_of
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.sources.episodes import EpisodeList
@@ -299,7 +299,7 @@ class TestWhatIsTakenOut:
         push(server, source)
         before = sorted(keys(server))
         server.plans.append(StreamPlan(silent_after=stored))
-        monkeypatch.setattr(pipeline, "_LINGER_SECONDS", 0.0)
+        monkeypatch.setattr(running, "_LINGER_SECONDS", 0.0)
 
         def interrupt(progress: Progress) -> None:
             if progress.waiting:

@@ -86,6 +86,7 @@ class Sampling:
         self.server, self.wanted = server, wanted
         self.under_way = 0
         self.taken: list[int] = []
+        self.resumed_for: list[str] = []
 
     def open(self, messages: Iterator[bytes]) -> SampleStream:
         self.server.sampling.append(SampleStream(self.server, messages))
@@ -124,6 +125,9 @@ class Sampling:
 
     def restarted(self, told: str, info: ServerInfo) -> None:
         raise ServerRestarted(f"{told}; {len(self.taken)} samples came before")
+
+    def resumed(self, why: str) -> None:
+        self.resumed_for.append(why)
 
 
 @pytest.fixture

@@ -65,10 +65,10 @@ class EpisodeEncoder:
         """
         rows = parts[0].cut.rows
         assert all(part.cut.rows is rows for part in parts)  # the caller shares them
-        fields = [_item_fields(part.cut) for part in parts]
+        fields = [item_fields(part.cut) for part in parts]
         layout = self._layout([part.cut for part in parts], fields)
         self._episodes += 1
-        table_keys = [_item_keys(part) for part in parts]
+        table_keys = [keys_of_items(part) for part in parts]
         encoded = [
             _encode_part(part.cut, keys_of_part, own, layout, len(rows))
             for part, keys_of_part, own in zip(parts, table_keys, fields)
@@ -82,7 +82,7 @@ class EpisodeEncoder:
     def _layout(self, cuts: Sequence[Cut], fields: Sequence[Sequence[ItemField]]) -> ChunkLayout:
         """Chunks as short as the part with the shortest windows wants them: a sample carries whole chunks."""
         for cut, own in zip(cuts, fields):
-            _check_reach(cut, own)
+            check_reach(cut, own)
         row_bytes, text_bytes = cuts[0].row_bytes, cuts[0].text_bytes
         rows = self._chunk_length or min(
             choose_chunk_length(row_bytes, _window_rows(own), text_bytes) for own in fields
@@ -104,13 +104,14 @@ class _EncodedPart(NamedTuple):
     last_chunk: Array
 
 
-def _item_fields(cut: Cut) -> list[ItemField]:
+def item_fields(cut: Cut) -> list[ItemField]:
+    """The fields of a cut's items, by the numbers of the columns in its rows."""
     numbers = {path: number for number, path in enumerate(cut.rows)}
     return [ItemField(numbers[field.column], field.windows, field.anchors) for field in cut.fields.values()]
 
 
-def _item_keys(part: Part) -> dict[str, Array]:
-    """Table -> [n] keys of its items."""
+def keys_of_items(part: Part) -> dict[str, Array]:
+    """Table -> [n] uint64 keys of its items."""
     return {table: keys(seed(f"{part.push_seed:x}", table, part.key_name), part.cut.steps) for table in part.tables}
 
 
@@ -134,7 +135,12 @@ def _by_last_chunk(parts: Sequence[_EncodedPart]) -> _EncodedPart:
     return _EncodedPart(*(np.concatenate(columns)[order] for columns in zip(*parts)))
 
 
-def _check_reach(cut: Cut, fields: Sequence[ItemField]) -> None:
+def check_reach(cut: Cut, fields: Sequence[ItemField]) -> None:
+    """Refuses items of rows that a cut does not have.
+
+    Raises:
+      ViewError: says which rows.
+    """
     first, last = row_span(fields, cut.anchors)
     if first.min() < 0 or last.max() >= cut.row_count:
         raise ViewError(

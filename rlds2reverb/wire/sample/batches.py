@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import WireError
-from rlds2reverb.wire import codec
-from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, Slice
-from rlds2reverb.wire.sample.chunks import decode_chunk
-from rlds2reverb.wire.schema import message_class
+from rlds2reverb.wire.sample.arena import FREED_SHARE, Arena
+from rlds2reverb.wire.sample.entries import Entries, Samples, Told
+from rlds2reverb.wire.sample.loading import Loading
+from rlds2reverb.wire.sample.rows import Column, Rows, gather, joined, stacked, unequal_columns
 
-Column = Array | list[Array]
-"""[B, ...] where all items of the batch have one shape; else B arrays."""
+__all__ = ["BatchBuilder", "Column", "FlatBatch", "SampleInfo"]
 
 
 class SampleInfo(NamedTuple):
@@ -54,17 +52,11 @@ class FlatBatch:
         return len(self.info.key)
 
 
-class _Sample(NamedTuple):
-    key: int
-    probability: float
-    table_size: int
-    priority: float
-    times_sampled: int
-    values: tuple[Array, ...]
-
-
 class BatchBuilder:
     """Makes batches of what one sample stream brings. Not thread-safe.
+
+    A chunk is decoded once and stays in an arena; of a sample that waits for its batch only the rows there are known. Before chunks
+    leave the arena, what waits is gathered. A sample that alone is larger than the arena is decoded by itself.
 
     Args:
       batch_size: samples of a batch.
@@ -72,15 +64,17 @@ class BatchBuilder:
     """
 
     def __init__(self, batch_size: int, arena_bytes: int) -> None:
-        self._batch_size, self._arena_bytes = batch_size, arena_bytes
-        self._chunks: dict[int, Chunk] = {}
-        self._held: list[_Sample] = []
-        self._entry: Any = None  # the first of a sample whose other entries are still to come
+        self._batch_size = batch_size
+        self._entries = Entries()
+        self._arena = Arena(arena_bytes)
+        self._told: list[Told] = []  # of samples in no batch yet
+        self._gathered: list[tuple[Column, ...]] = []  # their columns, as far as they had to be gathered
+        self._rows: list[Rows] = []  # where the others' are
 
     @property
     def waiting(self) -> int:
         """Samples that came and are in no batch yet."""
-        return len(self._held)
+        return len(self._told)
 
     def take(self, message: bytes) -> list[FlatBatch]:
         """The batches that a response completes.
@@ -88,51 +82,77 @@ class BatchBuilder:
         Raises:
           WireError: it is no such response, or its items point to what is not there.
         """
-        try:
-            response = message_class("SampleStreamResponse").FromString(message)
-        except DecodeError as error:
-            raise WireError(f"SampleStreamResponse: {len(message)} bytes that are no such message ({error})") from error
         full: list[FlatBatch] = []
-        for entry in response.entries:
-            for chunk in entry.data:
-                if chunk.chunk_key not in self._chunks:
-                    self._chunks[chunk.chunk_key] = Chunk(chunk.chunk_key, 0, 0, 0, decode_chunk(chunk))
-            self._entry = entry if entry.HasField("info") else self._entry
-            if entry.end_of_sequence:
-                self._held.append(self._sample(self._entry.info))
-            if len(self._held) == self._batch_size:
-                full.append(self._batch())
+        samples = self._entries.samples(message)
+        if samples.told:
+            self._load(samples, full)
         return full
 
     def rest(self) -> FlatBatch | None:
         """A batch of the samples that are left; None when there are none."""
-        return self._batch() if self._held else None
+        return self._batch() if self._told else None
 
     def lost(self) -> None:
         """The stream broke: what came of a sample in parts is dropped."""
-        self._entry = None
+        self._entries.lost()
 
-    def _sample(self, info: Any) -> _Sample:
-        proto = info.item
-        columns = tuple(
-            ItemColumn(tuple(Slice(s.chunk_key, s.offset, s.length, s.index) for s in one.chunk_slices), one.squeeze)
-            for one in proto.flat_trajectory.columns
-        )
-        item = Item(proto.key, "", proto.priority, columns)
-        values = codec.item_values(item, self._chunks)
-        return _Sample(proto.key, info.probability, info.table_size, proto.priority, proto.times_sampled, values)
+    def _load(self, samples: Samples, full: list[FlatBatch]) -> None:
+        loading, count = Loading(samples, self._arena), len(samples.told)
+        first = 0
+        while first < count:
+            end = loading.load(first, count)
+            for rows in loading.found(first, end) if end > first else ():
+                self._hold(rows, samples.told[first : first + len(rows)], full)
+                first += len(rows)
+            if end < count and not self._make_room(loading, end):
+                self._hold_values(loading.values(end), samples.told[end], full)
+                first = end + 1
+
+    def _make_room(self, loading: Loading, number: int) -> bool:
+        """Whether the sample of that number can be loaded then, with nothing else if need be."""
+        self._gather()
+        for make_room in (*repeat(self._arena.make_room, FREED_SHARE), self._arena.clear):
+            make_room()
+            loading.forget()
+            if loading.load(number, number + 1) > number:
+                return True
+        return False
+
+    def _hold(self, rows: Rows, told: Sequence[Told], full: list[FlatBatch]) -> None:
+        """Keeps samples for their batch, and makes the batches that are full."""
+        first = 0
+        while first < len(rows):
+            end = min(len(rows), first + self._batch_size - len(self._told))
+            self._rows.append(rows.part(first, end))
+            self._told += told[first:end]
+            self._complete(full)
+            first = end
+
+    def _hold_values(self, values: Sequence[Array], told: Told, full: list[FlatBatch]) -> None:
+        """The same with one sample past the arena; all others are gathered."""
+        self._gathered.append(tuple(stacked([value]) for value in values))
+        self._told.append(told)
+        self._complete(full)
+
+    def _complete(self, full: list[FlatBatch]) -> None:
+        if len(self._told) == self._batch_size:
+            full.append(self._batch())
+
+    def _gather(self) -> None:
+        """Copies what waits out of the arena."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._gathered.append(gather(rows, self._arena))
 
     def _batch(self) -> FlatBatch:
-        held, self._held = self._held, []
-        info = SampleInfo(
-            np.array([one.key for one in held], np.uint64),
-            np.array([one.probability for one in held]),
-            np.array([one.table_size for one in held], np.int64),
-            np.array([one.priority for one in held]),
-            np.array([one.times_sampled for one in held], np.int32),
-        )
-        return FlatBatch(tuple(_joined(column) for column in zip(*(one.values for one in held))), info)
+        self._gather()
+        told, self._told = self._told, []
+        gathered, self._gathered = self._gathered, []
+        if len(counts := {len(columns) for columns in gathered}) > 1:
+            raise unequal_columns(counts)
+        return FlatBatch(tuple(joined(parts) for parts in zip(*gathered)), _info(told))
 
 
-def _joined(values: Sequence[Array]) -> Column:
-    return np.stack(values) if len({value.shape for value in values}) == 1 else list(values)
+def _info(told: Sequence[Told]) -> SampleInfo:
+    dtypes = (np.uint64, np.float64, np.int64, np.float64, np.int32)
+    return SampleInfo(*(np.array(values, dtype) for values, dtype in zip(zip(*told), dtypes)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -53,15 +54,30 @@ def encode_samples(samples: Iterable[Sampled]) -> bytes:
         info.probability, info.table_size = sample.probability, sample.table_size
         item.key, item.priority, item.times_sampled = sample.key, sample.priority, sample.times_sampled
         chunk = message_class("ChunkTensors")()
-        for number, value in enumerate(sample.values):
-            column = item.flat_trajectory.columns.add(squeeze=True)
-            column.chunk_slices.add(chunk_key=sample.key, length=1, index=number)
+        for value in sample.values:
             row = value[np.newaxis]
             chunk.tensors.add().MergeFromString(
                 tensors.tensor_header(row.dtype, row.shape) + _content_field(tensors.content_bytes(row))
             )
-        entry.data.add(chunk_key=sample.key, data=chunk.SerializeToString())
+        content = chunk.SerializeToString()
+        chunk_key = _key_of(content)
+        entry.data.add(chunk_key=chunk_key, data=content)
+        item.flat_trajectory = _trajectory(chunk_key, len(sample.values))
     data: bytes = response.SerializeToString()
+    return data
+
+
+def _key_of(content: bytes) -> int:
+    """Another content has another key: what an item holds may change, a chunk never does."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _trajectory(chunk_key: int, columns: int) -> bytes:
+    """The first row of every tensor of one chunk, squeezed."""
+    trajectory = message_class("FlatTrajectory")()
+    for number in range(columns):
+        trajectory.columns.add(squeeze=True).chunk_slices.add(chunk_key=chunk_key, length=1, index=number)
+    data: bytes = trajectory.SerializeToString()
     return data
 
 

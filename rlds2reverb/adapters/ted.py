@@ -1,0 +1,168 @@
+"""Batches in the layout of TorchRL's environments (TED), as arrays: what is now at the root, what came of it under "next".
+
+| items of the view | a transition is | ends |
+| --- | --- | --- |
+| `transition` | an item | its own flags |
+| `two_step`, `sequence`, `episode`: TF-Agents' trajectories | two rows that follow one another | the later row is LAST; terminal where the discount of either row is 0 |
+| `slices`: steps as recorded, with is_last and is_terminal | two rows that follow one another | the later row is the last one; terminal where it says so |
+
+The sources write a discount of 0 into different rows: RLDS and TF-Agents' drivers into the one that led to the end, TF-Agents'
+`rlds_to_reverb` into the last one.
+
+Nothing starts from an episode's last row, nor from a row that was padded: `Transitions.valid` says what does. All other columns of
+the items stay at the root, under their own names, with the value of the earlier row.
+
+Source: TED of TorchRL 0.5; observed with TorchRL 0.14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.batch import Batch
+from rlds2reverb.specs import Nest, flatten, map_leaves
+from rlds2reverb.views.trajectory import LAST, NEXT_STEP_TYPE, STEP_TYPE
+
+NEXT, DONE, TERMINATED, TRUNCATED = "next", "done", "terminated", "truncated"
+FLAGS = (DONE, TERMINATED, TRUNCATED)
+_NEXT_FIELDS = (OBSERVATION, REWARD, *FLAGS)
+
+
+class Transitions(NamedTuple):
+    """The transitions of S items, L each.
+
+    Attributes:
+      columns: observation, action, done, terminated, truncated, next, and others; leaves [S, L, ...], reward and flags [S, L, 1].
+      valid: [S, L] bool, those that are transitions.
+      is_single: each item is one transition by itself; L is 1.
+    """
+
+    columns: dict[str, Nest]
+    valid: Array
+    is_single: bool
+
+
+def transitions_of(batch: Batch) -> Transitions:
+    """The transitions of a batch's items.
+
+    Raises:
+      ConfigError: the items are of no kind that the table above has, or differ in their rows.
+    """
+    fields = _named(batch.data)
+    if NEXT in fields:
+        return _single(fields)
+    if STEP_TYPE in fields:
+        last = _rows(fields[STEP_TYPE]) == LAST
+        zero = _is_zero(_of(fields, DISCOUNT))
+        others = _without(fields, STEP_TYPE, NEXT_STEP_TYPE)
+        return _of_rows(others, last, zero[:, 1:] | zero[:, :-1], batch.info.mask)
+    if IS_LAST in fields and IS_TERMINAL in fields:
+        last, terminal = _rows(fields[IS_LAST]), _rows(fields[IS_TERMINAL])
+        others = _without(fields, IS_FIRST, IS_LAST, IS_TERMINAL, TRUNCATED)  # `truncated` of the view `slices`
+        return _of_rows(others, last, terminal[:, 1:], batch.info.mask)
+    raise ConfigError(
+        f"TED: items have the columns {', '.join(flatten(batch.data))}; expected those of the view transition, of trajectories "
+        "(two_step, sequence, episode) or of slices: observation, action, reward, and what tells where an episode ends"
+    )
+
+
+def ends_marked(made: Transitions) -> Transitions:
+    """The last transition of each item is truncated and done, as `SliceSampler` has it; what is terminated stays so."""
+    numbers = np.arange(made.valid.shape[1])
+    last = np.where(made.valid, numbers, -1).max(axis=1, initial=-1)[:, None] == numbers  # [S, L]
+    following = dict(made.columns[NEXT])
+    for name in (TRUNCATED, DONE):
+        following[name] = following[name] | last[..., None]
+    return made._replace(columns={**made.columns, NEXT: following})
+
+
+def flattened(made: Transitions, leaf: Array) -> Array:
+    """[S, L, ...] -> [N, ...]: the valid ones, one item after the other."""
+    joined: Array = leaf.reshape(-1, *leaf.shape[2:])
+    if not made.valid.all():
+        joined = joined[made.valid.ravel()]
+    return joined
+
+
+def _single(fields: Mapping[str, Nest]) -> Transitions:
+    following = _named(fields[NEXT])
+    if missing := [name for name in _NEXT_FIELDS if name not in following]:
+        raise ConfigError(
+            f"TED: items have no {', '.join(f'next/{name}' for name in missing)}; see the view transition"
+        )
+    flag = np.asarray(following[DONE])
+    if flag.ndim != 2 or flag.shape[1] != 1:
+        raise ConfigError(f"TED: next/done is {list(flag.shape)}: expected [B, 1]")
+    root = {name: np.zeros_like(flag) for name in FLAGS} | dict(fields)
+    return Transitions(map_leaves(lambda leaf: leaf[:, np.newaxis], root), np.ones(flag.shape, bool), is_single=True)
+
+
+def _of_rows(fields: Mapping[str, Nest], last: Array, terminal: Array, mask: Array | None) -> Transitions:
+    """Transitions of rows.
+
+    Args:
+      fields: [S, R, ...], R rows an item.
+      last: [S, R], the row is its episode's last one.
+      terminal: [S, R - 1], if the later row is the last one, it is a terminal one.
+      mask: [S, R], the rows that are the item's; None for all.
+    """
+    for path, leaf in flatten(dict(fields)).items():
+        if np.shape(leaf)[:2] != last.shape:
+            raise ConfigError(
+                f'TED: column "{path}" is {list(np.shape(leaf))}: expected {list(last.shape)} rows, as all have'
+            )
+    done = last[:, 1:]  # [S, L], L = R - 1
+    valid = ~last[:, :-1] if mask is None else ~last[:, :-1] & mask[:, 1:]
+    flags = {DONE: done, TERMINATED: done & terminal, TRUNCATED: done & ~terminal}
+    following = {
+        OBSERVATION: map_leaves(lambda leaf: leaf[:, 1:], _of(fields, OBSERVATION)),
+        REWARD: map_leaves(lambda leaf: leaf[:, :-1, ..., np.newaxis], _of(fields, REWARD)),
+        **{name: flag[..., np.newaxis] for name, flag in flags.items()},
+    }
+    now = {name: map_leaves(lambda leaf: leaf[:, :-1], nest) for name, nest in _without(fields, REWARD).items()}
+    _of(now, ACTION)
+    root = {name: np.zeros((*done.shape, 1), bool) for name in FLAGS}
+    return Transitions({**now, **root, NEXT: following}, valid, is_single=done.shape[1] == 1)
+
+
+def _named(data: Nest) -> dict[str, Any]:
+    if isinstance(data, Mapping):
+        return dict(data)
+    if hasattr(data, "_fields"):
+        return dict(zip(data._fields, data))
+    raise ConfigError(
+        f"TED: items are a {type(data).__name__} of columns without names; give the table a signature, or sample with spec=..."
+    )
+
+
+def _of(fields: Mapping[str, Nest], name: str) -> Nest:
+    if name not in fields:
+        raise ConfigError(f'TED: items have no column "{name}"; found {sorted(fields)}')
+    return fields[name]
+
+
+def _without(fields: Mapping[str, Nest], *names: str) -> dict[str, Nest]:
+    return {name: nest for name, nest in fields.items() if name not in names}
+
+
+def _rows(column: Any) -> Array:
+    """[S, R], at least two rows."""
+    if isinstance(column, list):
+        raise ConfigError('TED: items differ in their rows; sample them with ragged="pad"')
+    if column.ndim != 2 or column.shape[1] < 2:
+        raise ConfigError(f"TED: items are rows {list(column.shape[1:])}; a transition needs two, one after the other")
+    rows: Array = column
+    return rows
+
+
+def _is_zero(discount: Nest) -> Array:
+    """[S, R]: every discount of the row is 0."""
+    leaves = flatten(discount).values()
+    zeros = [np.all(leaf.reshape(*leaf.shape[:2], -1) == 0, axis=2) for leaf in leaves]
+    all_zero: Array = np.logical_and.reduce(zeros)
+    return all_zero

@@ -1,0 +1,206 @@
+"""TorchRL: a replay buffer for its trainers, on a table; and, from `adapters.tensordicts`, batches as TensorDicts.
+
+It needs PyTorch and tensordict; TorchRL itself only where its losses and trainers are used. Source of what a trainer calls:
+`ReplayBufferTrainer` and `TensorDictReplayBuffer`, observed with TorchRL 0.14.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.adapters.tensordicts import Layout, tensordict_of, tensordicts
+from rlds2reverb.adapters.torch import on_host, tensors
+from rlds2reverb.client import Client
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.feed import Batches
+from rlds2reverb.learner.keys import checked_priorities
+from rlds2reverb.learner.options import SampleOptions
+
+__all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]
+
+
+class TableReplayBuffer:
+    """A table where TorchRL expects a replay buffer: to sample from and to update priorities. The server keeps the data.
+
+    Close it, or use it as a context manager. Its stream opens with the first sample, and takes samples ahead as `SampleOptions` says.
+
+    Args:
+      client: an open one; it stays open.
+      table: its name.
+      batch_size: items per batch; of slices, each has several transitions.
+      priority_key: where losses write what becomes the priority.
+      layout: see `Layout`.
+      options: the other fields of `SampleOptions`, by name.
+
+    Raises:
+      ConfigError: an option makes no sense.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        table: str,
+        batch_size: int = SampleOptions.batch_size,
+        priority_key: str = "td_error",
+        layout: Layout = Layout(),
+        **options: Any,
+    ) -> None:
+        SampleOptions(batch_size, **options)
+        self.priority_key = priority_key
+        self._client, self._table, self._batch_size = client, table, batch_size
+        self._layout, self._options = layout, options
+        self._sampler: Batches | None = None
+        self._has_priorities: bool | None = None
+
+    def __enter__(self) -> TableReplayBuffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Items in the table; asks the server."""
+        return self._client.tables()[self._table].current_size
+
+    def __iter__(self) -> Iterator[Any]:
+        """TensorDicts, until the samples end. Raises as `sample` does otherwise."""
+        while (batch := self._opened().next_batch()) is not None:
+            yield tensordict_of(batch, self._layout)
+
+    @property
+    def batch_size(self) -> int:
+        """Items per batch."""
+        return self._batch_size
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """The next batch.
+
+        Args:
+          batch_size: other than `batch_size`, a stream of its own is opened for it: slower.
+          return_info: return (TensorDict, info) with what the server tells of each item, as a dict of tensors.
+
+        Raises:
+          ConfigError: the samples have ended (`samples`, `end_after_seconds`), or what `tensordict_of` raises.
+          Rlds2ReverbError: as a sampler's iteration raises.
+        """
+        batch = self._opened().next_batch() if batch_size in (None, self._batch_size) else self._once(batch_size)
+        if batch is None:
+            raise ConfigError(f'table "{self._table}": no sample is left; "samples" or "end_after_seconds" ended them')
+        made = tensordict_of(batch, self._layout)
+        return (made, _info(batch)) if return_info else made
+
+    def update_tensordict_priority(self, data: Any) -> None:
+        """Gives the items of a sampled TensorDict what the loss wrote under `priority_key` as their priority.
+
+        An item with several transitions gets the largest. Where neither the table's sampler nor its remover looks at priorities, it
+        does nothing, as TorchRL does without a prioritized sampler.
+
+        Raises:
+          ConfigError: the TensorDict lacks "index" or the priorities, or they make no sense.
+          ServerUnreachable, TransportError: as `Client.update_priorities`.
+        """
+        if not self._uses_priorities():
+            return
+        index, priority = data.get("index", None), data.get(self.priority_key, None)
+        if index is None or priority is None:
+            raise ConfigError(
+                f'priorities: the TensorDict needs "index" and "{self.priority_key}", and has {sorted(map(str, data.keys()))}'
+            )
+        keys, priorities = on_host(index).ravel(), _per_transition(on_host(priority), len(data.batch_size))
+        mask = data.get(("collector", "mask"), None)
+        if mask is not None:
+            shown = on_host(mask).ravel()
+            keys, priorities = keys[shown], priorities[shown]
+        self._update(keys, priorities)
+
+    def update_priority(self, index: Any, priority: Any) -> None:
+        """Gives items other priorities; of several for one item the largest counts.
+
+        Args:
+          index: [n] or [n, 1] int64, as in a sampled TensorDict.
+          priority: [n] or [n, 1], finite and at least 0; or one for all.
+
+        Raises:
+          ConfigError, ServerUnreachable, TransportError: as `Client.update_priorities`.
+        """
+        keys, given = on_host(index).ravel(), on_host(priority)
+        self._update(keys, _per_transition(given, 1) if given.ndim else np.full(len(keys), given))
+
+    def extend(self, *_: object, **__: object) -> None:
+        """Refused: this object does not write.
+
+        Raises:
+          ConfigError: always; says how to write.
+        """
+        raise ConfigError(
+            f'table "{self._table}": a TableReplayBuffer samples only; store episodes with client.push(...), steps with client.writer(...)'
+        )
+
+    add = extend
+
+    def empty(self) -> None:
+        """Empties the table, for everyone. Raises as `Client.reset` does."""
+        self._client.reset(self._table)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the data and the priorities are the server's; `Client.checkpoint` saves them."""
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes what `state_dict` gave.
+
+        Raises:
+          ConfigError: there is something in it, so it is another buffer's.
+        """
+        if state_dict:
+            raise ConfigError(f"a TableReplayBuffer has no state of its own; got {sorted(state_dict)}")
+
+    def close(self) -> None:
+        """Ends its stream; samples that were taken ahead are lost. The next `sample` opens another one."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.close()
+
+    def _opened(self) -> Batches:
+        if self._sampler is None:
+            self._sampler = self._client.sample(self._table, self._batch_size, **self._options)
+        return self._sampler
+
+    def _once(self, batch_size: int | None) -> Batch | None:
+        size = self._batch_size if batch_size is None else batch_size
+        options = {**self._options, "samples": size, "prefetch": 1, "streams": 1}
+        with closing(self._client.sample(self._table, size, **options)) as sampler:
+            return sampler.next_batch()
+
+    def _uses_priorities(self) -> bool:
+        if self._has_priorities is None:
+            table = self._client.tables()[self._table]
+            kinds = f"{table.sampler} {table.remover}"
+            self._has_priorities = "prioritized" in kinds or "heap" in kinds
+        return self._has_priorities
+
+    def _update(self, keys: Array, priorities: Array) -> None:
+        """[n] each."""
+        item_keys, values = checked_priorities(keys, priorities)
+        items, inverse = np.unique(item_keys, return_inverse=True)
+        largest = np.zeros(len(items))
+        np.maximum.at(largest, inverse, values)
+        self._client.update_priorities(self._table, items, largest)
+
+
+def _per_transition(priority: Array, axes: int) -> Array:
+    """[n]: the largest of each transition."""
+    largest: Array = priority.reshape(*priority.shape[:axes], -1).max(axis=-1).ravel()
+    return largest
+
+
+def _info(batch: Batch) -> dict[str, Any]:
+    made: dict[str, Any] = tensors(batch).info._asdict()
+    made["index"], made["priority_weight"] = made.pop("key"), made.pop("weight")
+    return {name: values for name, values in made.items() if values is not None}

@@ -1,0 +1,176 @@
+"""Sampled items -> other items that are cut out of them on the way to the learner, in batches of the size that was asked for.
+
+A sampled episode gives none, one or many items. So batches are made anew: what a sample gives beyond a batch goes into the next
+one. Nothing is cut before a batch takes it, so a long episode waits as what it is, and not as all the items in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import Nest
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
+
+UNKNOWN_YIELD = 8
+"""Samples that are asked for at a time where nobody knows how many items one gives."""
+
+_EMPTY_LEAST, _EMPTY_PER_ITEM = 1000, 40
+"""After so many samples without an item, and so many per item of the table, none is expected: of a table with one item in N that
+gives any, a uniform sampler passes over that one so often with a probability of exp(-40)."""
+
+
+@dataclass(frozen=True, eq=False)
+class CutBatch(FlatBatch):
+    """Items that were cut out of sampled ones; `info` is of the sample that each is from.
+
+    Attributes:
+      start: [B] int64, the row or step of the sampled item where each begins.
+      mask: [B, L] bool, the rows that the sampled item has; None where there is no filling up.
+    """
+
+    start: Array
+    mask: Array | None
+
+
+class Rows(NamedTuple):
+    """Some items: `columns` each [n, ...], `start` [n] int64, `mask` [n, L] bool or None."""
+
+    columns: Sequence[Array]
+    start: Array
+    mask: Array | None = None
+
+
+def item_columns(flat: FlatBatch, number: int) -> list[Array]:
+    """The columns of one sample; those of a single value, too, are arrays."""
+    return [column[number] if isinstance(column, list) else column[number, ...] for column in flat.columns]
+
+
+class Piece(Protocol):
+    """The items that one sample gives."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
+
+    def rows(self, first: int, stop: int) -> Rows:
+        """Items [first, stop) of them, which are at least one."""
+        ...
+
+
+class Cutter(Protocol):
+    """A way to cut sampled items."""
+
+    @property
+    def signature(self) -> Nest | None:
+        """The spec of an item that comes out; None where that of the samples is not known."""
+        ...
+
+    @property
+    def nothing(self) -> str:
+        """Why a sample may give no item at all, as the end of a sentence."""
+        ...
+
+    def pieces(self, flat: FlatBatch) -> Iterator[Piece]:
+        """One for each sample.
+
+        Raises:
+          ConfigError: the samples are not what can be cut so.
+        """
+        ...
+
+
+class Cutting:
+    """Makes batches of what a cutter makes of samples. Thread-safe.
+
+    Args:
+      table: its name.
+      cutter: None leaves batches as they come.
+      batch_size: items of a batch.
+      drop_last: hold a batch that is shorter than others back.
+    """
+
+    def __init__(self, table: str, cutter: Cutter | None, batch_size: int, drop_last: bool = False) -> None:
+        self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
+        self._lock = threading.Lock()
+        self._ends_now = False  # the rest was handed out: what follows is the end
+        self._held: deque[_Held] = deque()
+        self._count = self._empty = 0
+
+    def next(self, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
+        """The next batch; a shorter one, and then None, when there are no more samples. Raises as `samples` and the cutter do.
+
+        Raises:
+          ConfigError: so many samples in a row gave no item that none will.
+        """
+        if self._cutter is None:
+            return samples()
+        with self._lock:
+            if self._ends_now:
+                self._ends_now = False
+                return None
+            return self._next(self._cutter, samples)
+
+    def _next(self, cutter: Cutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
+        while self._count < self._batch_size and (flat := samples()) is not None:
+            for number, piece in enumerate(cutter.pieces(flat)):
+                self._take(SampleInfo(*(values[number : number + 1] for values in flat.info)), piece)
+        if self._count >= self._batch_size:
+            return self._batch()
+        self._ends_now = self._count > 0 and not self._drop_last
+        return self._batch() if self._ends_now else None
+
+    def _take(self, info: SampleInfo, piece: Piece) -> None:
+        if piece.count:
+            self._held.append(_Held(info, piece))
+            self._count += piece.count
+            self._empty = 0
+            return
+        self._empty += 1
+        if self._empty > _EMPTY_LEAST + _EMPTY_PER_ITEM * int(info.table_size[0]):
+            why = "" if self._cutter is None else self._cutter.nothing
+            raise ConfigError(f'table "{self._table}": {self._empty:,} samples in a row gave nothing: {why}')
+
+    def _batch(self) -> CutBatch:
+        """What is held, as far as it fills a batch."""
+        parts: list[Rows] = []
+        infos: list[SampleInfo] = []
+        counts: list[int] = []
+        wanted = min(self._batch_size, self._count)
+        self._count -= wanted
+        while wanted:
+            held = self._held[0]
+            counts.append(min(wanted, held.piece.count - held.taken))
+            parts.append(held.piece.rows(held.taken, held.taken + counts[-1]))
+            infos.append(held.info)
+            held.taken += counts[-1]
+            wanted -= counts[-1]
+            if held.taken == held.piece.count:
+                self._held.popleft()
+        info = SampleInfo(*(np.repeat(np.concatenate(values), counts) for values in zip(*infos)))
+        columns = tuple(_joined(values) for values in zip(*(part.columns for part in parts)))
+        masks = [part.mask for part in parts if part.mask is not None]
+        start = np.concatenate([part.start for part in parts])
+        return CutBatch(columns, info, start, np.concatenate(masks) if masks else None)
+
+
+@dataclass
+class _Held:
+    info: SampleInfo
+    piece: Piece
+    taken: int = 0
+
+
+def _joined(values: Sequence[Array]) -> Column:
+    """[B, ...], or B arrays where shapes differ."""
+    if len({value.shape[1:] for value in values}) == 1:
+        return np.concatenate(values)
+    return [one for value in values for one in value]

@@ -1,0 +1,308 @@
+"""A dataset as batches without a server: what a table filled by a push of it would give, item by item, straight from disk."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.learner.items import Block, Picks
+from rlds2reverb.learner.local_options import LocalOptions, split_options
+from rlds2reverb.learner.local_reading import Reading, can_skip, without_report
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.shuffle import ShuffleBuffer
+from rlds2reverb.learner.states import State, check_state, count_in, digest, pairs_in, state_of
+from rlds2reverb.push.opening import Opened, opened
+from rlds2reverb.specs import Nest
+from rlds2reverb.transport.memory_tables import table_info
+from rlds2reverb.views.base import View
+from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
+
+_KIND, _VERSION = "local", 1
+
+_Item = tuple[Block, int]
+"""An episode's items, and the number of one of them."""
+
+
+class Local:
+    """Iterates batches of a source's items, like a `Sampler` of a table that was filled with them. Made by `local`. Not thread-safe.
+
+    `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
+    `table_size` items of the shuffle buffer with `probability` 1 / `table_size` (1 of 1 without a buffer), so importance weights are 1.
+
+    Args:
+      source: as a push reads it, for one table.
+      options: how.
+
+    Attributes:
+      options: as given.
+      structure: of the samples, nest of `ArraySpec`: what the signature of such a table is.
+    """
+
+    def __init__(self, source: Opened, options: LocalOptions) -> None:
+        self._opened, self.options = source, options
+        (self.structure,) = source.signatures
+        self._packing = Packing(
+            table_info(options.table, self.structure),
+            SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
+        )
+        self._until = options.epochs
+        self._is_closed = self._is_stopped = False
+        self._pass = _Pass(source, options, 0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches, until all epochs are over. Raises as `next_batch` does."""
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self._opened.source.name
+
+    @property
+    def signature(self) -> Nest:
+        """The spec of the items, as a table's signature."""
+        return self.structure
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Code of a problem -> episodes that were left out for it, of those read in this epoch."""
+        return self._pass.rejected
+
+    def next_batch(self) -> Batch | None:
+        """The next batch; None at the end.
+
+        Raises:
+          InvalidEpisode, ViewError: an episode is bad, and `on_invalid` is to stop.
+          SourceError: the data cannot be read, two episodes have one id, or endless epochs have no item.
+          WireError: a column could not be stored in a table.
+          DecodeError: an encoded image cannot be decoded.
+        """
+        batch = self.take(self.options.batch_size)
+        is_short = batch is not None and batch.size < self.options.batch_size
+        return None if is_short and self.options.drop_last else batch
+
+    def take(self, count: int) -> Batch | None:
+        """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
+        picked: list[tuple[_Item, int, int]] = []
+        while len(picked) < count and (one := self._next_item()) is not None:
+            picked.append(one)
+        if not picked:
+            return None
+        picks = Picks.of([item for item, _, _ in picked])
+        drawn_from = np.array([among for _, among, _ in picked], np.int64)
+        times = np.array([epoch + 1 for _, _, epoch in picked], np.int32)
+        info = SampleInfo(picks.keys, 1 / drawn_from, drawn_from, picks.priorities, times)
+        return self._packing.pack(FlatBatch(tuple(picks.columns()), info))
+
+    def stop(self) -> None:
+        """Ends it: the next batch is None."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """Ends it, and closes what it reads."""
+        self._is_closed = True
+        self._pass.close()
+
+    def restart(self) -> None:
+        """Begins again with the first epoch's first item; shuffled otherwise, since epochs count on."""
+        self._begin(self._pass.epoch + (self._pass.drawn > 0))
+        self._until = None if self.options.epochs is None else self._pass.epoch + self.options.epochs
+        self._is_stopped = False
+
+    def state(self) -> State:
+        """Where it stands, between two batches: plain values, for JSON."""
+        return state_of(_KIND, self._of, _VERSION, until=self._until, **self._pass.position())
+
+    def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
+        """Goes to where another one of the same arguments stood: the same batches follow.
+
+        What lies before is passed over where an episode's items depend on no other episode, and the source can pass it over
+        (`tfds:`, `bundled:`, lists); else it is read, and not cut. Where it is passed over, two faults of the source are found only
+        among the episodes that are read: ids that two episodes share, and ends that are not the episodes' own.
+
+        Raises:
+          ConfigError: a state of something else, of another version, or of other data; says in what it differs.
+          SourceError: the data cannot be read.
+        """
+        checked = check_state(state, _KIND, self._of, _VERSION)
+        until = None if checked.get("until") is None else count_in(checked, "until")
+        if (until is None) != (self.options.epochs is None):
+            raise ConfigError(f"restore: a state of epochs until {until}, expected epochs={self.options.epochs}")
+        there = _Pass.at(self._opened, self.options, checked)
+        self._pass.close()
+        self._pass, self._until, self._is_stopped = there, until, False
+
+    @property
+    def _of(self) -> dict[str, Any]:
+        """What two of them must share for a position to mean the same."""
+        push, source = self._opened.options, self._opened.source
+        return {
+            "source": source.name,
+            "episodes": source.episode_count,
+            "view": push.outputs[0].view.label,
+            "data": self._opened.identity,
+            "table": self.options.table,
+            "shuffle": int(self.options.buffer_size),
+            "seed": self.options.seed,
+            "on_invalid": push.on_invalid,
+            "allow": sorted(push.allow),
+            "strict": push.strict,
+        }
+
+    def _next_item(self) -> tuple[_Item, int, int] | None:
+        """An item, from how many it was drawn, and its epoch; None at the end."""
+        while not self._is_closed and not self._is_stopped and (self._until is None or self._pass.epoch < self._until):
+            if (drawn := self._pass.next()) is not None:
+                return *drawn, self._pass.epoch
+            if self._until is None and not self._pass.drawn:
+                raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
+            self._begin(self._pass.epoch + 1)
+        return None
+
+    def _begin(self, epoch: int) -> None:
+        self._pass.close()
+        self._pass = _Pass(without_report(self._opened), self.options, epoch)
+
+
+class _Pass:
+    """One epoch, from some item on."""
+
+    def __init__(self, source: Opened, options: LocalOptions, epoch: int) -> None:
+        self.epoch = epoch
+        self._reading = Reading(source)
+        self._blocks: Generator[Block, None, None] = self._reading.blocks()
+        self._current: Block | None = None
+        self._episode = self._item = 0  # what is read next
+        self._buffer = ShuffleBuffer[_Item](options.buffer_size, options.seed, epoch)
+
+    @classmethod
+    def at(cls, source: Opened, options: LocalOptions, state: Mapping[str, Any]) -> _Pass:
+        """The pass where another one stood.
+
+        Raises:
+          ConfigError: the state's items are not those of the source.
+        """
+        episode, item, held = count_in(state, "episode"), count_in(state, "item"), pairs_in(state, "buffer")
+        needed = {number for number, _ in held} | ({episode} if item else set())
+        first = min([episode, *needed]) if can_skip(source.options) else 0
+        epoch = count_in(state, "epoch")
+        there = cls(source, options, epoch)
+        there._reading = Reading(source if epoch == 0 else without_report(source), first, silent_until=episode)
+        there._blocks = there._reading.blocks()
+        blocks = there._found(needed)
+        _check_items(state, blocks, [*held, *([(episode, item)] if item else [])])
+        there._current, there._episode, there._item = blocks.get(episode) if item else None, episode, item
+        there._buffer = ShuffleBuffer(
+            options.buffer_size,
+            options.seed,
+            epoch,
+            [(blocks[number], one) for number, one in held],
+            count_in(state, "drawn"),
+        )
+        return there
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        return dict(self._reading.policy.rejected)
+
+    @property
+    def drawn(self) -> int:
+        return self._buffer.drawn
+
+    def next(self) -> tuple[_Item, int] | None:
+        return self._buffer.next(self._next_read)
+
+    def position(self) -> State:
+        """Plain values that `at` takes."""
+        held = [(block.number, item) for block, item in self._buffer.held]
+        blocks = {block.number: block for block, _ in self._buffer.held}
+        if self._item and self._current is not None:
+            blocks[self._current.number] = self._current
+        return {
+            "epoch": self.epoch,
+            "drawn": self._buffer.drawn,
+            "episode": self._episode,
+            "item": self._item,
+            "buffer": [list(pair) for pair in held],
+            "ids": _ids(blocks),
+        }
+
+    def close(self) -> None:
+        self._blocks.close()
+
+    def _next_read(self) -> _Item | None:
+        """The next item in the order of the source."""
+        while self._current is None:
+            block = next(self._blocks, None)
+            if block is None:
+                return None
+            if block.number >= self._episode:
+                self._current, self._episode, self._item = block, block.number, 0
+        item = self._current, self._item
+        self._item += 1
+        if self._item == len(self._current):
+            self._current, self._episode, self._item = None, self._episode + 1, 0
+        return item
+
+    def _found(self, needed: set[int]) -> dict[int, Block]:
+        """Reads as far as the last of these episodes."""
+        found: dict[int, Block] = {}
+        while needed - found.keys():
+            block = next(self._blocks, None)
+            if block is None or block.number > max(needed):
+                missing = min(needed - found.keys())
+                raise ConfigError(f"restore: the state has items of episode {missing}, which has none here: other data")
+            if block.number in needed:
+                found[block.number] = block
+        return found
+
+
+def _ids(blocks: Mapping[int, Block]) -> str:
+    return digest(*(blocks[number].episode_id for number in sorted(blocks)))
+
+
+def _check_items(state: Mapping[str, Any], blocks: Mapping[int, Block], items: list[tuple[int, int]]) -> None:
+    for number, item in items:
+        if item >= len(blocks[number]):
+            raise ConfigError(
+                f"restore: the state has item {item} of episode {number}, which has {len(blocks[number])}: other data"
+            )
+    if state.get("ids") != _ids(blocks):
+        raise ConfigError(
+            "restore: the episodes that the state stands at are not those of this source: other data under the same name"
+        )
+
+
+def local(
+    source: Any, view: str | View = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any
+) -> Local:
+    """A dataset as batches, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
+
+    Structure, dtypes, shapes and values are those that `client.sample` gives of a table filled by `client.push(source, view=view)`, in
+    the order in which the push inserts them (a table with the sampler "fifo"), or shuffled.
+
+    Args:
+      source: anything that `push` takes.
+      view: what the items are, as for `push`.
+      batch_size: samples per batch.
+      options: the other fields of `LocalOptions`, and the options of a push that say what the items are: on_invalid, quarantine, allow,
+        strict, terminal_discount, last_reward, last_observation, encoded, transform.
+
+    Raises:
+      ConfigError: an option that is none of these or makes no sense.
+      SourceError, ViewError: as for a push.
+    """
+    chosen, pushed = split_options(view, {"batch_size": batch_size, **options})
+    pushed.check_files()
+    return Local(opened(source, pushed), chosen)

@@ -1,0 +1,250 @@
+"""Mixes samples: tables, datasets on disk, and other mixes, by weights that a seed draws with.
+
+`by="item"` is il-representations' InterleavedDataset: each sample is of a part drawn for it; a part at its end begins again.
+`by="batch"` is TorchRL's ReplayBufferEnsemble: for each batch some parts are drawn, with replacement, and each gives an equal share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.choices import Choices
+from rlds2reverb.learner.feed import Feed, Iterated, Repeated
+from rlds2reverb.learner.interleave import Interleave
+from rlds2reverb.learner.joining import columns_of
+from rlds2reverb.learner.local import Local, local
+from rlds2reverb.learner.mix_options import ITEM, MixOptions
+from rlds2reverb.learner.states import State, check_state, count_in, state_of
+from rlds2reverb.specs import Nest, flatten, map_with_path
+
+_KIND, _VERSION = "mix", 1
+
+
+class Mix:
+    """Iterates batches of samples of several parts. Made by `mix`. Close it, or use it as a context manager. Not thread-safe.
+
+    Samples of a part come in the order in which it gives them. `info.source` says of which part a sample is; all else in `info` is as
+    the part tells it: `probability` and `table_size` are those within the part.
+
+    Args:
+      feeds: the parts, numbered from 0.
+      weights: one per part.
+      options: how.
+
+    Raises:
+      ConfigError: weights or options that make no sense.
+      SpecMismatch: the items of two parts differ, as far as the parts tell of them; else the first batch raises it.
+    """
+
+    def __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None:
+        self.options, self._weights = options, [float(weight) for weight in Choices(options.seed, weights).shares]
+        self._choices = Choices(options.seed, weights)
+        self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
+        self._parts = Interleave(feeds, options.ragged, options.pad_to)
+        self._given = 0
+        self._is_closed = self._is_stopped = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches, until all samples came, or a table ends. Raises as `next_batch` does."""
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def __enter__(self) -> Mix:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def structure(self) -> Nest | None:
+        """Nest of the samples, as a table's signature; None before the first batch where no part tells it."""
+        return self._parts.structure
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"mix of {', '.join(feed.name for feed in self._parts.feeds)}"
+
+    def next_batch(self) -> Batch | None:
+        """The next batch; None at the end.
+
+        Raises:
+          ConfigError: a part is empty, or pads its samples.
+          SpecMismatch: the items of two parts differ.
+          Rlds2ReverbError: as the parts do.
+        """
+        size = self.options.batch_size
+        batch = self._next(size if self._draws == 0 else self._draws, size)
+        if batch is None or (len(batch.info.key) < size and (self.options.drop_last or self.options.stacked)):
+            return None
+        return _stacked(batch, self._draws, self.structure) if self.options.stacked else batch
+
+    def take(self, count: int) -> Batch | None:
+        """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does.
+
+        Raises:
+          ConfigError: by "batch", `count` is not that of whole batches.
+        """
+        if self._draws and count != self.options.batch_size:
+            raise ConfigError(
+                f'mix: by="batch" gives batches of {self.options.batch_size} samples; it cannot be part of a mix by items'
+            )
+        return self._next(self._draws or count, count)
+
+    def stop(self) -> None:
+        """Ends it: the next batch is None."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """Ends it, and closes all parts."""
+        self._is_closed = True
+        self._parts.close()
+
+    def state(self) -> State:
+        """Where it stands, between two batches: plain values, for JSON. Of tables of a server there is nothing to keep but their names."""
+        parts = [feed.state() for feed in self._parts.feeds]
+        return state_of(_KIND, self._of, _VERSION, chosen=self._choices.made, given=self._given, parts=parts)
+
+    def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
+        """Goes to where another one of the same arguments stood: the same batches follow.
+
+        What comes from sources is the same to the bit, and so is which part each sample is of. Samples of a server's tables are not:
+        the server draws them, and keeps no account of it.
+
+        Args:
+          state: of `state()`.
+          anew: restore all the same where there are tables, and go on with what they give now.
+
+        Raises:
+          ConfigError: a state of something else, of another version, or of other data; or there are tables, and `anew` is false.
+          SourceError: the data cannot be read.
+        """
+        checked = check_state(state, _KIND, self._of, _VERSION)
+        parts = checked.get("parts")
+        feeds = self._parts.feeds
+        if not isinstance(parts, (list, tuple)) or len(parts) != len(feeds):
+            raise ConfigError(f"restore: the state has no list of {len(feeds)} parts")
+        chosen, given = count_in(checked, "chosen"), count_in(checked, "given")
+        for feed, part in zip(feeds, parts):
+            feed.check(part, anew)
+        self._restore_parts(parts, anew)
+        self._choices.go_to(chosen)
+        self._given, self._is_stopped, self._parts.is_over = given, False, False
+
+    @property
+    def _of(self) -> dict[str, Any]:
+        """What two of them must share for a position to mean the same."""
+        options = self.options
+        return {
+            "parts": [feed.name for feed in self._parts.feeds],
+            "weights": self._weights,
+            "seed": options.seed,
+            "by": options.by,
+            "draws": self._draws,
+            "batch_size": options.batch_size if self._draws else None,
+            "sample_from_all": options.sample_from_all,
+        }
+
+    def _restore_parts(self, parts: Sequence[Mapping[str, Any]], anew: bool) -> None:
+        """All parts, or none: those that went there come back where a later one cannot."""
+        feeds = self._parts.feeds
+        before = [feed.state() for feed in feeds]
+        for number, feed in enumerate(feeds):
+            try:
+                feed.restore(parts[number], anew)
+            except Rlds2ReverbError:
+                for moved, was in zip(feeds[:number], before):
+                    moved.restore(was, anew=True)
+                raise
+
+    def _next(self, draws: int, count: int) -> Batch | None:
+        """The next batch, of `count` samples in `draws` runs."""
+        left = count if self.options.samples is None else min(count, self.options.samples - self._given)
+        if left <= 0 or self._is_closed or self._is_stopped or self._parts.is_over:
+            return None
+        parts = self._drawn(min(draws, left))
+        batch = self._parts.batch(np.repeat(parts, left // len(parts)))
+        self._given += 0 if batch is None else batch.size
+        return batch
+
+    def _drawn(self, count: int) -> Array:
+        return np.arange(count) if self.options.sample_from_all else self._choices.take(count)
+
+
+def _stacked(batch: Batch, draws: int, structure: Nest) -> Batch:
+    """[B, ...] -> [draws, B / draws, ...], everywhere."""
+    columns = columns_of(batch.data, map_with_path(lambda path, _: path, structure))
+    for path, column in zip(flatten(structure), columns):
+        if isinstance(column, list):
+            raise ConfigError(
+                f'mix: column "{path}" has items of several shapes, which cannot be stacked; give ragged="pad"'
+            )
+    left = iter(columns)
+
+    def fold(values: Any) -> Any:
+        return values.reshape(draws, len(values) // draws, *values.shape[1:])
+
+    data = map_with_path(lambda _path, _leaf: fold(next(left)), structure)
+    fields: list[Any] = [None if values is None else fold(values) for values in batch.info]
+    return Batch(data, BatchInfo(*fields))
+
+
+def mix(
+    parts: Mapping[Any, float] | Sequence[tuple[Any, float]], batch_size: int = MixOptions.batch_size, **options: Any
+) -> Mix:
+    """Batches of samples of several tables and datasets: `mix({client.sample("online"): 3, local("tfds:demos"): 1}, 256, seed=1)`.
+
+    Args:
+      parts: part -> weight, or pairs of them where a part cannot be a key. A part is a `Sampler`, a `Local`, another mix, an iterator or
+        a list of `Batch`; (client, "table"), which is sampled with the mix's batch size; or anything that `local` takes, as 2-step items.
+      batch_size: samples per batch.
+      options: the other fields of `MixOptions`, by name.
+
+    Returns:
+      An iterator of `Batch`; close it, or use it as a context manager: that closes the parts.
+
+    Raises:
+      ConfigError: parts, weights or options that make no sense.
+      SpecMismatch: the items of two parts differ, as far as the parts tell of them; else the first batch raises it.
+    """
+    chosen = MixOptions(batch_size, **options)
+    pairs = (
+        list(parts.items()) if isinstance(parts, Mapping) else [_pair(number, one) for number, one in enumerate(parts)]
+    )
+    weights = [weight for _, weight in pairs]
+    Choices(chosen.seed, weights)  # refuses them before anything is opened
+    feeds = [_feed(number, part, chosen) for number, (part, _) in enumerate(pairs)]
+    if len({id(feed.batches) for feed in feeds}) < len(feeds):
+        raise ConfigError("mix: a part is named twice; give it one weight")
+    return Mix(feeds, weights, chosen)
+
+
+def _pair(number: int, given: Any) -> tuple[Any, float]:
+    if not isinstance(given, (list, tuple)) or len(given) != 2:
+        raise ConfigError(f"mix: part {number}: expected a pair of a part and its weight, got {type(given).__name__}")
+    return given[0], given[1]
+
+
+def _feed(number: int, part: Any, options: MixOptions) -> Feed:
+    if isinstance(part, tuple) and len(part) == 2 and hasattr(part[0], "sample"):
+        client, table = part
+        return Feed(number, client.sample(table, options.batch_size), f"table {table}")
+    if hasattr(part, "next_batch"):
+        return Feed(number, part, _name_of(part))
+    if isinstance(part, Iterator):
+        return Feed(number, Iterated(part), _name_of(part))
+    if isinstance(part, (list, tuple)) and part and all(isinstance(one, Batch) for one in part):
+        return Feed(number, Repeated(part), "batches")
+    made: Local = local(part, batch_size=options.batch_size)
+    return Feed(number, made, made.name)
+
+
+def _name_of(part: Any) -> str:
+    name = getattr(part, "name", None)
+    return name if isinstance(name, str) else type(part).__name__

@@ -1,0 +1,92 @@
+"""Where sampling stands, as plain values: what can be written as JSON, and is refused where it does not fit.
+
+A state is a dict: "format" and "version" say what it is, "of" says of what, the rest says where. Numbers come from files, so each
+is checked before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.wire.keys import seed
+
+State = dict[str, Any]
+"""Plain values, for JSON."""
+
+FORMAT, VERSION, OF = "format", "version", "of"
+
+
+def state_of(kind: str, of: Mapping[str, Any], version: int, **position: Any) -> State:
+    """A state.
+
+    Args:
+      kind: what the position is in, such as "local".
+      of: what two runs must share for the position to mean the same, as plain values.
+      version: of what `position` holds.
+      position: plain values.
+    """
+    return {FORMAT: f"rlds2reverb.{kind}", VERSION: version, OF: dict(of), **position}
+
+
+def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """The state, when it is one of this kind, this version, and of the same things.
+
+    Raises:
+      ConfigError: it is not; says in what it differs.
+    """
+    if not isinstance(state, Mapping) or FORMAT not in state:
+        raise ConfigError(f"restore: {_short(state)}: expected what state() of a {kind} gave")
+    if state[FORMAT] != f"rlds2reverb.{kind}":
+        raise ConfigError(f'restore: a state of "{state[FORMAT]}", expected one of "rlds2reverb.{kind}"')
+    if state.get(VERSION) != version:
+        raise ConfigError(
+            f"restore: a state of version {state.get(VERSION)!r}, this release reads version {version}; restore it with the release that wrote it"
+        )
+    found = state.get(OF)
+    if not isinstance(found, Mapping):
+        raise ConfigError(f'restore: "{OF}" is {_short(found)}; expected what state() gave')
+    lines = [
+        f"{name} was {_short(found.get(name))}, is {_short(of.get(name))}"
+        for name in dict.fromkeys((*of, *found))
+        if found.get(name) != of.get(name)
+    ]
+    if lines:
+        raise ConfigError(f"restore: a state of another {kind}: {'; '.join(lines)}")
+    return state
+
+
+def count_in(state: Mapping[str, Any], name: str) -> int:
+    """A whole number of at least 0.
+
+    Raises:
+      ConfigError: there is none of this name.
+    """
+    count = state.get(name)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ConfigError(f"restore: {name} is {_short(count)}; expected a whole number of at least 0")
+    return count
+
+
+def pairs_in(state: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
+    """Pairs of whole numbers of at least 0. Raises as `count_in` does."""
+    pairs = state.get(name)
+    if not isinstance(pairs, (list, tuple)):
+        raise ConfigError(f"restore: {name} is {_short(pairs)}; expected pairs of whole numbers")
+    out = []
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise ConfigError(f"restore: {name} has {_short(pair)}; expected pairs of whole numbers")
+        out.append((count_in({name: pair[0]}, name), count_in({name: pair[1]}, name)))
+    return out
+
+
+def digest(*parts: str) -> str:
+    """16 hex digits that depend on every part."""
+    return f"{seed(*parts):016x}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,164 @@
+"""The thread that sends finished episodes, so that the loop which makes them is not held up by the network.
+
+Whoever finishes an episode judges it, and learns at once when it is bad; this thread encodes and sends. A request goes when it is full, or when
+no other episode waits. The loop waits when too many bytes do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from rlds2reverb.errors import ConfigError, keep_report, reason_of
+from rlds2reverb.push.feeding import Judged
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.running import RunningPush
+
+_LOOK_SECONDS = 0.25
+"""How often the thread looks whether the sending goes well, while something is on its way."""
+
+
+class Background:
+    """Sends what is judged. Any thread may call; the order of `put` is the order of sending.
+
+    Args:
+      push: open; the thread closes it when it ends.
+      most_bytes: of the episodes that wait.
+    """
+
+    def __init__(self, push: RunningPush, most_bytes: int) -> None:
+        self._push, self._most_bytes = push, most_bytes
+        self._changed = threading.Condition()
+        self._waiting: deque[Judged] = deque()
+        self._bytes = 0
+        self._asked = self._drained = 0  # how often a drain was asked for, and which of these is done
+        self._is_closing = False
+        self._failure: BaseException | None = None
+        self._is_told = False
+        self._thread = threading.Thread(target=self._run, name="rlds2reverb-write", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing is sent any more."""
+        return self._failure is not None
+
+    @property
+    def report(self) -> PushReport:
+        """The account so far."""
+        failure = self._failure
+        return replace(self._push.report(), stopped="" if failure is None else reason_of(failure))
+
+    def check(self) -> None:
+        """Raises what has ended the sending: itself the first time, and that the writer has stopped from then on.
+
+        Raises:
+          TransportError, CapacityError: sending failed.
+          ConfigError: the writer has stopped, or is closed.
+        """
+        with self._changed:
+            self._check()
+
+    def put(self, judged: Judged) -> None:
+        """Hands over an episode; waits while too many bytes wait.
+
+        Raises:
+          Exception: as `check`; the episode was not taken.
+        """
+        with self._changed:
+            self._wait(lambda: self._bytes <= self._most_bytes)
+            self._waiting.append(judged)
+            self._bytes += judged.episode.nbytes
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Waits until everything is confirmed; raises as `check` does."""
+        with self._changed:
+            self._check()
+            self._asked += 1
+            mine = self._asked
+            self._changed.notify_all()
+            self._wait(lambda: self._drained >= mine)
+
+    def close(self) -> BaseException | None:
+        """Waits until everything is confirmed or sending has failed, and ends the thread; what failed, unless it was raised before."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        is_told, self._is_told = self._is_told, True
+        return None if is_told else self._failure
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        """Waits with the lock held."""
+        self._changed.wait_for(lambda: done() or self._failure is not None)
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is None and not self._is_closing:
+            return
+        if self._failure is not None and not self._is_told:
+            self._is_told = True
+            raise self._failure
+        why = "has been closed" if self._failure is None else f"stopped earlier ({reason_of(self._failure)})"
+        raise ConfigError(f"writer: it {why}; nothing more is stored by it. Make another one (client.writer)")
+
+    # The sending thread.
+
+    def _run(self) -> None:
+        try:
+            while self._go_on():
+                pass
+            self._push.finish()
+            self._push.note()
+        except BaseException as error:  # not handled here: raised in the caller's thread
+            self._push.wind_up(error)
+            self._fail(error)
+        finally:
+            self._push.close()
+
+    def _go_on(self) -> bool:
+        """Does what is to be done next; whether there may be more."""
+        with self._changed:
+            if not self._changed.wait_for(self._has_work, None if self._push.awaits_nothing else _LOOK_SECONDS):
+                judged, asked, is_idle = None, 0, False
+            else:
+                judged = self._waiting.popleft() if self._waiting else None
+                asked = 0 if judged else self._asked
+                is_idle = not self._waiting
+            is_over = self._is_closing and is_idle and judged is None
+        if judged is not None:
+            self._send(judged, is_idle)
+        elif asked > self._drained:
+            self._push.drain()
+            self._drain_done(asked)
+        elif not is_over:
+            self._push.check()
+        self._push.record()
+        return not is_over
+
+    def _has_work(self) -> bool:
+        return bool(self._waiting) or self._asked > self._drained or self._is_closing
+
+    def _send(self, judged: Judged, is_last: bool) -> None:
+        self._push.send(judged)
+        if is_last:
+            self._push.flush()
+        with self._changed:
+            self._bytes -= judged.episode.nbytes
+            self._changed.notify_all()
+
+    def _drain_done(self, asked: int) -> None:
+        self._push.note()
+        with self._changed:
+            self._drained = asked
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        keep_report(error, replace(self._push.report(), stopped=reason_of(error)))
+        with self._changed:
+            self._failure = error
+            self._waiting.clear()
+            self._changed.notify_all()

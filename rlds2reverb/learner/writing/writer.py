@@ -1,0 +1,260 @@
+"""The way of an environment loop into tables: `append` each step, `end_episode`, and go on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.writing.background import Background
+from rlds2reverb.learner.writing.live import LiveSource
+from rlds2reverb.learner.writing.open_episode import OpenEpisode
+from rlds2reverb.learner.writing.options import WriteOptions
+from rlds2reverb.learner.writing.steps import Steps, steps_of, steps_of_spec
+from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.running import RunningPush
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.push.tuning import Tuning
+from rlds2reverb.transport.base import Transport
+from rlds2reverb.views.extras import wants_metadata
+from rlds2reverb.wire.messages import ServerInfo
+
+
+class EpisodeWriter:
+    """Writes the episodes of an environment loop to tables. Made by `Client.writer`; use it as a context manager.
+
+    A step is appended when its action has been taken: the observation that the action was chosen for, the action, and what it earned. Episodes
+    are judged when they end, by the rules of a push, and sent in the background; items are in the tables some milliseconds later, or when
+    `flush` returns.
+
+    One writer is for one thread. Several actors have a writer each, also on the same tables.
+
+    Args:
+      transport: the way to the server.
+      info: its tables.
+      options: what goes where, and how.
+      tuning: how it sends; None for what the options say.
+
+    Attributes:
+      name: of the writer, which begins the names of its episodes.
+
+    Raises:
+      ConfigError: the server has no such table.
+      Rlds2ReverbError: steps of the spec in the options do not fit the tables.
+    """
+
+    def __init__(
+        self, transport: Transport, info: ServerInfo, options: WriteOptions, tuning: Tuning | None = None
+    ) -> None:
+        for table in options.tables:
+            table_of(info, table)
+        options.check_files()
+        self.name = options.name or secrets.token_hex(8)
+        self._transport, self._info, self._options, self._tuning = transport, info, options, tuning
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._ids: set[str] = set()
+        self._source: LiveSource | None = None
+        self._push: RunningPush | None = None
+        self._background: Background | None = None
+        self._is_closed = False
+        self._needs_metadata = wants_metadata([output.view for output in options.outputs])
+        self._steps = None if options.spec is None else steps_of_spec(options.spec)
+        self._episodes: dict[str, OpenEpisode] = {}
+        self._own = self._new_episode(self.name)
+        if self._steps is not None and not self._needs_metadata:
+            self._start(self._steps)
+
+    def __enter__(self) -> EpisodeWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Closes the writer. After an error in the block the episodes that had ended are still sent, and that error is the one raised."""
+        if error is None:
+            self._close(stacklevel=3)
+            return
+        self._is_closed = True
+        if self._background is not None:
+            self._background.close()
+
+    def __len__(self) -> int:
+        """Steps of the unfinished episode."""
+        return len(self._own)
+
+    def append(self, step: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
+        """Appends a step; see `OpenEpisode.append`."""
+        self._own.append(step, **fields)
+
+    def end_episode(
+        self,
+        step: Mapping[str, Any] | None = None,
+        /,
+        *,
+        terminal: bool | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
+        metadata: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Ends the episode; see `OpenEpisode.end_episode`."""
+        self._own.end_episode(step, terminal=terminal, id=id, metadata=metadata, **fields)
+
+    def discard_episode(self) -> int:
+        """Drops the unfinished episode; returns how many steps it had."""
+        return self._own.discard_episode()
+
+    def episode(self, key: int | str) -> OpenEpisode:
+        """One of several episodes that are open at the same time, such as those of a vector of environments.
+
+        Args:
+          key: which; the episodes under it are called "NAME/KEY/0", "NAME/KEY/1", ...
+
+        Raises:
+          ConfigError: the key is neither a whole number nor a text that is not empty.
+        """
+        if isinstance(key, bool) or not isinstance(key, (int, str)) or key == "":
+            raise ConfigError(f"writer: episode {key!r}: expected a whole number or a text")
+        with self._lock:
+            if str(key) not in self._episodes:
+                self._episodes[str(key)] = self._new_episode(f"{self.name}/{key}")
+            return self._episodes[str(key)]
+
+    def flush(self) -> None:
+        """Waits until every item of the episodes that have ended is confirmed.
+
+        Raises:
+          TransportError: sending failed; `report` of the error says what is stored.
+          CapacityError: items would evict others, which was not allowed.
+          ConfigError: the writer has stopped or is closed.
+        """
+        self.check()
+        self._check_process()
+        if self._background is not None:
+            self._background.drain()
+
+    def close(self) -> None:
+        """Flushes, and ends the sending. An episode that has not ended is not stored, and a warning says so; closing twice is harmless.
+
+        Raises:
+          TransportError, CapacityError: as `flush`.
+        """
+        self._close(stacklevel=3)
+
+    def _close(self, stacklevel: int) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        failure = None if self._background is None else self._background.close()
+        if failure is not None:
+            raise failure
+        if unfinished := [episode for episode in (self._own, *self._episodes.values()) if len(episode)]:
+            warnings.warn(_unfinished(unfinished), stacklevel=stacklevel)
+
+    def report(self) -> PushReport:
+        """The account so far, as that of a push; `stopped` says what has ended the sending, if anything has."""
+        if self._background is not None:
+            return self._background.report
+        views = ", ".join(dict.fromkeys(output.view_name for output in self._options.outputs))
+        return PushReport(source=self._title, tables=self._options.tables, view=views)
+
+    # What open episodes ask for.
+
+    def check(self) -> None:
+        """Raises what has ended the sending, or that the writer is closed.
+
+        Raises:
+          TransportError, CapacityError: sending failed; the first time.
+          ConfigError: it failed earlier, or the writer is closed.
+        """
+        background = self._background
+        if background is not None and background.has_failed:
+            background.check()
+        if self._is_closed:
+            raise ConfigError(
+                "writer: it has been closed; nothing more is stored by it. Make another one (client.writer)"
+            )
+
+    def steps_like(self, step: Any) -> Steps:
+        """What steps are, of which this may be the first.
+
+        Raises:
+          Rlds2ReverbError: such steps do not go into the tables.
+        """
+        self.check()
+        with self._lock:
+            if self._steps is None:
+                steps = steps_of(step, self._options, self._info)
+                if not self._needs_metadata:
+                    self._start(steps)
+                self._steps = steps
+            return self._steps
+
+    def take(self, episode: Episode) -> None:
+        """Judges an episode, and hands it over to be sent.
+
+        Raises:
+          InvalidEpisode, ViewError: it is bad.
+          Rlds2ReverbError: sending has failed.
+        """
+        self._check_process()
+        with self._lock:
+            if self._background is None:
+                assert self._steps is not None  # there are no episodes without steps
+                self._start(self._steps, episode)
+            assert self._source is not None  # just started, as the next two
+            assert self._push is not None
+            assert self._background is not None
+            if not episode.id.startswith(f"{self.name}/"):
+                self._ids.add(episode.id)
+            self._source.hand_in(episode)
+            for made in self._push.source:
+                if (judged := self._push.judge(made)) is not None:
+                    self._background.put(judged)
+
+    def check_new(self, episode_id: str) -> None:
+        """Refuses the id of an episode that was there before.
+
+        Raises:
+          ConfigError: it was, or may be.
+        """
+        with self._lock:
+            if episode_id in self._ids or episode_id.startswith(f"{self.name}/"):
+                raise ConfigError(
+                    f'end_episode: id "{episode_id}": this writer has an episode of that name, whose items would have the same keys. The episode '
+                    "is as before"
+                )
+
+    def _check_process(self) -> None:
+        """A forked process has the writer, and not its thread."""
+        if os.getpid() != self._process:
+            raise ConfigError("writer: it was made in another process; connect, and make a writer, in each")
+
+    @property
+    def _title(self) -> str:
+        return f"writer {self.name}"
+
+    def _new_episode(self, name: str) -> OpenEpisode:
+        return OpenEpisode(self, name, self._options.most_episode_bytes, self._options.max_steps)
+
+    def _start(self, steps: Steps, example: Episode | None = None) -> None:
+        """Makes all checks of a push, and opens the stream."""
+        source = steps.source(self._title, example)
+        plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
+        push = RunningPush(self._transport, plan, are_ids_checked=False)
+        push.open()
+        self._source, self._push = source, push
+        self._background = Background(push, self._options.most_waiting_bytes)
+
+
+def _unfinished(episodes: list[OpenEpisode]) -> str:
+    listed = ", ".join(f"{episode.id} ({len(episode):,} steps)" for episode in episodes)
+    return (
+        f"writer: closed before the end of {listed}; nothing of these steps is stored. end_episode(..., terminal=False) stores an episode that "
+        "was cut off, discard_episode() drops it without this warning"
+    )

@@ -1,0 +1,185 @@
+"""Decoded chunks, kept for later samples: a chunk never changes.
+
+All tensors lie in one ring of bytes, where the oldest chunks make room for new ones. A tensor begins at a multiple of the size of its
+rows. So the whole memory, seen as rows of that dtype and shape, has the tensor's rows at whole numbers, and many rows of many
+chunks are one `take`. Text lies there as bytes, and its rows say where each text is.
+
+Memory is taken when it is first written: an arena that is larger than its table costs what the table does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.wire.sample.kinds import Kind, text_bytes, text_spans, texts_at
+from rlds2reverb.wire.sample.ring import Piece, Ring
+
+_CHUNK_BYTES = 320
+"""What is noted of a chunk takes about so many bytes, beside its tensors."""
+
+_TENSOR_BYTES = 40
+"""And so many for each tensor."""
+
+_MOST_KINDS = 4096
+"""Dtypes with shapes. Tables have a few; shapes that come once and never again must not pile up."""
+
+FREED_SHARE = 8
+"""The oldest chunks leave together, this part of all memory at least: what waits for its batch is gathered each time."""
+
+
+class Noted(NamedTuple):
+    """[n] int64 each: what is noted of tensors.
+
+    Attributes:
+      first_rows: where they begin, counted in rows of their kind.
+      row_counts: how many they have; none where a tensor is a single number.
+      kinds: number of their kind.
+    """
+
+    first_rows: Array
+    row_counts: Array
+    kinds: Array
+
+
+class _Held(NamedTuple):
+    key: int
+    number: int
+    tensors: int
+
+
+class Arena:
+    """Holds chunks by key.
+
+    Args:
+      most_bytes: of all that is held, notes included.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Drops all chunks, and gives their memory back."""
+        self._memory = np.empty(self._most_bytes, np.uint8)
+        self._ring = Ring()
+        self._order: deque[_Held] = deque()
+        self._numbers: dict[int, int] = {}  # chunk key -> number of its first tensor
+        self._free: dict[int, list[int]] = {}  # count of tensors -> numbers from which on as many are free
+        self._noted = Noted(*(np.zeros(64, np.int64) for _ in Noted._fields))
+        self._tensor_counts = np.zeros(64, np.int64)  # at the number of a chunk's first tensor
+        self._next_number = self._note_bytes = 0
+        self._kinds: list[Kind] = []
+        self._kind_numbers: dict[Kind, int] = {}
+        self._views: list[Array | None] = []
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def find(self, keys: Sequence[int]) -> Array:
+        """[n] int64: the number of each chunk's first tensor, -1 where the chunk is not held."""
+        return np.fromiter(map(self._numbers.get, keys, repeat(-1)), np.int64, len(keys))
+
+    def tensor_counts(self, numbers: Array) -> Array:
+        """[n] int64: how many tensors the chunks have."""
+        return self._tensor_counts[numbers]
+
+    def noted(self, numbers: Array) -> Noted:
+        """What is noted of tensors; the k-th of a chunk has the number of its first one, plus k."""
+        return Noted(*(values[numbers] for values in self._noted))
+
+    def kind(self, number: int) -> Kind:
+        """The kind of that number."""
+        return self._kinds[number]
+
+    def take(self, kind_number: int, rows: Array) -> Array:
+        """[*rows.shape, ...]: rows of a kind, copied. They must be those of tensors that are held."""
+        kind, view = self._kinds[kind_number], self._views[kind_number]
+        if view is None:
+            return np.empty((*rows.shape, *kind.shape), kind.dtype)
+        stored: Array = view.take(rows, axis=0, mode="clip")
+        return texts_at(self._memory, stored) if kind.is_text else stored
+
+    def add(self, key: int, tensors: Sequence[Array]) -> bool:
+        """Puts a chunk there; False when there is no room beside the others."""
+        kinds = [Kind(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
+        texts = [text_bytes(tensor) if kind.is_text else b"" for kind, tensor in zip(kinds, tensors)]
+        pieces = [
+            Piece(kind.row_bytes * _row_count(tensor), kind.row_bytes or 1) for kind, tensor in zip(kinds, tensors)
+        ]
+        pieces += [Piece(len(text), 1) for text in texts]
+        note_bytes = self._note_bytes + _CHUNK_BYTES + _TENSOR_BYTES * len(tensors)
+        end = self._most_bytes - note_bytes
+        if self._ring.touched > end or len(self._kinds) + len(tensors) > _MOST_KINDS:
+            return False
+        if (starts := self._ring.place(pieces, end)) is None:
+            return False
+        self._note_bytes = note_bytes
+        number = self._note(key, len(tensors))
+        for at, (tensor, text) in enumerate(zip(tensors, texts)):
+            text_start = starts[len(tensors) + at]
+            self._memory[text_start : text_start + len(text)] = np.frombuffer(text, np.uint8)
+            self._write(number + at, tensor, starts[at], text_start)
+        return True
+
+    def make_room(self) -> None:
+        """The oldest chunks leave; all of them where that helps more."""
+        freed, wanted = 0, self._most_bytes // FREED_SHARE + 1
+        while self._order and freed < wanted:
+            held = self._order.popleft()
+            del self._numbers[held.key]
+            self._free.setdefault(held.tensors, []).append(held.number)
+            note_bytes = _CHUNK_BYTES + _TENSOR_BYTES * held.tensors
+            self._note_bytes -= note_bytes
+            freed += self._ring.drop_oldest() + note_bytes
+        # What is held now is smaller than what was: memory that was touched for that has to be given back.
+        if 2 * self._ring.used < self._ring.touched or len(self._kinds) > _MOST_KINDS // 2:
+            self.clear()
+
+    def _note(self, key: int, tensors: int) -> int:
+        """The number of the first tensor of a new chunk."""
+        if free := self._free.get(tensors):
+            number = free.pop()
+        else:
+            number, self._next_number = self._next_number, self._next_number + max(1, tensors)
+            self._make_notes_longer()
+        self._numbers[key] = number
+        self._order.append(_Held(key, number, tensors))
+        self._tensor_counts[number] = tensors
+        return number
+
+    def _make_notes_longer(self) -> None:
+        if self._next_number > len(self._tensor_counts):
+            longer = 2 * self._next_number
+            self._noted = Noted(*(_longer(values, longer) for values in self._noted))
+            self._tensor_counts = _longer(self._tensor_counts, longer)
+
+    def _write(self, number: int, tensor: Array, start: int, text_start: int) -> None:
+        kind = Kind(tensor.dtype, tensor.shape[1:])
+        kind_number = self._kind_numbers.setdefault(kind, len(self._kinds))
+        if kind_number == len(self._kinds):
+            self._kinds.append(kind)
+            self._views.append(kind.view(self._memory) if kind.row_bytes else None)
+        first_row, rows = start // max(1, kind.row_bytes), _row_count(tensor)
+        for values, value in zip(self._noted, (first_row, rows, kind_number)):
+            values[number] = value
+        if (view := self._views[kind_number]) is not None and rows:
+            view[first_row : first_row + rows] = text_spans(tensor, text_start) if kind.is_text else tensor
+
+
+def _row_count(tensor: Array) -> int:
+    return len(tensor) if tensor.ndim else 0
+
+
+def _longer(values: Array, size: int) -> Array:
+    out = np.zeros(size, values.dtype)
+    out[: len(values)] = values
+    return out

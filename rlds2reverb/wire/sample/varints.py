@@ -1,0 +1,86 @@
+"""Messages that are nothing but varints -> their values, all messages at once.
+
+Source: https://protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.wire.varint import KEY_BYTES
+
+_WORD_BYTES = 8
+_PADDING = bytes(_WORD_BYTES)
+
+# Eight groups of 7 bits, one a byte -> 56 bits: neighbours are joined, then pairs, then fours.
+_JOINS = (
+    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
+    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
+    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+)
+
+
+class Varints(NamedTuple):
+    """Varints of several messages, one message after the other.
+
+    Attributes:
+      values: [varints] uint64.
+      starts: [varints] int64, where each begins in the joined messages.
+      counts: [messages] int64, varints of each.
+      size: bytes of all messages.
+    """
+
+    values: Array
+    starts: Array
+    counts: Array
+    size: int
+
+
+def varints_of(messages: Sequence[bytes]) -> Varints | None:
+    """None when a message ends inside a varint, or one has more than 64 bits."""
+    joined = b"".join(messages)
+    data = np.frombuffer(joined + _PADDING, np.uint8)
+    size = len(joined)
+    ends = np.flatnonzero(data[:size] < 0x80)
+    message_ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
+    counts_up_to = np.searchsorted(ends, message_ends)
+    if size and (not len(ends) or ends[-1] != size - 1):
+        return None
+    starts = np.empty_like(ends)
+    starts[:1] = 0
+    starts[1:] = ends[:-1] + 1
+    before_first = np.append(0, message_ends[:-1])
+    if np.any(data[before_first[before_first > 0] - 1] >= 0x80):
+        return None
+    values = data[starts].astype(np.uint64)
+    is_long = starts != ends
+    long = _long_values(data, starts[is_long], ends[is_long])
+    if long is None:
+        return None
+    values[is_long] = long
+    return Varints(values, starts, np.diff(counts_up_to, prepend=0), size)
+
+
+def _long_values(data: Array, starts: Array, ends: Array) -> Array | None:
+    """Of varints of more than one byte; None when there is one of more than 64 bits."""
+    widths = ends - starts + 1
+    if np.any(widths > KEY_BYTES):
+        return None
+    every_word: Array = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u8", data, 0, (1,))
+    words = every_word[starts].astype(np.uint64)
+    unused_bits = (8 * np.maximum(_WORD_BYTES - widths, 0)).astype(np.uint64)
+    values = words << unused_bits >> unused_bits  # without the bytes of the next varint
+    for low, high, shift in _JOINS:
+        values = (values & low) | ((values & high) >> shift)
+    is_ninth, is_tenth = widths > _WORD_BYTES, widths == KEY_BYTES
+    tenth = data[starts[is_tenth] + KEY_BYTES - 1]
+    if np.any(tenth > 1):
+        return None
+    ninth = (data[starts[is_ninth] + _WORD_BYTES] & 0x7F).astype(np.uint64)
+    values[is_ninth] |= ninth << np.uint64(56)
+    values[is_tenth] |= tenth.astype(np.uint64) << np.uint64(63)
+    return values
