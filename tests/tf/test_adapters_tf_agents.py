@@ -273,9 +273,11 @@ def test_priorities_are_updated_inside_a_function_too(twins: Twins) -> None:
 
         @tf.function
         def loop() -> Any:
+            keys = tf.zeros((4,), tf.uint64)
             for _, info in dataset.take(1):
                 buffer.update_priorities(info.key, tf.fill((4,), 1e12))
-            return info.key[:, 0]
+                keys = info.key[:, 0]
+            return keys
 
         assert loop().shape == (4,)
         assert client.sample_one("pairs0").info.priority == 1e12
