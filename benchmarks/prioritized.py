@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,7 @@ def run(size: Size) -> Iterator[Result]:
         sides = [
             Side(CLIENT, lambda n: _client(server, n), batches),
             Side(DATASET, lambda n: _dataset(server, n), batches),
-            *(
-                Side(name, lambda n, options=options: _tf_agents(server, n, options), fewer)
-                for name, options in RIVALS.items()
-            ),  # type: ignore[misc]
+            *(Side(name, partial(_tf_agents, server, options), fewer) for name, options in RIVALS.items()),
         ]
         runs = alternate(sides, size.repeats)
     best = max(RIVALS, key=lambda name: statistics.median(run.rate for run in runs[name]))
@@ -101,7 +99,7 @@ def _dataset(server: BenchServer, batches: int) -> Run:
     return watch.run(batches * BATCH)
 
 
-def _tf_agents(server: BenchServer, batches: int, options: dict[str, Any]) -> Run:
+def _tf_agents(server: BenchServer, options: dict[str, Any], batches: int) -> Run:
     """The clock starts with the second batch, when all workers run."""
     import tensorflow as tf
 

@@ -103,7 +103,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
         with opened(self._source.server) as client:
             client.update_priorities(self._source.table.name, keys[:, 0] if keys.ndim == 2 else keys, priorities)
 
-    def add_batch(self, items: Any) -> None:
+    def add_batch(self, *_: Any, **__: Any) -> None:
         """Not by a buffer: `client.push` and TF-Agents' observers fill tables."""
         raise NotImplementedError("SampledReplayBuffer only reads; fill the table with client.push or an observer")
 

@@ -132,7 +132,7 @@ def test_episodes_are_those_of_the_data(is_one_item: bool, terminal: bool) -> No
         batch = batch._replace(
             data=type(batch.data)(*(one if one == () else np.concatenate(one)[None] for one in batch.data))
         )
-        batch = batch._replace(info=BatchInfo(*(one if one is None else one[:1] for one in batch.info)))
+        batch = batch._replace(info=batch_of(view_from("episode"), source[:1]).info)
     made = episodes(batch)
     assert [len(one) for one in made] == [3, 2]
     for one, episode in zip(made, source):
@@ -151,9 +151,10 @@ def test_a_window_that_ends_within_its_episode_is_truncated() -> None:
 @pytest.mark.parametrize("data", [{"x": np.zeros(1)}, [np.zeros(1)]])
 def test_items_that_are_none_of_these_are_refused(data: Any) -> None:
     info = batch_of(VIEWS["transition"], [random_episode(2)]).info
-    for made in (sample_batch, episodes):
-        with pytest.raises(ConfigError, match=r"RLlib.* need.*got"):
-            made(Batch(data, info))
+    with pytest.raises(ConfigError, match=r"RLlib needs items of the views .* got"):
+        sample_batch(Batch(data, info))
+    with pytest.raises(ConfigError, match=r"RLlib's episodes need items of trajectories .* got"):
+        episodes(Batch(data, info))
 
 
 class Table:
@@ -185,7 +186,7 @@ def test_an_item_without_rows_keeps_its_priority() -> None:
     assert table.given == {0: 1.0, 1: 1.0, 2: 1.0}
 
 
-class Spaces(gymnasium.Env):  # type: ignore[type-arg]
+class Spaces(gymnasium.Env):
     """An environment of which only the spaces count."""
 
     def __init__(self, observation: int, action: Any) -> None:
