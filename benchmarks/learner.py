@@ -37,8 +37,10 @@ WARM_BATCHES = 8
 MEGABYTE = 1e6
 ARENA_BYTES = 64 << 20
 
-VARIANTS = tuple(itertools.product((512, 2048), (1, 4), (1, 4)))
-"""Samples in flight per worker, workers, and datasets that are interleaved."""
+VARIANTS = tuple(itertools.product((512, 2048), ((1, 1), (4, 1), (1, 4))))
+"""Samples in flight per worker; workers, and datasets that are interleaved."""
+
+Variant = tuple[int, tuple[int, int]]
 
 
 class Case(NamedTuple):
@@ -85,7 +87,7 @@ def _case(case: Case, size: Size) -> Iterator[Result]:
     parameters = {
         "stored_items": stored,
         "batch": case.batch,
-        "rival": dict(zip(("in_flight", "workers", "datasets"), best)),
+        "rival": dict(zip(("in_flight", "workers", "datasets"), (best[0], *best[1]))),
     }
     yield comparison(f"learner/{case.name}", runs, OURS, DATASET, "samples/s", Goal(case.goal), **parameters)
     if CLIENT in runs:
@@ -102,16 +104,19 @@ def _ours(server: BenchServer, sampler: Any, case: Case, batches: int) -> Run:
     return watch.run(batches * case.batch)
 
 
-def _best_variant(server: BenchServer, case: Case, batches: int) -> tuple[int, int, int]:
+def _best_variant(server: BenchServer, case: Case, batches: int) -> Variant:
     rates = {variant: _dataset(server, case, variant, batches).rate for variant in VARIANTS}
     for variant, rate in rates.items():
-        note(f"  {DATASET} in_flight, workers, datasets {variant}: {rate:,.0f}/s")
+        note(f"  {DATASET} in_flight, (workers, datasets) {variant}: {rate:,.0f}/s")
     return max(rates, key=rates.__getitem__)
 
 
-def _dataset(server: BenchServer, case: Case, variant: tuple[int, int, int], batches: int) -> Run:
+def _dataset(server: BenchServer, case: Case, variant: Variant, batches: int) -> Run:
     reader = iter(_pipeline(server.address, case, variant))
-    for _ in range(WARM_BATCHES):
+    in_flight, (workers, datasets) = variant
+    for _ in range(
+        WARM_BATCHES + in_flight * workers * datasets // case.batch
+    ):  # no sample that was there before counts
         next(reader)
     with timed() as watch:
         for _ in range(batches):
@@ -121,11 +126,11 @@ def _dataset(server: BenchServer, case: Case, variant: tuple[int, int, int], bat
     return watch.run(batches * case.batch)
 
 
-def _pipeline(address: str, case: Case, variant: tuple[int, int, int]) -> Any:
+def _pipeline(address: str, case: Case, variant: Variant) -> Any:
     import reverb
     import tensorflow as tf
 
-    in_flight, workers, datasets = variant
+    in_flight, (workers, datasets) = variant
 
     def one(_: Any = None) -> Any:
         made = reverb.TrajectoryDataset.from_table_signature(
@@ -162,7 +167,7 @@ def _memory(size: Size) -> Result:
     columns = data.pictures()
     with BenchServer([TableConfig(TABLE, data.signature(columns))]) as server:
         stored = writers.push(server, data.episodes(columns, data.episodes_for(8_000, data.IMAGE_STEPS)), TABLE).count
-        command = [sys.executable, "-m", "benchmarks.learner", server.address, str(max(20, size.items // 2000))]
+        command = [sys.executable, "-m", "benchmarks.learner", server.address, str(max(300, size.items // 200))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None  # we asked for a pipe
             grown = [float(line) for line in child.stdout]

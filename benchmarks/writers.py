@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.common import Run, timed
 from benchmarks.servers import BenchServer
+from rlds2reverb.views.base import View
 
 TABLE = "replay"
 
@@ -14,7 +15,7 @@ TrajectorySteps = Sequence[Sequence[Any]]
 """Episodes of TF-Agents trajectories, one per step, as `data.trajectory_steps` makes them."""
 
 
-def push(server: BenchServer, source: Any, table: str = TABLE, view: str = "two_step", **options: Any) -> Run:
+def push(server: BenchServer, source: Any, table: str = TABLE, view: str | View = "two_step", **options: Any) -> Run:
     """Our `client.push`; the number of items."""
     server.empty(table)
     with timed() as watch:

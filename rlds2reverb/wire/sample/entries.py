@@ -80,8 +80,9 @@ class Entries:
         else:
             self._begun.entries[0].append(entry)
         if entry.end_of_sequence and self._begun is not None:
-            for values, begun in zip(whole, self._begun):
-                values += begun
+            whole.told.extend(self._begun.told)
+            whole.trajectories.extend(self._begun.trajectories)
+            whole.entries.extend(self._begun.entries)
             self._begun = None
 
     def _begin(self, entry: Any) -> None:

@@ -60,7 +60,8 @@ def text_spans(texts: Array, start: int) -> Array:
     """[*texts.shape, 2] int64: where each begins and ends when they lie joined at `start`."""
     lengths = np.fromiter(map(len, texts.ravel().tolist()), np.int64, texts.size)
     ends = start + np.cumsum(lengths)
-    return np.stack([ends - lengths, ends], axis=-1).reshape(*texts.shape, _SPAN)
+    spans: Array = np.stack([ends - lengths, ends], axis=-1).reshape(*texts.shape, _SPAN)
+    return spans
 
 
 def texts_at(memory: Array, spans: Array) -> Array:
