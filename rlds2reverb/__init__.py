@@ -13,7 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlds2reverb.client import Client, Target, connect
+    from rlds2reverb.client import Client, Target
+    from rlds2reverb.connecting import connect
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
     from rlds2reverb.learner.batch import Batch, BatchInfo
@@ -66,7 +67,7 @@ _HOMES = {
     "Transform": "transforms.transform",
     "ViewSpec": "learner.view_items",
     "WriteOptions": "learner.writing.options",
-    "connect": "client",
+    "connect": "connecting",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
     "find_problems": "validation",

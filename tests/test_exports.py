@@ -18,6 +18,22 @@ SERVER = ROOT.parent / "server" / "replay_server"
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 SURFACE = """
+class Batch(NamedTuple)
+    data: Nest
+    info: BatchInfo
+    @property size(self) -> int
+class BatchInfo(NamedTuple)
+    key: Array
+    probability: Array
+    table_size: Array
+    priority: Array
+    times_sampled: Array
+    weight: Array | None = None
+    mask: Array | None = None
+    masks: Mapping[str, Array] | None = None
+    start: Array | None = None
+    source: Array | None = None
+    @property ends(self) -> Array | None
 class Client()
     __init__(self, transport: Transport) -> None
     __enter__(self) -> Client
@@ -25,8 +41,36 @@ class Client()
     close(self) -> None
     server_info(self) -> ServerInfo
     target(self, table: str | Sequence[str], view: str | View='two_step') -> Target
+    tables(self) -> dict[str, TableInfo]
+    sample(self, table: str, batch_size: int=SampleOptions.batch_size, **options: Any) -> Sampler
+    sample_one(self, table: str, timeout_seconds: float | None=None) -> Batch
+    writer(self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None=None, **options: Any) -> EpisodeWriter
+    update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None
+    delete(self, table: str, keys: npt.ArrayLike) -> None
+    reset(self, table: str) -> None
+    checkpoint(self, seconds: float=600.0) -> str
     @_takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
     @_takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
+class ClientGroup()
+    __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS) -> None
+    __enter__(self) -> ClientGroup
+    __exit__(self, *_: object) -> None
+    close(self) -> None
+    @property addresses(self) -> tuple[str, ...]
+    @property missing(self) -> tuple[str, ...]
+    servers(self) -> dict[str, ServerInfo]
+    server_info(self) -> ServerInfo
+    tables(self) -> dict[str, TableInfo]
+    sample(self, table: str, batch_size: int=SampleOptions.batch_size, **options: Any) -> SeveralSampler
+    sample_one(self, table: str, timeout_seconds: float | None=None) -> Batch
+    update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None
+    delete(self, table: str, keys: npt.ArrayLike) -> None
+    reset(self, table: str) -> None
+    checkpoint(self, seconds: float=600.0) -> dict[str, str]
+    push(self, *_: Any, **__: Any) -> NoReturn
+    plan(self, *_: Any, **__: Any) -> NoReturn
+    target(self, *_: Any, **__: Any) -> NoReturn
+    writer(self, *_: Any, **__: Any) -> NoReturn
 class Episode()
     columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -38,6 +82,71 @@ class Episode()
     @property nbytes(self) -> int
     with_columns(self, **columns: Array) -> Episode
     with_only_columns(self, columns: Mapping[str, Array]) -> Episode
+class EpisodeWriter()
+    __init__(self, transport: Transport, info: ServerInfo, options: WriteOptions, tuning: Tuning | None=None) -> None
+    __enter__(self) -> EpisodeWriter
+    __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None
+    __len__(self) -> int
+    append(self, step: Mapping[str, Any] | None=None, /, **fields: Any) -> None
+    end_episode(self, step: Mapping[str, Any] | None=None, /, *, terminal: bool | None=None, id: str | None=None, metadata: Mapping[str, Any] | None=None, **fields: Any) -> None
+    discard_episode(self) -> int
+    episode(self, key: int | str) -> OpenEpisode
+    flush(self) -> None
+    close(self) -> None
+    report(self) -> PushReport
+    check(self) -> None
+    steps_like(self, step: Any) -> Steps
+    take(self, episode: Episode) -> None
+    check_new(self, episode_id: str) -> None
+class Local(Iterator[Batch])
+    __init__(self, source: Opened, options: LocalOptions) -> None
+    __enter__(self) -> Local
+    __exit__(self, *_: object) -> None
+    @property name(self) -> str
+    @property signature(self) -> Nest
+    @property rejected(self) -> dict[str, int]
+    next_batch(self) -> Batch | None
+    take(self, count: int) -> Batch | None
+    stop(self) -> None
+    close(self) -> None
+    restart(self) -> None
+    state(self) -> State
+    restore(self, state: Mapping[str, Any], anew: bool=False) -> None
+class LocalOptions()
+    batch_size: int = 256
+    table: str = 'replay'
+    epochs: int | None = 1
+    shuffle: int | bool = 0
+    seed: int = 0
+    drop_last: bool = False
+    ragged: str = LIST
+    pad_to: int | None = None
+    decode: bool = True
+    @property buffer_size(self) -> int
+class Mix(Iterator[Batch])
+    __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None
+    __enter__(self) -> Mix
+    __exit__(self, *_: object) -> None
+    @property structure(self) -> Nest | None
+    @property name(self) -> str
+    next_batch(self) -> Batch | None
+    take(self, count: int) -> Batch | None
+    stop(self) -> None
+    close(self) -> None
+    state(self) -> State
+    restore(self, state: Mapping[str, Any], anew: bool=False) -> None
+class MixOptions()
+    batch_size: int = 256
+    seed: int = 0
+    by: str = ITEM
+    samples: int | None = None
+    drop_last: bool = False
+    draws: int | None = None
+    sample_from_all: bool = False
+    stacked: bool = False
+    ragged: str = LIST
+    pad_to: int | None = None
+    draws_of(self, parts: int) -> int
 class Problem()
     code: str
     path: str
@@ -63,7 +172,7 @@ class PushOptions()
     terminal_discount: str = field(default=AS_RECORDED, metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS))
     last_reward: str = field(default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS))
     last_observation: str = field(default=AS_RECORDED, metadata=_told('Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the row out.', LAST_OBSERVATIONS))
-    encoded: str | Sequence[str] = field(default=(), metadata=_told('Path of an image column, or "all": store the files\\' own JPEG or PNG bytes as text, and decode when sampling.'))
+    encoded: str | Sequence[str] = field(default=(), metadata=_told('Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.'))
     transform: TransformLike = field(default=(), metadata=_told('Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
@@ -130,6 +239,51 @@ class PushReport()
     as_dict(self) -> dict[str, Any]
 class Rlds2ReverbError(Exception)
     report: PushReport | None = None
+class SampleOptions()
+    batch_size: int = 256
+    streams: int = 1
+    prefetch: int | None = None
+    samples: int | None = None
+    epochs: int | None = None
+    drop_last: bool = False
+    timeout_seconds: float | None = None
+    end_after_seconds: float | None = None
+    reconnect_seconds: float = Deadlines.reconnect
+    ragged: str = LIST
+    spec: Nest | None = None
+    decode: bool = True
+    arena_bytes: int = 256 << 20
+    pad_to: int | None = None
+    slices: SliceSpec | None = None
+    view: ViewSpec | View | str | Mapping[str, Any] | None = None
+    weights: str | None = None
+    beta: Changing | None = None
+    min_priority: Changing | None = None
+    on_wait: Callable[[Reason], object] | None = field(default=None, compare=False)
+    @property cut(self) -> SliceSpec | ViewSpec | None
+    in_samples(self, table: TableInfo) -> SampleOptions
+    @property request_size(self) -> int
+    prefetch_of(self, table: TableInfo) -> int
+class Sampler(Iterator[Batch])
+    __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None
+    __enter__(self) -> Sampler
+    __exit__(self, *_: object) -> None
+    @property received(self) -> int
+    @property reconnects(self) -> int
+    @property restarts(self) -> int
+    @property lost_at_most(self) -> int
+    next_batch(self) -> Batch | None
+    stop(self) -> None
+    drain(self, quiet_seconds: float=1.0) -> Iterator[Batch]
+    close(self) -> None
+class SliceSpec()
+    length: int
+    per_episode: int = 1
+    strict: bool = True
+    by: str = TRAJECTORY
+    every: float | None = None
+    fill: str = ZERO
+    seed: int = 0
 class Target()
     client: Client
     output: Output
@@ -148,11 +302,25 @@ class Transform()
     with_conventions(self, conventions: Conventions) -> Conventions
     as_dict(self) -> dict[str, Any]
     lines(self) -> dict[str, str]
-def connect(address: str, credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call, wait_seconds: float=0.0) -> Client
+class ViewSpec()
+    view: View | str | Mapping[str, Any]
+    per_episode: int | None = None
+    seed: int = 0
+    @staticmethod of(given: ViewSpec | View | str | Mapping[str, Any]) -> ViewSpec
+class WriteOptions(PushOptions)
+    allow_eviction: bool = True
+    name: str | None = None
+    max_steps: int | None = None
+    most_episode_bytes: int = 1 << 30
+    most_waiting_bytes: int = 64 << 20
+    spec: Nest | None = field(default=None, compare=False)
+def connect(address: str | list[str] | tuple[str, ...], credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call, wait_seconds: float=0.0, allow_missing: bool=False) -> Client | ClientGroup
 def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
 def find_problems(episode: Episode, columns: Columns | None=None, conventions: Conventions=Conventions()) -> list[Problem]
 def load(source: str | Source | Sequence[Episode] | Any) -> Any
+def local(source: Any, view: str | View='two_step', batch_size: int=LocalOptions.batch_size, **options: Any) -> Local
+def mix(parts: Mapping[Any, float] | Sequence[tuple[Any, float]], batch_size: int=MixOptions.batch_size, **options: Any) -> Mix
 def open_source(source: str | Source | Sequence[Episode] | Any) -> Source
 def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_info_fn: PolicyInfoFn=None) -> int
 """

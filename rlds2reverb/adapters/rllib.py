@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.adapters.rllib_rows import item_of, rows_of, told
-from rlds2reverb.client import Client, connect
+from rlds2reverb.client import Client
+from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch

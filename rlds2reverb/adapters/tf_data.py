@@ -16,7 +16,8 @@ import numpy as np
 
 from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays, infos_of
 from rlds2reverb.adapters.polling import polled
-from rlds2reverb.client import Client, connect
+from rlds2reverb.client import Client
+from rlds2reverb.connecting import connect
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing

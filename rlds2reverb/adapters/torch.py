@@ -20,7 +20,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.client import Client, connect
+from rlds2reverb.client import Client
+from rlds2reverb.connecting import connect
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing

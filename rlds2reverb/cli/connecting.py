@@ -10,7 +10,8 @@ import click
 import grpc
 
 from rlds2reverb.cli.options import SECONDS, with_options
-from rlds2reverb.client import Client, connect
+from rlds2reverb.client import Client
+from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transport.waiting import Deadlines
 

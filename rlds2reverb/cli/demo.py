@@ -12,7 +12,7 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.options import ANSWERS_H, json_option
-from rlds2reverb.client import connect
+from rlds2reverb.connecting import connect
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.datasets import BUNDLED
 from rlds2reverb.errors import ConfigError

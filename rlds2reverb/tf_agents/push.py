@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.replay_buffers import reverb_utils
 
-from rlds2reverb.client import Target, connect
+from rlds2reverb.client import Target
+from rlds2reverb.connecting import connect
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import IS_FIRST
 from rlds2reverb.errors import ViewError

@@ -1,0 +1,106 @@
+"""The way in for Python: `connect`, then `push`, `sample`, or `writer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, overload
+
+from rlds2reverb.client import Client
+from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.learner.several.client import ClientGroup
+from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.transport.waiting import Deadlines, retry_until
+
+
+@overload
+def connect(
+    address: str,
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
+) -> Client: ...
+
+
+@overload
+def connect(
+    address: list[str] | tuple[str, ...],
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
+    allow_missing: bool = False,
+) -> ClientGroup: ...
+
+
+def connect(
+    address: str | list[str] | tuple[str, ...],
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
+    allow_missing: bool = False,
+) -> Client | ClientGroup:
+    """Connects to a Reverb server and asks it for its tables, so that a wrong address fails here, and at once.
+
+    gRPC does not survive a fork: in a process forked from one that has connected, this and every call on a client from
+    before the fork raise an error. Start workers with `multiprocessing.get_context("spawn")`, or fork before the first
+    connection and connect in each child.
+
+    Args:
+      address: "host:port"; or several, for one client of all of them, whose tables are sampled together.
+      credentials: `grpc.ssl_channel_credentials(...)` for TLS (client certificates included); None for plain text.
+      metadata: (name, value) pairs sent with every call.
+      timeout_seconds: deadline of this and every other short call.
+      wait_seconds: wait so long for a server that is just starting: refused connections and unknown names are tried again.
+      allow_missing: of several servers, go on without those that cannot be reached, as long as one can.
+
+    Raises:
+      ConfigError: the address is not "host:port", or one of several is named twice.
+      ServerUnreachable: nothing listens there, the name is not found, or what is there is no Reverb server. Each is told at
+        once, in a sentence of its own. Or no answer comes within the deadline.
+      TransportError: the server refuses to answer, or this process was forked from one that had connected.
+      WireError: an answer that is not Reverb's.
+    """
+    deadlines = Deadlines(backoff_most=1.0)  # a server that has started is not kept waiting for long
+
+    def opened(one: str) -> GrpcTransport:
+        made = partial(GrpcTransport, one, credentials, metadata, timeout_seconds)
+        try:
+            return retry_until(wait_seconds, deadlines, lambda: _open(made()))
+        except ServerUnreachable:
+            if not allow_missing:
+                raise
+            return made()
+
+    if not isinstance(address, str):
+        return _group(address, opened, allow_missing)
+    if allow_missing:
+        raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
+    return Client(opened(address))
+
+
+def _group(addresses: Sequence[str], opened: Callable[[str], GrpcTransport], allow_missing: bool) -> ClientGroup:
+    """A client of several servers, of which one answers at least."""
+    transports: list[GrpcTransport] = []
+    try:
+        transports.extend(map(opened, addresses))
+        group = ClientGroup(transports, allow_missing)
+        if allow_missing:
+            group.servers()
+        return group
+    except BaseException:
+        for transport in transports:
+            transport.close()
+        raise
+
+
+def _open(transport: GrpcTransport) -> GrpcTransport:
+    """The transport, when a server answers over it."""
+    try:
+        transport.server_info(at_once=True)
+    except BaseException:
+        transport.close()
+        raise
+    return transport
