@@ -30,7 +30,7 @@ RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-d
  && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
 
 
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS replay
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="rlds2reverb replay server" \
@@ -72,3 +72,26 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["container-probe", "/healthz"]
 ENTRYPOINT ["tini", "--"]
 CMD ["python", "-m", "replay_server", "--config", "/etc/replay/server.yaml"]
+
+
+# What a learner with TF-Agents adds to it (docker-compose.yml, the service "learner"), in a folder of its own.
+FROM build AS build-learner
+COPY requirements/learner.txt /src/requirements/
+RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require-hashes \
+      -r /src/requirements/learner.txt --wheel-dir /learner-wheels \
+ && /build/bin/pip install --no-cache-dir --no-index --no-deps --target /opt/learner /learner-wheels/*.whl
+
+
+FROM replay AS learner
+LABEL org.opencontainers.image.title="rlds2reverb learner" \
+      org.opencontainers.image.description="A learner with TF-Agents, on data of a replay server" \
+      org.opencontainers.image.documentation="docs/learner.md"
+COPY --from=build-learner /opt/learner /opt/learner
+COPY examples/learners /opt/learners
+ENV PYTHONPATH=/opt/learner
+HEALTHCHECK NONE
+CMD ["python", "/opt/learners/bc_tf_agents.py", "--server", "replay:8000"]
+
+
+# The last one is what `docker build` makes without a target: the server.
+FROM replay

@@ -28,6 +28,8 @@ NAMES = (
     "encoded",
     "conversion",
     "sampling",
+    "learner",
+    "prioritized",
     "memory",
     "client_memory",
     "startup",

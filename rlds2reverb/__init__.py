@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.slices import SliceSpec
+    from rlds2reverb.learner.view_items import ViewSpec
+    from rlds2reverb.learner.several.client import ClientGroup
     from rlds2reverb.learner.writing.options import WriteOptions
     from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
@@ -43,6 +46,7 @@ _HOMES = {
     "Batch": "learner.batch",
     "BatchInfo": "learner.batch",
     "Client": "client",
+    "ClientGroup": "learner.several.client",
     "Episode": "episodes",
     "Local": "learner.local",
     "LocalOptions": "learner.local_options",
@@ -57,8 +61,10 @@ _HOMES = {
     "Rlds2ReverbError": "errors",
     "SampleOptions": "learner.options",
     "Sampler": "learner.sampler",
+    "SliceSpec": "learner.slices",
     "Target": "client",
     "Transform": "transforms.transform",
+    "ViewSpec": "learner.view_items",
     "WriteOptions": "learner.writing.options",
     "connect": "client",
     "convert_rlds_to_trajectories": "tf_agents",
@@ -75,6 +81,7 @@ __all__ = [
     "Batch",
     "BatchInfo",
     "Client",
+    "ClientGroup",
     "Episode",
     "EpisodeWriter",
     "Local",
@@ -89,8 +96,10 @@ __all__ = [
     "Rlds2ReverbError",
     "SampleOptions",
     "Sampler",
+    "SliceSpec",
     "Target",
     "Transform",
+    "ViewSpec",
     "WriteOptions",
     "connect",
     "convert_rlds_to_trajectories",

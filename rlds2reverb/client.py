@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy.typing as npt
 
+from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.sampler import Sampler
+from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.learner.writing.writer import EpisodeWriter
 from rlds2reverb.push.options import HELP, PushOptions, option_fields
@@ -255,13 +257,35 @@ class Client:
         return Pusher(self.transport, plan_push(source, options, self.transport.server_info)).run()
 
 
+@overload
 def connect(
     address: str,
     credentials: Any = None,
     metadata: Sequence[tuple[str, str]] = (),
     timeout_seconds: float = Deadlines.call,
     wait_seconds: float = 0.0,
-) -> Client:
+) -> Client: ...
+
+
+@overload
+def connect(
+    address: list[str] | tuple[str, ...],
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
+    allow_missing: bool = False,
+) -> ClientGroup: ...
+
+
+def connect(
+    address: str | list[str] | tuple[str, ...],
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
+    allow_missing: bool = False,
+) -> Client | ClientGroup:
     """Connects to a Reverb server and asks it for its tables, so that a wrong address fails here, and at once.
 
     gRPC does not survive a fork: in a process forked from one that has connected, this and every call on a client from
@@ -269,25 +293,51 @@ def connect(
     connection and connect in each child.
 
     Args:
-      address: "host:port".
+      address: "host:port"; or several, for one client of all of them, whose tables are sampled together.
       credentials: `grpc.ssl_channel_credentials(...)` for TLS (client certificates included); None for plain text.
       metadata: (name, value) pairs sent with every call.
       timeout_seconds: deadline of this and every other short call.
       wait_seconds: wait so long for a server that is just starting: refused connections and unknown names are tried again.
+      allow_missing: of several servers, go on without those that cannot be reached, as long as one can.
 
     Raises:
-      ConfigError: the address is not "host:port".
+      ConfigError: the address is not "host:port", or one of several is named twice.
       ServerUnreachable: nothing listens there, the name is not found, or what is there is no Reverb server. Each is told at
         once, in a sentence of its own. Or no answer comes within the deadline.
       TransportError: the server refuses to answer, or this process was forked from one that had connected.
       WireError: an answer that is not Reverb's.
     """
     deadlines = Deadlines(backoff_most=1.0)  # a server that has started is not kept waiting for long
-    return Client(
-        retry_until(
-            wait_seconds, deadlines, lambda: _open(GrpcTransport(address, credentials, metadata, timeout_seconds))
-        )
-    )
+
+    def opened(one: str) -> GrpcTransport:
+        made = partial(GrpcTransport, one, credentials, metadata, timeout_seconds)
+        try:
+            return retry_until(wait_seconds, deadlines, lambda: _open(made()))
+        except ServerUnreachable:
+            if not allow_missing:
+                raise
+            return made()
+
+    if not isinstance(address, str):
+        return _group(address, opened, allow_missing)
+    if allow_missing:
+        raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
+    return Client(opened(address))
+
+
+def _group(addresses: Sequence[str], opened: Callable[[str], GrpcTransport], allow_missing: bool) -> ClientGroup:
+    """A client of several servers, of which one answers at least."""
+    transports: list[GrpcTransport] = []
+    try:
+        transports.extend(map(opened, addresses))
+        group = ClientGroup(transports, allow_missing)
+        if allow_missing:
+            group.servers()
+        return group
+    except BaseException:
+        for transport in transports:
+            transport.close()
+        raise
 
 
 def _open(transport: GrpcTransport) -> GrpcTransport:

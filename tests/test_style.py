@@ -35,9 +35,9 @@ MANY_ARGUMENTS = {
 """Functions with more arguments than that, each with its reason. Fields of dataclasses (PushOptions) do not count."""
 
 BROAD_EXCEPTS = {
+    "rlds2reverb/adapters/jax.py": "an error of the thread that puts batches ahead is raised in the caller's",
     "rlds2reverb/adapters/polling.py": "an error of the reading thread is raised in the caller's",
     "rlds2reverb/learner/writing/background.py": "an error of the sending thread is raised in the caller's",
-    "rlds2reverb/adapters/jax.py": "an error of the thread that puts batches ahead is raised in the caller's",
     "rlds2reverb/sources/read_ahead.py": "an error of the reading thread is raised in the caller's",
     "rlds2reverb/transport/stream.py": "an error of the receiving thread is raised in the caller's",
     "server/replay_server/clients.py": "the thread must go on, and logs the traceback",

@@ -9,9 +9,9 @@ from cartpole import Run
 from tf_agents.agents.behavioral_cloning.behavioral_cloning_agent import BehavioralCloningAgent
 from tf_agents.networks.q_network import QNetwork
 from tf_agents.specs import BoundedTensorSpec
-from tf_agents.trajectories import restart, time_step_spec, trajectory
+from tf_agents.trajectories import restart, time_step_spec
 
-import rlds2reverb
+from rlds2reverb.adapters.tf_agents import as_trajectory_dataset
 
 BATCH_SIZE = 64
 OBSERVATION = tf.TensorSpec((4,), tf.float32)
@@ -19,7 +19,7 @@ ACTION = BoundedTensorSpec((), tf.int64, 0, 1)
 
 
 def main() -> None:
-    run = Run(__doc__, steps=1_500)
+    run = Run(__doc__, steps=1_000)
     tf.random.set_seed(run.seed)
     agent = BehavioralCloningAgent(
         time_step_spec(OBSERVATION),
@@ -34,14 +34,12 @@ def main() -> None:
     def policy(observations: np.ndarray) -> np.ndarray:
         return act(tf.constant(observations)).numpy()
 
-    with (
-        rlds2reverb.connect(run.server, wait_seconds=60) as client,
-        client.sample(run.table, BATCH_SIZE, samples=run.steps * BATCH_SIZE, timeout_seconds=60) as batches,
-    ):
-        for data, _ in run.watched(batches, policy):
-            # A row of the batch is two steps: [64, 2, ...]. The first has the action that was taken.
-            first = tf.nest.map_structure(lambda column: tf.constant(column[:, 0]), trajectory.Trajectory(*data))
-            train(first)
+    dataset = as_trajectory_dataset(
+        run.server, run.table, BATCH_SIZE, sequence_length=2, samples=run.steps * BATCH_SIZE, timeout_seconds=60
+    )
+    for experience, _ in run.watched(dataset, policy):
+        # A row of the batch is two steps: [64, 2, ...]. The first has the action that was taken.
+        train(tf.nest.map_structure(lambda column: column[:, 0], experience))
     run.report(policy)
 
 

@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from cartpole import Run
 from torch import nn
+from torch.utils.data import DataLoader
 
-import rlds2reverb
+from rlds2reverb.adapters.torch import TableDataset
 
 BATCH_SIZE = 64
 
 
 def main() -> None:
-    run = Run(__doc__, steps=1_500)
+    run = Run(__doc__, steps=1_000)
     torch.manual_seed(run.seed)
     torch.set_num_threads(1)
     network = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
@@ -24,17 +25,13 @@ def main() -> None:
         with torch.no_grad():
             return network(torch.from_numpy(observations)).argmax(1).numpy()
 
-    with (
-        rlds2reverb.connect(run.server, wait_seconds=60) as client,
-        client.sample(run.table, BATCH_SIZE, samples=run.steps * BATCH_SIZE, timeout_seconds=60) as batches,
-    ):
-        for data, _ in run.watched(batches, policy):
-            # A row of the batch is two steps: [64, 2, ...]. The first has the action that was taken.
-            observation, action = torch.from_numpy(data.observation[:, 0]), torch.from_numpy(data.action[:, 0])
-            loss = nn.functional.cross_entropy(network(observation), action)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    dataset = TableDataset(run.server, run.table, BATCH_SIZE, samples=run.steps * BATCH_SIZE, timeout_seconds=60)
+    for data, _ in run.watched(DataLoader(dataset, batch_size=None), policy):
+        # A row of the batch is two steps: [64, 2, ...]. The first has the action that was taken.
+        loss = nn.functional.cross_entropy(network(data.observation[:, 0]), data.action[:, 0])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     run.report(policy)
 
 

@@ -12,16 +12,17 @@ import numpy as np
 import torch
 from cartpole import Run
 from torch import nn
+from torch.utils.data import DataLoader
 
-import rlds2reverb
+from rlds2reverb.adapters.torch import TableDataset
 
 BATCH_SIZE = 64
-DISCOUNT = 0.99
-CONSERVATIVE = 0.5
+DISCOUNT = 0.95  # so no value is over 20, and the data's choices weigh something beside it
+CONSERVATIVE = 1.0
 
 
 def main() -> None:
-    run = Run(__doc__, steps=2_500)
+    run = Run(__doc__, steps=1_000)
     torch.manual_seed(run.seed)
     torch.set_num_threads(1)
     network = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
@@ -32,26 +33,21 @@ def main() -> None:
         with torch.no_grad():
             return network(torch.from_numpy(observations)).argmax(1).numpy()
 
-    with (
-        rlds2reverb.connect(run.server, wait_seconds=60) as client,
-        client.sample(run.table, BATCH_SIZE, samples=run.steps * BATCH_SIZE, timeout_seconds=60) as batches,
-    ):
-        for data, _ in run.watched(batches, policy):
-            first, second = torch.from_numpy(data.observation).unbind(1)
-            action, reward, discount = (
-                torch.from_numpy(column[:, 0]) for column in (data.action, data.reward, data.discount)
-            )
-            with torch.no_grad():  # discount is 0 where the pole fell, and 1 where only the time was over
-                best = network(second).argmax(1, keepdim=True)
-                wanted = reward + DISCOUNT * discount * target(second).gather(1, best)[:, 0]
-            values = network(first)
-            taken = values.gather(1, action[:, None])[:, 0]
-            loss = nn.functional.smooth_l1_loss(taken, wanted) + CONSERVATIVE * (values.logsumexp(1) - taken).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            for old, new in zip(target.parameters(), network.parameters(), strict=True):
-                old.lerp_(new.detach(), 0.01)
+    dataset = TableDataset(run.server, run.table, BATCH_SIZE, samples=run.steps * BATCH_SIZE, timeout_seconds=60)
+    for data, _ in run.watched(DataLoader(dataset, batch_size=None), policy):
+        first, second = data.observation.unbind(1)
+        action, reward, discount = data.action[:, 0], data.reward[:, 0], data.discount[:, 0]
+        with torch.no_grad():  # discount is 0 where the pole fell, and 1 where only the time was over
+            best = network(second).argmax(1, keepdim=True)
+            wanted = reward + DISCOUNT * discount * target(second).gather(1, best)[:, 0]
+        values = network(first)
+        taken = values.gather(1, action[:, None])[:, 0]
+        loss = nn.functional.smooth_l1_loss(taken, wanted) + CONSERVATIVE * (values.logsumexp(1) - taken).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for old, new in zip(target.parameters(), network.parameters(), strict=True):
+            old.lerp_(new.detach(), 0.01)
     run.report(policy)
 
 

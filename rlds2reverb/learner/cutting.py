@@ -6,6 +6,7 @@ one. Nothing is cut before a batch takes it, so a long episode waits as what it 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -88,16 +89,19 @@ class Cutter(Protocol):
 
 
 class Cutting:
-    """Makes batches of what a cutter makes of samples. Not thread-safe.
+    """Makes batches of what a cutter makes of samples. Thread-safe.
 
     Args:
       table: its name.
       cutter: None leaves batches as they come.
       batch_size: items of a batch.
+      drop_last: hold a batch that is shorter than others back.
     """
 
-    def __init__(self, table: str, cutter: Cutter | None, batch_size: int) -> None:
-        self._table, self._cutter, self._batch_size = table, cutter, batch_size
+    def __init__(self, table: str, cutter: Cutter | None, batch_size: int, drop_last: bool = False) -> None:
+        self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
+        self._lock = threading.Lock()
+        self._ends_now = False  # the rest was handed out: what follows is the end
         self._held: deque[_Held] = deque()
         self._count = self._empty = 0
 
@@ -109,10 +113,20 @@ class Cutting:
         """
         if self._cutter is None:
             return samples()
+        with self._lock:
+            if self._ends_now:
+                self._ends_now = False
+                return None
+            return self._next(self._cutter, samples)
+
+    def _next(self, cutter: Cutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
         while self._count < self._batch_size and (flat := samples()) is not None:
-            for number, piece in enumerate(self._cutter.pieces(flat)):
+            for number, piece in enumerate(cutter.pieces(flat)):
                 self._take(SampleInfo(*(values[number : number + 1] for values in flat.info)), piece)
-        return self._batch() if self._count else None
+        if self._count >= self._batch_size:
+            return self._batch()
+        self._ends_now = self._count > 0 and not self._drop_last
+        return self._batch() if self._ends_now else None
 
     def _take(self, info: SampleInfo, piece: Piece) -> None:
         if piece.count:

@@ -12,7 +12,7 @@ table must have `max_times_sampled: n` and a rate limiter that lets all of that 
 
 It ends when as many samples came as the table owed at the start: n for every item that it held. Where others take some of them,
 where items were sampled before, or where a stream broke, fewer come. Then it ends when the table is empty: it was so at two looks
-in a row, a second apart, and nothing came in between.
+in a row, some seconds apart, and nothing came in between.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.wire.limiter import samples_allowed
 from rlds2reverb.wire.messages import TableInfo
 
-LOOK_SECONDS = 1.0
-"""How long nothing comes before the table is looked at."""
+LOOK_SECONDS = 2.5
+"""How long nothing comes before the table is looked at; longer than learners wait until they are told why."""
 
 
 def owed(table: TableInfo, epochs: int) -> int:
@@ -63,11 +63,15 @@ class Drained:
 
     Args:
       look: the table, as the server tells of it now; None when it is gone.
+
+    Attributes:
+      was_over: what it said last.
     """
 
     def __init__(self, look: Callable[[], TableInfo | None]) -> None:
         self._look = look
         self._received_when_empty: int | None = None
+        self.was_over = False
 
     def is_over(self, received: int) -> bool:
         """Whether it was empty at the look before, too, and no sample came in between.
@@ -78,4 +82,5 @@ class Drained:
         table = self._look()
         was = self._received_when_empty
         self._received_when_empty = received if table is None or not table.current_size else None
-        return self._received_when_empty is not None and was == received
+        self.was_over = self._received_when_empty is not None and was == received
+        return self.was_over

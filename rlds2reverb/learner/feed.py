@@ -116,6 +116,12 @@ class Feed:
             yield piece
             count -= piece.size
 
+    def rest(self) -> Piece | None:
+        """What is left of the batch in use."""
+        if self._batch is None or self._offset == self._batch.size:
+            return None
+        return Piece(self.number, self._batch, self._offset, self._batch.size)
+
     def state(self) -> State:
         """Where it stands; of a part that cannot be restored, only its name."""
         return {"name": self.name, "at": self.batches.state() if isinstance(self.batches, Restored) else None}
@@ -162,15 +168,17 @@ class Feed:
             batch = self._asked(count)
             if batch is None:
                 raise ConfigError(f"mix: part {self.number} ({self.name}) is empty: it gives no sample")
-        if batch is not None and self.structure is None:
-            self._look_at(batch)
+        if batch is not None:
+            self.see(batch)
         return batch
 
     def _asked(self, count: int) -> Batch | None:
         return self.batches.take(count) if isinstance(self.batches, Restored) else self.batches.next_batch()
 
-    def _look_at(self, batch: Batch) -> None:
+    def see(self, batch: Batch) -> None:
         """Sees what its samples are, at the first batch."""
+        if self.structure is not None:
+            return
         self.structure = structure_of(batch, self._told)
         if self.spec is None:
             self.spec = item_spec(batch.data, self.structure)

@@ -11,7 +11,7 @@ from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Feed, check_feeds
 from rlds2reverb.learner.joining import Piece, columns_of, joined
 from rlds2reverb.learner.options import PAD
-from rlds2reverb.learner.padding import padded, rows_are_free
+from rlds2reverb.learner.padding import padded
 from rlds2reverb.specs import Nest, flatten, map_with_path
 
 
@@ -59,16 +59,10 @@ class Interleave:
         wanted = np.bincount(parts, minlength=len(self.feeds))
         pieces = [piece for feed, count in zip(self.feeds, wanted) for piece in feed.take(int(count))]
         self._check()
-        got = np.bincount([one.part for one in pieces], [one.size for one in pieces], len(self.feeds)).astype(np.int64)
-        if (got < wanted).any():
+        if sum(piece.size for piece in pieces) < len(parts):
             self.is_over = True
-            parts = parts[: _first_lacking(parts, got)]
-            pieces = _only(pieces, np.bincount(parts, minlength=len(self.feeds)))
-        if not len(parts):
-            return None
-        structures = {feed.number: feed.structure for feed in self.feeds}
-        batch = joined(pieces, parts, structures)
-        return self._padded(batch, structures[pieces[0].part]) if self._ragged == PAD else batch
+            pieces, parts = cut_short(pieces, parts, len(self.feeds))
+        return joined_of(self.feeds, pieces, parts, self._ragged, self._pad_to) if len(parts) else None
 
     def close(self) -> None:
         """Closes all parts."""
@@ -82,21 +76,46 @@ class Interleave:
             check_feeds(self.feeds)
             self._known = known
 
-    def _padded(self, batch: Batch, structure: Nest) -> Batch:
-        names = list(flatten(structure).values())
-        specs = [] if self.structure is None else list(flatten(self.structure).values())
-        is_free = rows_are_free(specs)
-        columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, self._pad_to)
-        left = iter(columns)
-        data = map_with_path(lambda _path, _leaf: next(left), structure)
-        mask = batch.info.mask if mask is None else mask
-        return Batch(data, batch.info._replace(mask=mask, masks=masks))
+
+def joined_of(feeds: Sequence[Feed], pieces: Sequence[Piece], parts: Array, ragged: str, pad_to: int | None) -> Batch:
+    """One batch of what feeds gave.
+
+    Args:
+      feeds: by number.
+      pieces: the samples; those of a feed in the order in which they stand in the batch.
+      parts: [B] of which feed each sample is.
+      ragged, pad_to: see `SampleOptions`.
+
+    Raises:
+      ConfigError: a part pads its samples, parts differ in a column's dtype, or items cannot be filled up to one shape.
+    """
+    batch = joined(pieces, parts, {feed.number: feed.structure for feed in feeds})
+    first = feeds[pieces[0].part]
+    return _padded(batch, first.structure, first.spec, pad_to) if ragged == PAD else batch
 
 
-def _first_lacking(parts: Array, got: Array) -> int:
-    """The place of the first sample that its part did not give."""
-    places = [np.flatnonzero(parts == number)[count:] for number, count in enumerate(got)]
-    return int(min(place[0] for place in places if len(place)))
+def cut_short(pieces: Sequence[Piece], parts: Array, count: int) -> tuple[list[Piece], Array]:
+    """What comes before the first sample that its part did not give: the samples, and [b] their parts.
+
+    Args:
+      pieces: the samples that came.
+      parts: [B] the parts that were asked for; below 0 for none.
+      count: of parts.
+    """
+    got = np.bincount([one.part for one in pieces], [one.size for one in pieces], count).astype(np.int64)
+    lacking = [np.flatnonzero(parts == number)[got[number] :] for number in range(count)]
+    ends = [*(places[0] for places in lacking if len(places)), *np.flatnonzero(parts < 0)[:1]]
+    parts = parts[: min(ends)] if ends else parts
+    return _only(pieces, np.bincount(parts, minlength=count)), parts
+
+
+def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Batch:
+    names = list(flatten(structure).values())
+    is_free = [leaf.shape[:1] == (None,) and batch.info.mask is None for leaf in flatten(spec).values()]
+    columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
+    left = iter(columns)
+    data = map_with_path(lambda _path, _leaf: next(left), structure)
+    return Batch(data, batch.info._replace(mask=batch.info.mask if mask is None else mask, masks=masks))
 
 
 def _only(pieces: Sequence[Piece], wanted: Array) -> list[Piece]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.cutting import UNKNOWN_YIELD
+from rlds2reverb.learner.epochs import owed
 from rlds2reverb.learner.slices import STEP, SliceSpec
 from rlds2reverb.learner.view_items import ViewSpec
 from rlds2reverb.learner.weights import Changing, check_weights
@@ -48,7 +49,8 @@ class SampleOptions:
         what the table waits for; asking the server for that takes a call's deadline more at most. Iterating may go on after it.
       end_after_seconds: end, without an error, when a batch does not come within so long; None for never. The samples that
         came are the last, short batch. Iterating again goes on with what comes later.
-      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error.
+      reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error; a question
+        that is under way then is not cut short.
       ragged: what becomes of columns whose items differ in shape: "list" of arrays, or "pad": zeros after the end, and
         `info.mask` tells the rows.
       spec: nest of what the columns are called, for tables without a signature; its leaves may be anything.
@@ -125,16 +127,18 @@ class SampleOptions:
                 'sample: weights make up for the probabilities of a sampler, and so does slices by="step"; give one of them'
             )
 
-    def prefetch_of(self, table: TableInfo) -> int:
-        """`prefetch`, or what a careful learner would choose for the table."""
-        if self.prefetch is not None:
-            return self.prefetch
-        return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
-
     @property
     def cut(self) -> SliceSpec | ViewSpec | None:
         """How sampled episodes are cut, if they are."""
         return self.slices if self.view is None else ViewSpec.of(self.view)
+
+    def in_samples(self, table: TableInfo) -> SampleOptions:
+        """These options with the number of samples, where they say how many epochs.
+
+        Raises:
+          ConfigError: the table cannot give the epochs that are asked for.
+        """
+        return self if self.epochs is None else replace(self, samples=owed(table, self.epochs), epochs=None)
 
     @property
     def request_size(self) -> int:
@@ -144,6 +148,12 @@ class SampleOptions:
             return self.batch_size
         per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
         return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
+
+    def prefetch_of(self, table: TableInfo) -> int:
+        """`prefetch`, or what a careful learner would choose for the table."""
+        if self.prefetch is not None:
+            return self.prefetch
+        return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
 
 
 def check_pad(pad_to: int | None, ragged: str) -> None:

@@ -6,16 +6,17 @@ What is ready is handed out before anything else is said, a failure included.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from rlds2reverb.errors import Stalled, TransportError
+from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
-from rlds2reverb.learner.taken import lost_on_the_way
 from rlds2reverb.learner.watch import LOG, WaitLog, Watch
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.closing import close_streams
@@ -26,30 +27,47 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 from rlds2reverb.wording import counted
 
-_NO_STALL_SECONDS = 1e9
-"""Streams wait for as long as the learner does, whose waits are bounded here."""
+_DEADLINES = Deadlines(silence=10.0, stall=1e9)
+"""Streams wait for as long as the learner does, whose waits are bounded here. One answer may have 2 MiB, which takes a slow
+connection its time; a stream that is taken for dead meanwhile brings the same again."""
+
+_CAREFUL = 6.0
+"""Times as long is the silence in which a stream is taken for dead where its samples would be gone with it."""
 
 _CLOSE_SECONDS = 1.0
 """For threads that are in the middle of a call when all is closed; they end after it."""
 
 
 class Supply:
-    """Flat batches of one table. Thread-safe. See `Sampler`, which makes batches of them, and has the same arguments."""
+    """Flat batches of one table. Thread-safe. See `Sampler`, which makes batches of them, and has the same arguments.
 
-    def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
-        self._transport, self._info, self._table, self._options = transport, info, table, options
+    Args:
+      ends_empty: end for good when the table is empty.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        info: ServerInfo,
+        table: TableInfo,
+        options: SampleOptions,
+        ends_empty: bool = False,
+    ) -> None:
+        self._transport, self._table, self._options = transport, table, options
         self._drops_last = options.drop_last and options.cut is None  # of what is cut, the sampler drops it
         self._process = os.getpid()
         self._pool = Pool(options.samples, info.state_id)
         self._changed = self._pool.changed
         self._is_closed = False
+        self._drained = Drained(self._look) if ends_empty else None
         self._ends_now = False  # the rest was handed out: what follows is the end
         prefetch, arena_bytes = options.prefetch_of(table), max(1, options.arena_bytes // options.streams)
         self._samplings = [
             Sampling(transport, table, self._pool, options.request_size, prefetch, arena_bytes)
             for _ in range(options.streams)
         ]
-        deadlines = replace(Deadlines(), stall=_NO_STALL_SECONDS, reconnect=options.reconnect_seconds)
+        silence = _DEADLINES.silence * (_CAREFUL if table.max_times_sampled > 0 else 1.0)
+        deadlines = replace(_DEADLINES, silence=silence, reconnect=options.reconnect_seconds)
         self._streams = [
             KeptStream(transport, sampling, info.state_id, deadlines, changed=self._changed)
             for sampling in self._samplings
@@ -119,10 +137,12 @@ class Supply:
         quiet_seconds = self._options.end_after_seconds
         while (flat := self._popped()) is None:
             if self._ends():
+                if self._is_empty:
+                    self.close()  # a request that is left would take what is inserted later
                 return None
-            if self._watch.until(self._is_due, quiet_seconds or self._options.timeout_seconds):
+            if self._is_due_in_time():
                 is_more = self._is_more()
-            elif quiet_seconds is None:
+            elif quiet_seconds is None and not self._is_empty:
                 raise self._stalled()
             else:
                 is_more = self._ends_now = not self._drops_last and self._gather()
@@ -157,6 +177,25 @@ class Supply:
         with self._changed:
             ends, self._ends_now = self._ends_now or self._is_closed, False
             return ends
+
+    def _is_due_in_time(self) -> bool:
+        """Waits for a batch, or an end; False when that took too long, or when the table is empty for good."""
+        seconds = self._options.end_after_seconds or self._options.timeout_seconds
+        if self._drained is None:
+            return self._watch.until(self._is_due, seconds)
+        end = time.monotonic() + (_NO_STALL_SECONDS if seconds is None else seconds)
+        while not self._watch.until(self._is_due, min(LOOK_SECONDS, max(0.0, end - time.monotonic()))):
+            if self._drained.is_over(self.received) or time.monotonic() >= end:
+                return False
+        return True
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the table was found empty for good."""
+        return self._drained is not None and self._drained.was_over
+
+    def _look(self) -> TableInfo | None:
+        return self._transport.server_info().tables.get(self._table.name)
 
     def _is_due(self) -> bool:
         """Whether there is a batch, or none will come. With the lock held.
@@ -212,17 +251,13 @@ class Supply:
         with self._changed:
             unread = self._pool.clear() + sum(sampling.held for sampling in self._samplings)
             awaited = sum(sampling.awaited for sampling in self._samplings)
-            received = self._pool.received
-        is_once = self._table.max_times_sampled > 0
-        if is_once:
-            awaited = lost_on_the_way(self._transport, self._info, self._table, received, awaited)
-        with self._changed:
             self._pool.lost_at_most += unread + awaited
-        if is_once and unread + awaited:
+        if self._table.max_times_sampled > 0 and unread + awaited:
             LOG.warning(
-                'table "%s": closed with %s taken from it and not read, at most; with max_times_sampled %d they are gone: '
-                "drain() before close() where that matters",
+                'table "%s": closed with %s that came and were not read, and %s asked for that the server may have taken, or '
+                "takes from what is inserted next; with max_times_sampled %d they are gone: drain() before close()",
                 self._table.name,
-                counted(unread + awaited, "sample"),
+                counted(unread, "sample"),
+                counted(awaited, "sample"),
                 self._table.max_times_sampled,
             )

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import count
 
 import numpy as np
 
@@ -91,7 +92,7 @@ class Weights:
         self._table, self._formula = table.name, weights
         self._beta, self._min_priority = beta, min_priority
         self._alpha = alpha_of(table.sampler)
-        self._batches = 0
+        self._batches = count()
 
     def next(self, info: SampleInfo) -> Array:
         """[B] float32 weights of the next batch.
@@ -100,8 +101,7 @@ class Weights:
           ConfigError: what beta or min_priority came to is out of its range; or a weight is too large for float32.
           WireError: a probability that is none.
         """
-        number = self._batches
-        self._batches += 1
+        number = next(self._batches)
         beta = _at("beta", self._beta, number)
         if self._alpha is None:
             return np.ones(len(info.key), np.float32)

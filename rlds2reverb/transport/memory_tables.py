@@ -107,11 +107,12 @@ class MemoryTable:
         """Gives items other priorities, one after the other; keys that are not there are passed over.
 
         Raises:
-          Refused: one that is negative or not a number; those before it stay.
+          Refused: one that is negative or not a number, where something is prioritized by it; those before it stay.
         """
+        is_weight = "(" in self._info.sampler + self._info.remover
         for key, priority in priorities:
             if key in self.items:
-                if not priority >= 0:
+                if is_weight and not priority >= 0:
                     raise Refused("INVALID_ARGUMENT", f"Priority {priority} must be a number of at least 0")
                 self.items[key].priority = priority
 

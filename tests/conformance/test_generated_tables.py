@@ -87,9 +87,11 @@ def test_a_signature_written_to_a_config_is_tf_agents_own(spec: str, view: str) 
 
 
 def test_the_shipped_server_has_tf_agents_own_signature() -> None:
-    (table,) = table_configs(load(CONFIG, (), {}))
-    data = rlds2reverb.load("bundled:half_cheetah")
-    assert map_leaves(tensor_spec, table.signature) == tf_agents_signature(data)
+    tables = {table.name: table for table in table_configs(load(CONFIG, (), {}))}
+    for name, source in {"replay": "bundled:half_cheetah", "cartpole": "bundled:cartpole"}.items():
+        data = rlds2reverb.load(source)
+        assert map_leaves(tensor_spec, tables.pop(name).signature) == tf_agents_signature(data)
+    assert tables == {}
 
 
 @pytest.mark.parametrize(("table", "options"), [*OBSERVERS.items(), ("derived", Windows())])

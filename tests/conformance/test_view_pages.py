@@ -1,4 +1,4 @@
-"""The pages about views work as they stand: their server takes the pushes that they write, and samples are what they say."""
+"""The pages about views and samplers work as they stand: their server takes the pushes that they write, and samples are what they say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from replay_server.config import decode, table_configs
 from rlds2reverb.cli import cli
 from tests.conformance.test_docs_code import ROOT, code
 
-PAGES = [f"docs/views/{path.name}" for path in sorted((ROOT / "docs" / "views").glob("*.md"))]
+PAGES = [
+    *(f"docs/views/{path.name}" for path in sorted((ROOT / "docs" / "views").glob("*.md"))),
+    "docs/samplers.md",
+]
 SERVER = "server.yaml"
 
 

@@ -125,7 +125,7 @@ def wait_for(what: str, seconds: float, condition: Callable[[], Any]) -> Any:
 def check_configuration() -> None:
     """Compose takes every combination of files and profiles; ports, limits and names are what they must be."""
     for files in (PLAIN, SECURE, SANDBOX, SECURE_SANDBOX):
-        for profiles in ((), ("push",), ("monitoring",), ("push", "monitoring")):
+        for profiles in ((), ("push",), ("learner",), ("monitoring",), ("push", "learner", "monitoring")):
             flags = [word for profile in profiles for word in ("--profile", profile)]
             Compose(*files)(*flags, "config", "--quiet")
         say(f"  compose takes {' + '.join(files)}, with each profile")
@@ -154,13 +154,14 @@ def check_configuration() -> None:
 
 
 def build() -> None:
-    """Both images; what is in them and what is not."""
+    """All images; what is in them and what is not."""
     CERTIFICATES.mkdir(exist_ok=True)
     started = time.monotonic()
-    Compose(*SECURE_SANDBOX)("build", seconds=2400)
+    Compose(*SECURE_SANDBOX)("--profile", "learner", "build", seconds=2400)
     say(f"  built within {time.monotonic() - started:.0f} s")
     check_image("rlds2reverb-replay", ("rlds2reverb", "--version"), "10001:10001")
     check_image("rlds2reverb-gateway", ("nginx", "-v"), "")
+    check_image("rlds2reverb-learner", ("python", "/opt/learners/bc_tf_agents.py", "--help"), "10001:10001")
 
 
 def check_image(image: str, hello: tuple[str, ...], user: str) -> None:
@@ -170,7 +171,9 @@ def check_image(image: str, hello: tuple[str, ...], user: str) -> None:
     say(f"  {image}: {facts['Size'] / 1e6:,.0f} MB")
     check(settings["User"] == user, f"{image}: user", user or "root, which nginx gives up itself", settings["User"])
     check(settings["Entrypoint"] == ["tini", "--"], f"{image}: entrypoint", "tini", settings["Entrypoint"])
-    check(bool(settings.get("Healthcheck")), f"{image}: health check", "one", settings.get("Healthcheck"))
+    checked = settings.get("Healthcheck") or {"Test": []}
+    is_server = image != "rlds2reverb-learner"
+    check((checked["Test"] not in ([], ["NONE"])) is is_server, f"{image}: health check", is_server, checked)
     labels = {name.removeprefix("org.opencontainers.image.") for name in settings["Labels"]}
     check(labels >= {"title", "description", "licenses"}, f"{image}: OCI labels", "present", labels)
     look = (
@@ -274,6 +277,17 @@ def replay(compose: Compose) -> int:
     return items
 
 
+def learner(compose: Compose) -> None:
+    """The learner, and the push that it waits for, with one command; it learns, and says so."""
+    output = compose("run", "--rm", "-T", "learner", seconds=400)
+    say("\n".join(f"  | {line}" for line in output.splitlines()))
+    found = re.search(r"^learned ([0-9.]+) +random policy ([0-9.]+)", output, re.MULTILINE)
+    if found is None:
+        raise Failed(f"learner: expected a report, got {output[-2000:]}")
+    learned, chance = map(float, found.groups())
+    check(learned > 4 * chance, "return that was learned", "over four times that of a random policy", (learned, chance))
+
+
 def prometheus(compose: Compose, query: str) -> list[Any]:
     """The answer to one query."""
     answer = json.loads(compose.ask(f"/api/v1/query?query={quote(query)}", port=9090))
@@ -340,6 +354,8 @@ def run_services() -> None:
     try:
         say("== the server")
         items = replay(compose)
+        say("== a learner")
+        learner(compose)
         say("== monitoring")
         monitoring(compose)
         say("== TLS")

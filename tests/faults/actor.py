@@ -29,14 +29,14 @@ def writer(address: str, table: str = "one", view: str = "two_step", **options: 
         transport.close()
 
 
-def main(address: str, table: str, name: str, episodes: int, steps: int) -> None:
+def main(address: str, table: str, name: str, episodes: str, steps: str) -> None:
     """Writes episodes made from the name's last number, and prints the report as JSON."""
     seed = int(name.rsplit("-", 1)[-1])
     with writer(address, table, name=name) as to:
-        for episode in tools.make_episodes(episodes, steps, seed):
+        for episode in tools.make_episodes(int(episodes), int(steps), seed):
             write(to, episode)
     print(json.dumps(to.report().as_dict()))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:6]))
+    main(*sys.argv[1:])

@@ -38,16 +38,19 @@ def item_keys(request: bytes) -> list[int]:
 
 
 class HostileServer:
-    """Answers ServerInfo with `info(number of the call)`, and streams with `insert(requests, context)`.
+    """Answers ServerInfo with `info(number of the call)`, and streams with `insert` or `sample(requests, context)`.
 
     A context manager. `stopping` is set when it ends, so that an answer that never comes can wait for it.
     """
 
-    def __init__(self, info: Callable[[int], bytes], insert: InsertStream | None = None) -> None:
+    def __init__(
+        self, info: Callable[[int], bytes], insert: InsertStream | None = None, sample: InsertStream | None = None
+    ) -> None:
         self.stopping = threading.Event()
         self.streams = 0
         self._info = info
         self._insert = insert or (lambda requests, context: self.confirm_all(requests))
+        self._sample = sample
         self._asked = 0
         self._pool = ThreadPoolExecutor(16)
         self._server = grpc.server(self._pool)
@@ -55,6 +58,8 @@ class HostileServer:
             "ServerInfo": grpc.unary_unary_rpc_method_handler(self._answer_info),
             "InsertStream": grpc.stream_stream_rpc_method_handler(self._answer_stream),
         }
+        if sample is not None:
+            methods["SampleStream"] = grpc.stream_stream_rpc_method_handler(self._answer_samples)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self.port = self._server.add_insecure_port("127.0.0.1:0")
 
@@ -89,3 +94,8 @@ class HostileServer:
     def _answer_stream(self, requests: Requests, context: Any) -> Iterator[bytes]:
         self.streams += 1
         yield from self._insert(requests, context)
+
+    def _answer_samples(self, requests: Requests, context: Any) -> Iterator[bytes]:
+        self.streams += 1
+        assert self._sample is not None
+        yield from self._sample(requests, context)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import reverb
 from replay_server import TableConfig
+from replay_server.limiters import SampleToInsertRatio
 
 from rlds2reverb import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerRestarted, ServerUnreachable
+from rlds2reverb.push.report import Progress
 from tests.faults import tools
 from tests.faults.actor import writer
 from tests.faults.proxy import DOWN, UP, Proxy
 from tests.learner.writing.loops import write
-from tests.processes import free_port
+from tests.processes import free_port, wait_until
 from tests.raising import error_of
 from tests.server.forks import Embedded, Forks
 
@@ -117,3 +121,28 @@ def test_the_same_steps_complete_what_a_killed_actor_left(
             write(to, episode)
     assert to.report().items_new == len(expected) - sizes[1]
     assert_stored_once(server, expected)
+
+
+def test_a_limiter_that_blocks_lets_the_loop_wait_until_somebody_samples(forks: Forks) -> None:
+    ratio = SampleToInsertRatio(samples_per_insert=1.0, error_buffer=100.0)
+    table = TableConfig("one", sampler="fifo", max_times_sampled=1, rate_limiter=ratio)
+    told: list[Progress] = []
+    ended = threading.Event()
+    with forks.embedded([table]) as server, writer(server.address, most_waiting_bytes=1, on_progress=told.append) as to:
+
+        def loop() -> None:
+            for episode in EPISODES:
+                write(to, episode)
+            to.flush()
+            ended.set()
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        wait_until(lambda: any("its rate limiter waits" in progress.waiting for progress in told))
+        assert not ended.is_set()
+        samples = reverb.Client(server.address).sample("one", len(ITEMS), emit_timesteps=False)
+        taken = [tuple(np.asarray(column).tobytes() for column in sample.data) for sample in samples]
+        thread.join(60)
+        assert ended.is_set()
+    assert taken == ITEMS
+    assert {name for progress in told for name in progress.held_by} == {"one"}

@@ -13,7 +13,10 @@ import grpc
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.transport.memory import MemoryServer, StreamPlan
+from rlds2reverb.transport.memory_samples import ServerSamples
+from rlds2reverb.transport.memory_stream import ServerStream
 from rlds2reverb.wire.insert.receiving import Refused
+from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.schema import message_class
 
 PATIENCE_SECONDS = 20.0
@@ -39,7 +42,9 @@ class FakeReverb(MemoryServer):
       metadata: of every call.
     """
 
-    def __init__(self, *tables: str, credentials: grpc.ServerCredentials | None = None, batch: int = 1000) -> None:
+    def __init__(
+        self, *tables: TableInfo | str, credentials: grpc.ServerCredentials | None = None, batch: int = 1000
+    ) -> None:
         super().__init__(*tables, state_id=7, batch=batch)
         self.info_codes: deque[grpc.StatusCode] = deque()
         self.info_bytes: bytes | None = None
@@ -81,7 +86,7 @@ class FakeReverb(MemoryServer):
         """Ends every call and the server."""
         self._server.stop(None).wait()
         with self.changed:
-            for stream in self.streams:
+            for stream in (*self.streams, *self.sampled):
                 stream.cut()
         self._workers.shutdown()
 
@@ -113,15 +118,13 @@ class FakeReverb(MemoryServer):
         with self.changed:
             self._note_metadata(context)
             stream = self.opened_stream()
-        if not context.add_callback(stream.cut):
-            stream.cut()
-        threading.Thread(target=stream.read, args=(_until_the_call_is_over(requests),), daemon=True).start()
-        try:
-            while (response := stream.next_response()) is not None:
-                yield response
-        except Refused as refused:
-            if context.is_active():
-                context.abort(grpc.StatusCode[refused.status], refused.details)
+        return _answers(stream, requests, context)
+
+    def answer_sample_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        with self.changed:
+            self._note_metadata(context)
+            samples = self.opened_samples()
+        return _answers(samples, requests, context)
 
     def _note_metadata(self, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
@@ -144,6 +147,20 @@ class FakeReverb(MemoryServer):
         return data
 
 
+def _answers(
+    stream: ServerStream | ServerSamples, requests: Iterator[bytes], context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    if not context.add_callback(stream.cut):
+        stream.cut()
+    threading.Thread(target=stream.read, args=(_until_the_call_is_over(requests),), daemon=True).start()
+    try:
+        while (response := stream.next_response()) is not None:
+            yield response
+    except Refused as refused:
+        if context.is_active():
+            context.abort(grpc.StatusCode[refused.status], refused.details)
+
+
 def _until_the_call_is_over(requests: Iterator[bytes]) -> Iterator[bytes]:
     """The client's messages; gRPC tells with a bare exception that the call is over."""
     with suppress(Exception):
@@ -158,6 +175,9 @@ class _Handlers(grpc.GenericRpcHandler):
             "/deepmind.reverb.ReverbService/ServerInfo": grpc.unary_unary_rpc_method_handler(server.answer_server_info),
             "/deepmind.reverb.ReverbService/InsertStream": grpc.stream_stream_rpc_method_handler(
                 server.answer_insert_stream
+            ),
+            "/deepmind.reverb.ReverbService/SampleStream": grpc.stream_stream_rpc_method_handler(
+                server.answer_sample_stream
             ),
         }
 

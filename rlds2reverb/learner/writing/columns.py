@@ -52,7 +52,7 @@ class Columns:
 
     Args:
       layout: how steps are nested.
-      specs: path -> spec of every column of the layout.
+      specs: path -> spec of every column of the layout, of fixed shapes.
       most_bytes: most bytes of all arrays.
       room: rows to begin with; 0 for a few.
 
@@ -129,7 +129,8 @@ class Columns:
 
 
 def _sizes(spec: ArraySpec) -> tuple[int, ...]:
-    return tuple(size or 0 for size in spec.shape)
+    """The shape; every size of a step's value is fixed."""
+    return tuple(size for size in spec.shape if size is not None)
 
 
 def _nothing(spec: ArraySpec) -> Any:

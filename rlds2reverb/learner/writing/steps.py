@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.writing.layout import Layout
 from rlds2reverb.learner.writing.live import LiveSource
 from rlds2reverb.learner.writing.options import WriteOptions
@@ -61,9 +64,19 @@ def steps_of(step: Nest, options: WriteOptions, info: ServerInfo) -> Steps:
 
 
 def steps_of_spec(spec: Nest) -> Steps:
-    """What steps of this spec are; errors as `steps_of`."""
-    layout = Layout(spec)
-    return Steps(layout, flatten(spec), spec)
+    """What steps of this spec are.
+
+    Raises:
+      ConfigError: no dict, a leaf that is no `ArraySpec`, or one of a shape that is not fixed.
+      SpecError: two columns of one path.
+    """
+    layout, specs = Layout(spec), flatten(spec)
+    for path, leaf in specs.items():
+        if not isinstance(leaf, ArraySpec) or not isinstance(leaf.dtype, np.dtype) or None in leaf.shape:
+            raise ConfigError(
+                f'writer: spec: column "{path}": expected an ArraySpec of a numpy dtype and a fixed shape, got {leaf}'
+            )
+    return Steps(layout, specs, spec)
 
 
 def _settled(

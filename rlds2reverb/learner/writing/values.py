@@ -39,9 +39,9 @@ def spec_of_value(path: str, value: Any) -> tuple[ArraySpec, Sequence[DType]]:
     """
     if isinstance(value, (str, bytes)):
         return ArraySpec((), _TEXT), ()
-    if type(value) is bool:
+    if isinstance(value, bool):
         return ArraySpec((), np.dtype(bool)), ()
-    if type(value) is int:
+    if isinstance(value, int):
         return ArraySpec((), _INTEGERS[0]), (*_INTEGERS, *_FLOATS)
     if isinstance(value, float):
         return ArraySpec((), _FLOATS[0] if type(value) is float else np.dtype(np.float64)), _FLOATS
@@ -59,17 +59,17 @@ def value_for(path: str, value: Any, spec: ArraySpec) -> Any:
     Raises:
       ConfigError: its dtype or shape is another one, or the number does not fit; says which column.
     """
-    if spec.shape == () and isinstance(value, (float, int)) and type(value) is not bool:
+    if spec.shape == () and isinstance(value, (float, int)) and not isinstance(value, bool):
         if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
             return value if isinstance(value, float) else _as_float(path, value)
-        if type(value) is int and spec.dtype.kind in "iu":
-            return _checked_integer(path, value, spec)
+        if isinstance(value, int) and spec.dtype.kind in "iu":
+            return _checked_integer(path, int(value), spec)
     if spec.dtype.kind == "O":
         return _text(path, value, spec)
     found = spec_of_value(path, value)[0]
     if found.shape != spec.shape or not same_dtype(found.dtype, spec.dtype):
         raise _differs(path, found, spec)
-    return value if type(value) is bool else _as_array(path, value)
+    return value if isinstance(value, bool) else _as_array(path, value)
 
 
 def _as_float(path: str, value: int) -> float:

@@ -78,7 +78,7 @@ class EpisodeWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Closes the writer. After an error in the block the episodes that had ended are still sent, and that error is the one raised."""
         if error is None:
-            self.close()
+            self._close(stacklevel=3)
             return
         self._is_closed = True
         if self._background is not None:
@@ -144,6 +144,9 @@ class EpisodeWriter:
         Raises:
           TransportError, CapacityError: as `flush`.
         """
+        self._close(stacklevel=3)
+
+    def _close(self, stacklevel: int) -> None:
         if self._is_closed:
             return
         self._is_closed = True
@@ -151,7 +154,7 @@ class EpisodeWriter:
         if failure is not None:
             raise failure
         if unfinished := [episode for episode in (self._own, *self._episodes.values()) if len(episode)]:
-            warnings.warn(_unfinished(unfinished), stacklevel=2)
+            warnings.warn(_unfinished(unfinished), stacklevel=stacklevel)
 
     def report(self) -> PushReport:
         """The account so far, as that of a push; `stopped` says what has ended the sending, if anything has."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.wire.sample.arena import FREED_SHARE, Arena
-from rlds2reverb.wire.sample.entries import Entries, Sample, Told
+from rlds2reverb.wire.sample.entries import Entries, Samples, Told
 from rlds2reverb.wire.sample.loading import Loading
 from rlds2reverb.wire.sample.rows import Column, Rows, gather, joined, stacked, unequal_columns
 
@@ -83,7 +83,8 @@ class BatchBuilder:
           WireError: it is no such response, or its items point to what is not there.
         """
         full: list[FlatBatch] = []
-        if samples := self._entries.samples(message):
+        samples = self._entries.samples(message)
+        if samples.told:
             self._load(samples, full)
         return full
 
@@ -95,16 +96,16 @@ class BatchBuilder:
         """The stream broke: what came of a sample in parts is dropped."""
         self._entries.lost()
 
-    def _load(self, samples: Sequence[Sample], full: list[FlatBatch]) -> None:
-        loading = Loading(samples, self._arena)
+    def _load(self, samples: Samples, full: list[FlatBatch]) -> None:
+        loading, count = Loading(samples, self._arena), len(samples.told)
         first = 0
-        while first < len(samples):
-            end = loading.load(first, len(samples))
+        while first < count:
+            end = loading.load(first, count)
             for rows in loading.found(first, end) if end > first else ():
-                self._hold(rows, samples[first : first + len(rows)], full)
+                self._hold(rows, samples.told[first : first + len(rows)], full)
                 first += len(rows)
-            if end < len(samples) and not self._make_room(loading, end):
-                self._hold_values(loading.values(end), samples[end], full)
+            if end < count and not self._make_room(loading, end):
+                self._hold_values(loading.values(end), samples.told[end], full)
                 first = end + 1
 
     def _make_room(self, loading: Loading, number: int) -> bool:
@@ -112,24 +113,25 @@ class BatchBuilder:
         self._gather()
         for make_room in (*repeat(self._arena.make_room, FREED_SHARE), self._arena.clear):
             make_room()
+            loading.forget()
             if loading.load(number, number + 1) > number:
                 return True
         return False
 
-    def _hold(self, rows: Rows, samples: Sequence[Sample], full: list[FlatBatch]) -> None:
+    def _hold(self, rows: Rows, told: Sequence[Told], full: list[FlatBatch]) -> None:
         """Keeps samples for their batch, and makes the batches that are full."""
         first = 0
         while first < len(rows):
             end = min(len(rows), first + self._batch_size - len(self._told))
             self._rows.append(rows.part(first, end))
-            self._told += [sample.told for sample in samples[first:end]]
+            self._told += told[first:end]
             self._complete(full)
             first = end
 
-    def _hold_values(self, values: Sequence[Array], sample: Sample, full: list[FlatBatch]) -> None:
+    def _hold_values(self, values: Sequence[Array], told: Told, full: list[FlatBatch]) -> None:
         """The same with one sample past the arena; all others are gathered."""
         self._gathered.append(tuple(stacked([value]) for value in values))
-        self._told.append(sample.told)
+        self._told.append(told)
         self._complete(full)
 
     def _complete(self, full: list[FlatBatch]) -> None:

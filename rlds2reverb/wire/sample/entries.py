@@ -14,33 +14,26 @@ from google.protobuf.message import DecodeError
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire.schema import message_class
 
-
-class Told(NamedTuple):
-    """What the server tells of one sample; see `batches.SampleInfo`."""
-
-    key: int
-    probability: float
-    table_size: int
-    priority: float
-    times_sampled: int
+Told = tuple[int, float, int, float, int]
+"""Of one sample: its item's key, probability, table size, priority, times sampled; see `batches.SampleInfo`."""
 
 
-class Sample(NamedTuple):
-    """One sample as it came.
+class Samples(NamedTuple):
+    """Samples as they came. Lists side by side: there is one for every item that is ever sampled, so objects would cost.
 
     Attributes:
-      told: of it.
-      trajectory: the bytes of a FlatTrajectory.
-      entries: SampleEntry messages, whose chunks may be needed.
+      told: what the server tells of each.
+      trajectories: the bytes of each one's FlatTrajectory.
+      entries: the SampleEntry messages of each; they hold the chunks.
     """
 
-    told: Told
-    trajectory: bytes
-    entries: list[Any]
+    told: list[Told]
+    trajectories: list[bytes]
+    entries: list[list[Any]]
 
-    def chunks(self) -> Iterator[Any]:
-        """SampledChunk messages."""
-        for entry in self.entries:
+    def chunks(self, number: int) -> Iterator[Any]:
+        """The SampledChunk messages of one sample."""
+        for entry in self.entries[number]:
             yield from entry.data
 
 
@@ -48,13 +41,13 @@ class Entries:
     """Joins what comes in parts."""
 
     def __init__(self) -> None:
-        self._open: Sample | None = None
+        self._begun: Samples | None = None  # the one sample whose end is still to come
 
     def lost(self) -> None:
         """The rest of a sample that came in part will not come."""
-        self._open = None
+        self._begun = None
 
-    def samples(self, message: bytes) -> list[Sample]:
+    def samples(self, message: bytes) -> Samples:
         """The samples that a response completes.
 
         Raises:
@@ -64,26 +57,37 @@ class Entries:
             response = message_class("SampleStreamResponse").FromString(message)
         except DecodeError as error:
             raise WireError(f"SampleStreamResponse: {len(message)} bytes that are no such message ({error})") from error
-        whole: list[Sample] = []
+        whole = Samples([], [], [])
+        told, trajectories, entries = whole
         for entry in response.entries:
-            sample = self._begun(entry) if entry.HasField("info") else self._continued(entry)
-            if entry.end_of_sequence:
-                self._open = None
-                whole.append(sample)
-            else:
-                self._open = sample
+            info = entry.info
+            item = info.item
+            trajectory = item.flat_trajectory
+            if not trajectory or self._begun is not None or not entry.end_of_sequence:
+                self._join(entry, whole)
+                continue
+            told.append((item.key, info.probability, info.table_size, item.priority, item.times_sampled))
+            trajectories.append(trajectory)
+            entries.append([entry])
         return whole
 
-    def _begun(self, entry: Any) -> Sample:
-        if self._open is not None:
-            raise WireError(f"sampled item {self._open.told.key}: another one began before its end came")
+    def _join(self, entry: Any, whole: Samples) -> None:
+        """Takes an entry that is not a sample by itself."""
+        if entry.HasField("info"):
+            self._begin(entry)
+        elif self._begun is None:
+            raise WireError("SampleStreamResponse: an entry that tells of no item, and none began before")
+        else:
+            self._begun.entries[0].append(entry)
+        if entry.end_of_sequence and self._begun is not None:
+            for values, begun in zip(whole, self._begun):
+                values += begun
+            self._begun = None
+
+    def _begin(self, entry: Any) -> None:
+        if self._begun is not None:
+            raise WireError(f"sampled item {self._begun.told[0][0]}: another one began before its end came")
         info = entry.info
         item = info.item
-        told = Told(item.key, info.probability, info.table_size, item.priority, item.times_sampled)
-        return Sample(told, item.flat_trajectory, [entry])
-
-    def _continued(self, entry: Any) -> Sample:
-        if self._open is None:
-            raise WireError("SampleStreamResponse: an entry that tells of no item, and none began before")
-        self._open.entries.append(entry)
-        return self._open
+        told = (item.key, info.probability, info.table_size, item.priority, item.times_sampled)
+        self._begun = Samples([told], [item.flat_trajectory], [[entry]])

@@ -47,7 +47,8 @@ class Kind(NamedTuple):
     def view(self, memory: Array) -> Array:
         """[rows, *stored_shape]: [bytes] uint8 as rows, from its beginning on. `row_bytes` is not 0."""
         whole = len(memory) // self.row_bytes * self.row_bytes
-        return memory[:whole].view(self.stored_dtype).reshape(-1, *self.stored_shape)
+        rows: Array = memory[:whole].view(self.stored_dtype).reshape(-1, *self.stored_shape)
+        return rows
 
 
 def text_bytes(texts: Array) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, Slice
 from rlds2reverb.wire.sample.arena import Arena
 from rlds2reverb.wire.sample.chunks import decode_chunk
-from rlds2reverb.wire.sample.entries import Sample
-from rlds2reverb.wire.sample.pointers import read_trajectories
+from rlds2reverb.wire.sample.entries import Samples
 from rlds2reverb.wire.sample.rows import Rows, find_rows
+from rlds2reverb.wire.sample.spans import starts_of
+from rlds2reverb.wire.sample.trajectories import read_trajectories
 
 
 class Loading:
@@ -27,11 +28,18 @@ class Loading:
       WireError: a trajectory cannot be read.
     """
 
-    def __init__(self, samples: Sequence[Sample], arena: Arena) -> None:
+    def __init__(self, samples: Samples, arena: Arena) -> None:
         self._samples, self._arena = samples, arena
-        self._pointers = read_trajectories([sample.trajectory for sample in samples])
-        self._keys: list[int] = self._pointers.slices.keys.tolist()
-        self._slice_items = self._pointers.items_of_slices()
+        pointers = self._pointers = read_trajectories(samples.trajectories)
+        counts = pointers.item_slice_counts()
+        self._first_slices: list[int] = [*starts_of(counts).tolist(), int(counts.sum())]
+        # Columns of an item mostly read the same chunks: of equal keys only one is looked up.
+        like = pointers.first_of_equal_keys()
+        is_first = like == np.arange(len(like))
+        self._lookup_of_slice = (np.cumsum(is_first) - 1)[like]
+        self._slice_of_lookup = np.flatnonzero(is_first)
+        self._keys: list[int] = pointers.slices.keys[is_first].tolist()
+        self._numbers = arena.find(self._keys)
 
     def load(self, first: int, end: int) -> int:
         """Loads what the samples [first, end) need; the first for which there is no room, or `end`.
@@ -39,12 +47,21 @@ class Loading:
         Raises:
           WireError: a chunk cannot be read.
         """
-        begin, stop = self._slice_of(first), self._slice_of(end)
-        missing = np.flatnonzero(self._arena.find(self._keys[begin:stop]) < 0)
-        for number in np.unique(self._slice_items[begin + missing]).tolist():
+        begin, stop = self._lookups_of(first, end)
+        if (self._numbers[begin:stop] >= 0).all():
+            return end
+        missing = begin + np.flatnonzero(self._numbers[begin:stop] < 0)
+        items = np.searchsorted(self._first_slices, self._slice_of_lookup[missing], side="right") - 1
+        for number in np.unique(items).tolist():
             if not self._load_one(number):
-                return int(number)
+                end = int(number)
+                break
+        self._look_up(begin, stop)
         return end
+
+    def forget(self) -> None:
+        """The arena has dropped chunks."""
+        self._look_up(0, len(self._keys))
 
     def found(self, first: int, end: int) -> Iterator[Rows]:
         """Where the values of the loaded samples [first, end) are; those with equally many columns together.
@@ -55,8 +72,8 @@ class Loading:
         counts = self._pointers.column_counts[first:end]
         borders = (first + 1 + np.flatnonzero(np.diff(counts))).tolist()
         for begin, stop in zip([first, *borders], [*borders, end]):
-            numbers = self._arena.find(self._keys[self._slice_of(begin) : self._slice_of(stop)])
-            yield find_rows(self._pointers.part(begin, stop), numbers, self._arena)
+            lookups = self._lookup_of_slice[self._first_slices[begin] : self._first_slices[stop]]
+            yield find_rows(self._pointers.part(begin, stop), self._numbers[lookups], self._arena)
 
     def values(self, number: int) -> tuple[Array, ...]:
         """The columns of one sample, past the arena.
@@ -64,24 +81,32 @@ class Loading:
         Raises:
           WireError: a chunk cannot be read, or the sample points to what is not there.
         """
-        sample, pointers = self._samples[number], self._pointers.part(number, number + 1)
-        chunks = {one.chunk_key: Chunk(one.chunk_key, 0, 0, 0, decode_chunk(one)) for one in sample.chunks()}
+        pointers = self._pointers.part(number, number + 1)
+        protos = self._samples.chunks(number)
+        chunks = {one.chunk_key: Chunk(one.chunk_key, 0, 0, 0, decode_chunk(one)) for one in protos}
         slices = iter([Slice(*values) for values in zip(*(field.tolist() for field in pointers.slices))])
         columns = tuple(
             ItemColumn(tuple(next(slices) for _ in range(count)), squeezed)
             for count, squeezed in zip(pointers.slice_counts.tolist(), pointers.squeezed.tolist())
         )
-        return codec.item_values(Item(sample.told.key, "", sample.told.priority, columns), chunks)
+        key, _, _, priority, _ = self._samples.told[number]
+        return codec.item_values(Item(key, "", priority, columns), chunks)
 
     def _load_one(self, number: int) -> bool:
         """Whether there was room."""
-        wanted = set(self._keys[self._slice_of(number) : self._slice_of(number + 1)])
-        for chunk in self._samples[number].chunks():
+        begin, stop = self._lookups_of(number, number + 1)
+        wanted = set(self._keys[begin:stop])
+        for chunk in self._samples.chunks(number):
             key = chunk.chunk_key
             if key in wanted and key not in self._arena and not self._arena.add(key, decode_chunk(chunk)):
                 return False
         return True
 
-    def _slice_of(self, number: int) -> int:
-        """The first slice of a sample."""
-        return int(np.searchsorted(self._slice_items, number))
+    def _look_up(self, begin: int, stop: int) -> None:
+        self._numbers[begin:stop] = self._arena.find(self._keys[begin:stop])
+
+    def _lookups_of(self, first: int, end: int) -> tuple[int, int]:
+        """Which keys are those of the samples [first, end)."""
+        slices = (self._first_slices[first], self._first_slices[end])
+        begin, stop = np.searchsorted(self._slice_of_lookup, slices).tolist()
+        return begin, stop

@@ -1,54 +1,15 @@
-"""Trajectories of many items -> one table of what they point to.
-
-Source: schema.proto, FlatTrajectory{columns(1){chunk_slices(1){chunk_key(1), offset(2), length(3), index(4)}, squeeze(2)}}.
-
-All of a trajectory's bytes are pairs of varints: a tag, and a value or a length. So numpy finds all pairs of all items at once, and
-what each of them is follows from its tag and its neighbours' (`_FOLLOWS`). What protobuf's own writers never write (fields in another
-order, a length of 0, unknown fields) is read by protobuf, item by item.
-"""
+"""What sampled items point to, many items side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import WireError
-from rlds2reverb.wire.sample.varints import Varints, varints_of
-from rlds2reverb.wire.schema import message_class
-
-_COLUMN, _SLICE, _KEY, _OFFSET, _LENGTH, _INDEX, _SQUEEZE, _OTHER = range(8)
-
-_MOST_INT32 = (1 << 31) - 1
-
-
-def _transitions() -> Array:
-    follows = {
-        _COLUMN: (_SLICE,),
-        _SLICE: (_KEY,),
-        _KEY: (_OFFSET, _LENGTH),
-        _OFFSET: (_LENGTH,),
-        _LENGTH: (_INDEX, _SLICE, _SQUEEZE, _COLUMN),
-        _INDEX: (_SLICE, _SQUEEZE, _COLUMN),
-        _SQUEEZE: (_COLUMN,),
-    }
-    table = np.zeros((8, 8), bool)
-    for before, after in follows.items():
-        table[before, list(after)] = True
-    return table
-
-
-_FOLLOWS = _transitions()
-"""[8, 8] bool: may the second follow the first? Of the first pair of an item see `_kinds`."""
-
-_MAY_END = np.isin(np.arange(8), (_LENGTH, _INDEX, _SQUEEZE))
-
-_OF_TAG = np.full(256, _OTHER, np.uint8)
-_OF_TAG[[0x0A, 0x08, 0x10, 0x18, 0x20]] = (_SLICE, _KEY, _OFFSET, _LENGTH, _INDEX)
+from rlds2reverb.wire.sample.spans import spread, starts_of
 
 
 class Slices(NamedTuple):
@@ -68,7 +29,7 @@ class Slices(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pointers:
-    """What the columns of some items point to.
+    """What the columns of some items point to. Every item has columns, every column has slices.
 
     Attributes:
       slices: of all columns, item by item, column by column.
@@ -85,6 +46,11 @@ class Pointers:
     def __len__(self) -> int:
         return len(self.column_counts)
 
+    def item_slice_counts(self) -> Array:
+        """[items] int64: slices of each."""
+        counts: Array = np.add.reduceat(self.slice_counts, starts_of(self.column_counts))
+        return counts
+
     def part(self, first: int, end: int) -> Pointers:
         """Those of the items [first, end)."""
         if (first, end) == (0, len(self)):
@@ -98,127 +64,36 @@ class Pointers:
             self.column_counts[first:end],
         )
 
-    def items_of_slices(self) -> Array:
-        """[slices] int64: the number of the item that each slice is of."""
-        columns = np.repeat(np.arange(len(self)), self.column_counts)
-        return np.repeat(columns, self.slice_counts)
-
-
-def read_trajectories(trajectories: Sequence[bytes]) -> Pointers:
-    """FlatTrajectory messages -> what they point to.
-
-    Raises:
-      WireError: no such message, an item without columns, or a column without slices.
-    """
-    varints = varints_of(trajectories)
-    pointers = None if varints is None else _read_together(varints)
-    return _read_singly(trajectories) if pointers is None else pointers
-
-
-def _read_together(varints: Varints) -> Pointers | None:
-    """None when there is anything that a writer of protobuf's does not write."""
-    if np.any(varints.counts % 2) or np.any(varints.counts == 0) or not len(varints.counts):
-        return None
-    tags, values = varints.values[::2], varints.values[1::2]
-    if tags.max() > 0xFF:
-        return None
-    first_pairs = np.cumsum(varints.counts // 2) - varints.counts // 2
-    kinds = _kinds(tags, first_pairs)
-    if kinds is None:
-        return None
-    at: list[Array] = [kinds == kind for kind in range(_OTHER)]
-    if not _lengths_fit(varints, values, at):
-        return None
-    small = values[~at[_KEY]]
-    if small.max() > _MOST_INT32 or np.any(values[at[_LENGTH]] == 0) or np.any(values[at[_SQUEEZE]] > 1):
-        return None
-    column_of, slice_of = np.cumsum(at[_COLUMN]) - 1, np.cumsum(at[_SLICE]) - 1
-    columns, slices = int(column_of[-1]) + 1, int(slice_of[-1]) + 1
-    squeezed = np.zeros(columns, bool)
-    squeezed[column_of[at[_SQUEEZE]]] = values[at[_SQUEEZE]] == 1
-    return Pointers(
-        Slices(
-            values[at[_KEY]],
-            _spread(slices, slice_of[at[_OFFSET]], values[at[_OFFSET]]),
-            values[at[_LENGTH]].astype(np.int64),
-            _spread(slices, slice_of[at[_INDEX]], values[at[_INDEX]]),
-        ),
-        np.bincount(column_of[at[_SLICE]], minlength=columns),
-        squeezed,
-        np.add.reduceat(at[_COLUMN], first_pairs, dtype=np.int64),
-    )
-
-
-def _spread(count: int, where: Array, values: Array) -> Array:
-    """[count] int64: fields that are left out are 0."""
-    out = np.zeros(count, np.int64)
-    out[where] = values.astype(np.int64)
-    return out
-
-
-def _kinds(tags: Array, first_pairs: Array) -> Array | None:
-    """[pairs] uint8: what each pair is; None when they do not follow each other as they should."""
-    kinds = _OF_TAG[tags.astype(np.uint8)]
-    is_message = kinds == _SLICE
-    kinds[:-1][is_message[:-1] & is_message[1:]] = _COLUMN  # a column begins with a slice, a slice with its key
-    after_key = kinds[:-1] == _KEY
-    kinds[1:][(kinds[1:] == _OFFSET) & ~after_key] = _SQUEEZE
-    last_pairs = np.append(first_pairs[1:], len(kinds)) - 1
-    if not (np.all(kinds[first_pairs] == _COLUMN) and np.all(_MAY_END[kinds[last_pairs]])):
-        return None
-    return kinds if np.all(_FOLLOWS[kinds[:-1], kinds[1:]]) else None
-
-
-def _lengths_fit(varints: Varints, values: Array, at: Sequence[Array]) -> bool:
-    """Whether every column and every slice is as long as it says.
-
-    A column ends where the next one begins, a slice where the next slice, column or squeeze does. Items begin with a column, so
-    what is the last of an item ends with it.
-    """
-    starts = np.append(varints.starts[::2], varints.size)  # of pairs
-    return all(
-        _reach(starts, values, is_header, is_border)
-        for is_header, is_border in (
-            (at[_COLUMN], at[_COLUMN]),
-            (at[_SLICE], at[_COLUMN] | at[_SLICE] | at[_SQUEEZE]),
+    def chosen(self, items: Array) -> Pointers:
+        """Those of the items of these numbers, in that order."""
+        columns = spread(starts_of(self.column_counts)[items], self.column_counts[items])
+        slices = spread(starts_of(self.slice_counts)[columns], self.slice_counts[columns])
+        return Pointers(
+            Slices(*(values[slices] for values in self.slices)),
+            self.slice_counts[columns],
+            self.squeezed[columns],
+            self.column_counts[items],
         )
-    )
+
+    def first_of_equal_keys(self) -> Array:
+        """[slices] int64: a slice with the same chunk; of a column that reads the same chunks as its item's first, one of that."""
+        counts = self.slice_counts
+        column_starts = starts_of(counts)
+        first_columns = np.repeat(starts_of(self.column_counts), self.column_counts)
+        moved = np.repeat(column_starts - column_starts[first_columns], counts)
+        own = np.arange(len(moved))
+        like = own - moved
+        is_equal = self.slices.keys[like] == self.slices.keys
+        return np.where(is_equal, like, own)
 
 
-def _reach(starts: Array, values: Array, is_header: Array, is_border: Array) -> bool:
-    """Whether the pairs that are headers, and what they say is in them, end at the next border."""
-    borders = np.append(np.flatnonzero(is_border), len(is_border))
-    header_of_border = is_header[borders[:-1]]
-    headers, ends = borders[:-1][header_of_border], starts[borders[1:][header_of_border]]
-    return bool(np.all(starts[headers + 1] + values[headers].astype(np.int64) == ends))
-
-
-def _read_singly(trajectories: Sequence[bytes]) -> Pointers:
-    slices: list[tuple[int, int, int, int]] = []
-    slice_counts, squeezed, column_counts = [], [], []
-    for trajectory in trajectories:
-        columns = _parsed(trajectory).columns
-        if not columns:
-            raise WireError("sampled item: its trajectory has no columns")
-        column_counts.append(len(columns))
-        for column in columns:
-            pieces = column.chunk_slices
-            if not pieces:
-                raise WireError("sampled item: a column without slices")
-            slices += [(one.chunk_key, one.offset, one.length, one.index) for one in pieces]
-            slice_counts.append(len(pieces))
-            squeezed.append(column.squeeze)
-    keys, *others = zip(*slices)
+def joined(parts: Sequence[Pointers]) -> Pointers:
+    """The items of all parts, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
     return Pointers(
-        Slices(np.array(keys, np.uint64), *(np.array(values, np.int64) for values in others)),
-        np.array(slice_counts, np.int64),
-        np.array(squeezed, bool),
-        np.array(column_counts, np.int64),
+        Slices(*(np.concatenate(values) for values in zip(*(part.slices for part in parts)))),
+        np.concatenate([part.slice_counts for part in parts]),
+        np.concatenate([part.squeezed for part in parts]),
+        np.concatenate([part.column_counts for part in parts]),
     )
-
-
-def _parsed(trajectory: bytes) -> Any:
-    try:
-        return message_class("FlatTrajectory").FromString(trajectory)
-    except DecodeError as error:
-        raise WireError(f"FlatTrajectory: {len(trajectory)} bytes that are no such message ({error})") from error

@@ -11,6 +11,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample.arena import Arena
 from rlds2reverb.wire.sample.pointers import Pointers
+from rlds2reverb.wire.sample.spans import spread, starts_of
 
 Column = Array | list[Array]
 """[B, ...] where all items of the batch have one shape and dtype; else B arrays."""
@@ -70,7 +71,7 @@ def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> Rows:
     first_rows, row_counts, kinds = arena.noted(numbers + slices.tensors)
     is_inside = (slices.offsets >= 0) & (slices.lengths >= 1) & (slices.offsets + slices.lengths <= row_counts)
     _check(is_inside, pointers, "rows that the chunk does not have")
-    first_slices = np.cumsum(pointers.slice_counts) - pointers.slice_counts
+    first_slices = starts_of(pointers.slice_counts)
     column_kinds = kinds[first_slices]
     _check(
         np.repeat(column_kinds, pointers.slice_counts) == kinds,
@@ -78,10 +79,12 @@ def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> Rows:
         "another dtype or shape than the slices before",
     )
     lengths = np.add.reduceat(slices.lengths, first_slices)
+    if (total := int(lengths.sum())) > _MOST_ROWS:
+        raise WireError(f"sampled items of one response have {total} rows, more than {_MOST_ROWS}")
     _check_squeezed(lengths, pointers.squeezed)
     by_item = (len(pointers), -1)
     return Rows(
-        _expanded(first_rows + slices.offsets, slices.lengths),
+        spread(first_rows + slices.offsets, slices.lengths),
         lengths.reshape(by_item),
         column_kinds.reshape(by_item),
         pointers.squeezed.reshape(by_item),
@@ -103,19 +106,6 @@ def _check_squeezed(lengths: Array, squeezed: Array) -> None:
         raise WireError(f"sampled item: a squeezed column of {lengths[wrong][0]} rows, expected 1")
 
 
-def _expanded(starts: Array, lengths: Array) -> Array:
-    """[slices] first rows and lengths -> [rows] every row.
-
-    Raises:
-      WireError: they are too many.
-    """
-    ends = np.cumsum(lengths)
-    if (total := int(ends[-1])) > _MOST_ROWS:
-        raise WireError(f"sampled items of one response have {total} rows, more than {_MOST_ROWS}")
-    rows: Array = np.repeat(starts - (ends - lengths), lengths)
-    return rows + np.arange(total)
-
-
 def gather(pieces: Sequence[Rows], arena: Arena) -> tuple[Column, ...]:
     """The values of all items of the pieces, copied: one column for each of theirs.
 
@@ -126,7 +116,7 @@ def gather(pieces: Sequence[Rows], arena: Arena) -> tuple[Column, ...]:
         raise unequal_columns(counts)
     whole = pieces[0] if len(pieces) == 1 else _joined_rows(pieces)
     lengths = whole.lengths.ravel()
-    starts = (np.cumsum(lengths) - lengths).reshape(whole.lengths.shape)
+    starts = starts_of(lengths).reshape(whole.lengths.shape)
     return tuple(_column(whole, starts[:, number], number, arena) for number in range(whole.columns))
 
 

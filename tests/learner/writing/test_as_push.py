@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb import Episode
+from rlds2reverb import Episode, PushReport
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.transport.memory import MemoryTransport
-from rlds2reverb.views.registry import view_of
 from tests import strategies
 from tests.learner.writing.loops import write, write_as_loop, writer
 from tests.push.in_memory import Server, table
@@ -30,6 +29,9 @@ VIEWS = [
     "n_step:n=3,gamma=0.9",
     "slices:length=4",
     "fragments:length=4",
+    "frame_stack:frames=2",
+    "goal",
+    "target_pair",
 ]
 FLAGS = ("is_first", "is_last", "is_terminal")
 
@@ -106,7 +108,7 @@ def test_items_keys_and_account_are_those_of_a_push(
         {"terminal_discount": "transition"},
         {"last_reward": "shift", "allow": ["first_reward_lost"]},
         {"last_observation": "drop"},
-        {"transform": "select=observation+action+reward"},
+        {"transform": "drop=reward"},
         {"chunk_length": 3},
     ],
     ids=str,
@@ -125,9 +127,7 @@ def test_so_are_those_of_a_loop_that_gives_only_what_an_environment_tells(view: 
     ]
     theirs, report = pushed(plain, {"replay": view}, **options)
     ours, account = written(episodes, {"replay": view}, write_as_loop, **options)
-    assert type(account) is type(report), (account, report)
+    assert isinstance(report, PushReport), report
+    assert isinstance(account, PushReport), account
     assert_same(ours, theirs)
-
-
-def test_every_named_view_that_needs_no_image_is_tried() -> None:
-    assert {view_of(view).label.split("(")[0] for view in VIEWS}
+    assert len(ours["replay"]) >= 5

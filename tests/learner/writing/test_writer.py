@@ -19,6 +19,7 @@ from rlds2reverb.errors import (
     SpecMismatch,
     Stalled,
     TransportError,
+    ViewError,
     report_of,
 )
 from rlds2reverb.push.report import Progress
@@ -217,6 +218,40 @@ class TestRefused:
             to.end_episode(terminal=False)
         ((_, _, action, _, reward, _),) = server.contents()
         assert (str(action.dtype), str(reward.dtype), reward[0]) == ("int32", "float64", 0.1)
+
+    def test_a_spec_that_is_given_is_held_against_the_tables_before_the_first_step(self) -> None:
+        steps = {"observation": ArraySpec((3,), FLOAT), "action": ArraySpec((), INT), "reward": ArraySpec((), FLOAT)}
+        flags = {flag: ArraySpec((), BOOL) for flag in ("is_first", "is_last", "is_terminal")}
+        signature = view_of("two_step").signature({**steps, **flags, "discount": ArraySpec((), FLOAT)})
+        server = Server({"replay": table(signature=signature)})
+        with pytest.raises(SpecMismatch, match="observation"):
+            writer(server, spec={**steps, "observation": ArraySpec((4,), FLOAT)})
+        with writer(server, spec=steps) as to:
+            with pytest.raises(ConfigError, match='column "observation": expected float32'):
+                to.append({**step(), "observation": np.zeros(4, np.float32)})
+            append(to, 2)
+            to.end_episode(terminal=False)
+        assert len(server.contents()) == 1
+
+    @pytest.mark.parametrize("leaf", [3, FLOAT, ArraySpec((None,), FLOAT)], ids=str)
+    def test_a_spec_of_something_else_is_refused(self, leaf: Any) -> None:
+        with pytest.raises(ConfigError, match='spec: column "observation": expected an ArraySpec'):
+            writer(Server(), spec={"observation": leaf})
+
+    def test_steps_that_the_view_cannot_use(self) -> None:
+        with writer(Server(), view="transition") as to:
+            with pytest.raises(ViewError, match="action"):
+                to.append(observation=np.zeros(3, np.float32), reward=0.0)
+            assert len(to) == 0
+
+    def test_a_forked_process_makes_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with writer(Server()) as to:
+            append(to, 2)
+            with monkeypatch.context() as patched:
+                patched.setattr(to, "_process", -1)
+                for job in (lambda: to.end_episode(terminal=False), to.flush):
+                    with pytest.raises(ConfigError, match="made in another process"):
+                        job()
 
     def test_an_end_without_a_step_or_without_a_word_on_it(self) -> None:
         with writer(Server()) as to:
@@ -431,6 +466,16 @@ class TestSending:
             write(to, made()[0])
             to.flush()
         assert len(server.contents()) == 8
+
+    def test_a_stream_that_falls_silent_is_taken_up_on_another_connection(self) -> None:
+        server = Server()
+        with writer(server) as to:
+            write(to, made()[0])
+            to.flush()
+            server.silence_streams()
+            write(to, made()[0])
+            server.until(lambda: len(server.tables["replay"].items) == 8, 20)
+        assert to.report().reconnects == 1
 
     def test_a_server_that_is_gone_is_told_once_and_then_that_the_writer_has_stopped(self) -> None:
         server = Server()

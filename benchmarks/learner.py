@@ -1,0 +1,195 @@
+"""Sampling for learners: our `client.sample` against Reverb's own ways, and the memory that it takes.
+
+The rivals: `reverb.TrajectoryDataset`, batched inside its pipeline, with prefetch, in that of `VARIANTS` which is fastest with these
+data; and `reverb.Client.sample`. All sample one uniform table of a server in a process of its own. Ours stays open between runs,
+as a learner's does, so that its chunks are decoded; the first run of all does that, and does not count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from replay_server import TableConfig
+
+from benchmarks import data, writers
+from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, note, timed
+from benchmarks.servers import BenchServer, rss_bytes
+from rlds2reverb import connect
+from rlds2reverb.episodes import Array
+from rlds2reverb.views.base import View
+from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.sequence import SequenceView, two_step
+
+FULL = Size(items=200_000, reference_items=200_000, repeats=5)
+SHORT = Size(items=30_000, reference_items=30_000, repeats=2)
+
+OURS, DATASET, CLIENT = "rlds2reverb", "TrajectoryDataset", "Client.sample"
+TABLE = "replay"
+BATCH = 256
+SMALL_BATCH = 16
+"""For items of hundreds of steps."""
+
+WARM_BATCHES = 8
+MEGABYTE = 1e6
+ARENA_BYTES = 64 << 20
+
+VARIANTS = tuple(itertools.product((512, 2048), (1, 4), (1, 4)))
+"""Samples in flight per worker, workers, and datasets that are interleaved."""
+
+
+class Case(NamedTuple):
+    """What is stored and sampled; `share`: so many times fewer samples than `Size` says."""
+
+    name: str
+    columns: list[dict[str, Array]]
+    view: View
+    steps: int
+    batch: int
+    share: int
+    goal: float
+
+
+def run(size: Size) -> Iterator[Result]:
+    """Rates in samples (items) a second; `Size` counts samples."""
+    cheetah = data.half_cheetah()
+    yield from _case(Case("half_cheetah", cheetah, two_step(), 100_000, BATCH, 1, 2.0), size)
+    yield from _case(Case("images", data.pictures(), two_step(), 4_000, BATCH, 8, 2.2), size)
+    yield from _case(Case("steps_100", cheetah, SequenceView(100), 100_000, BATCH, 16, 1.0), size)
+    yield from _case(Case("episodes", cheetah, WholeEpisode(), 100_000, SMALL_BATCH, 100, 1.0), size)
+    yield _memory(size)
+
+
+def _case(case: Case, size: Size) -> Iterator[Result]:
+    episodes = data.episodes_for(case.steps, len(case.columns[0]["is_first"]))
+    batches = max(4, size.items // case.share // case.batch)
+    with BenchServer([TableConfig(TABLE, data.signature(case.columns))]) as server:
+        stored = writers.push(server, data.episodes(case.columns, episodes), TABLE, case.view).count
+        server.settle()
+        best = _best_variant(server, case, max(2, batches // 5))
+        with connect(server.address) as client, client.sample(TABLE, case.batch) as sampler:
+            sides = [
+                Side(OURS, lambda n: _ours(server, sampler, case, n), batches),
+                Side(
+                    DATASET,
+                    lambda n: _dataset(server, case, best, n),
+                    max(4, size.reference_items // case.share // case.batch),
+                ),
+            ]
+            if case.name == "half_cheetah":
+                sides.append(Side(CLIENT, lambda n: _client_sample(server, n), batches * case.batch // 20))
+            runs = alternate(sides, size.repeats)
+    parameters = {
+        "stored_items": stored,
+        "batch": case.batch,
+        "rival": dict(zip(("in_flight", "workers", "datasets"), best)),
+    }
+    yield comparison(f"learner/{case.name}", runs, OURS, DATASET, "samples/s", Goal(case.goal), **parameters)
+    if CLIENT in runs:
+        yield comparison("learner/client_sample", runs, OURS, CLIENT, "samples/s", Goal(8.0), **parameters)
+
+
+def _ours(server: BenchServer, sampler: Any, case: Case, batches: int) -> Run:
+    for _ in range(WARM_BATCHES):
+        sampler.next_batch()
+    with timed() as watch:
+        for _ in range(batches):
+            sampler.next_batch()
+    server.settle()
+    return watch.run(batches * case.batch)
+
+
+def _best_variant(server: BenchServer, case: Case, batches: int) -> tuple[int, int, int]:
+    rates = {variant: _dataset(server, case, variant, batches).rate for variant in VARIANTS}
+    for variant, rate in rates.items():
+        note(f"  {DATASET} in_flight, workers, datasets {variant}: {rate:,.0f}/s")
+    return max(rates, key=rates.__getitem__)
+
+
+def _dataset(server: BenchServer, case: Case, variant: tuple[int, int, int], batches: int) -> Run:
+    reader = iter(_pipeline(server.address, case, variant))
+    for _ in range(WARM_BATCHES):
+        next(reader)
+    with timed() as watch:
+        for _ in range(batches):
+            next(reader)
+    del reader
+    server.settle()
+    return watch.run(batches * case.batch)
+
+
+def _pipeline(address: str, case: Case, variant: tuple[int, int, int]) -> Any:
+    import reverb
+    import tensorflow as tf
+
+    in_flight, workers, datasets = variant
+
+    def one(_: Any = None) -> Any:
+        made = reverb.TrajectoryDataset.from_table_signature(
+            address, TABLE, in_flight, num_workers_per_iterator=workers
+        )
+        return made if case.name == "episodes" else made.batch(case.batch, drop_remainder=True)
+
+    if datasets == 1:
+        whole = one()
+    else:
+        whole = tf.data.Dataset.range(datasets).interleave(
+            one, cycle_length=datasets, num_parallel_calls=datasets, deterministic=False
+        )
+    if case.name == "episodes":
+        whole = whole.batch(case.batch, drop_remainder=True)
+    return whole.prefetch(4).as_numpy_iterator()
+
+
+def _client_sample(server: BenchServer, samples: int) -> Run:
+    reader = iter(server.reverb.sample(TABLE, samples + BATCH, emit_timesteps=False))
+    for _ in range(BATCH):
+        next(reader)
+    with timed() as watch:
+        for _ in range(samples):
+            next(reader)
+    for _ in reader:
+        pass
+    server.settle()
+    return watch.run(samples)
+
+
+def _memory(size: Size) -> Result:
+    """What the client grows by when the table is several times larger than its arena, which is full then."""
+    columns = data.pictures()
+    with BenchServer([TableConfig(TABLE, data.signature(columns))]) as server:
+        stored = writers.push(server, data.episodes(columns, data.episodes_for(8_000, data.IMAGE_STEPS)), TABLE).count
+        command = [sys.executable, "-m", "benchmarks.learner", server.address, str(max(20, size.items // 2000))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None  # we asked for a pipe
+            grown = [float(line) for line in child.stdout]
+    if child.returncode:
+        raise RuntimeError(f"the sampling process ended with exit code {child.returncode}")
+    bound = ARENA_BYTES / MEGABYTE + 50
+    return figure(
+        "learner/memory",
+        max(grown),
+        "MB",
+        Goal(bound, at_most=True),
+        arena_mb=ARENA_BYTES / MEGABYTE,
+        stored_items=stored,
+        batches=len(grown),
+        last_mb=grown[-1],
+    )
+
+
+def sample_and_tell(address: str, batches: int) -> None:
+    """Samples, and prints by how many MB this process has grown after each batch."""
+    with connect(address) as client:
+        before = rss_bytes()
+        with client.sample(TABLE, SMALL_BATCH, arena_bytes=ARENA_BYTES) as sampler:
+            for _ in range(batches):
+                sampler.next_batch()
+                print((rss_bytes() - before) / MEGABYTE, flush=True)
+
+
+if __name__ == "__main__":
+    sample_and_tell(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,201 @@
+"""A client of several servers: what `Client` does for a learner, over all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.keys import checked_keys, checked_priorities
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.several.routes import Routes
+from rlds2reverb.learner.several.sampler import SeveralSampler
+from rlds2reverb.learner.several.servers import Servers
+from rlds2reverb.learner.several.sizes import ASK_SECONDS, Sizes
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.transport.base import Transport
+from rlds2reverb.wire.messages import ServerInfo, TableInfo
+
+
+class ClientGroup:
+    """Open connections to several Reverb servers. Made by `connect([...])`. Close it, or use it as a context manager.
+
+    Args:
+      transports: the ways to the servers; their order gives them their numbers in `info.source`.
+      allow_missing: go on without servers that cannot be reached, as long as one can; the log `rlds2reverb.learner` is told.
+      ask_seconds: how often the sizes of tables are asked for while they are sampled.
+
+    Raises:
+      ConfigError: no server, or one that is named twice.
+    """
+
+    def __init__(
+        self, transports: Sequence[Transport], allow_missing: bool = False, ask_seconds: float = ASK_SECONDS
+    ) -> None:
+        self._servers = Servers(transports, allow_missing)
+        self._ask_seconds = ask_seconds
+        self._routes: dict[str, Routes] = {}
+
+    def __enter__(self) -> ClientGroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._servers.close()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of the servers, in the order of their numbers."""
+        return self._servers.addresses
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Addresses of servers that could not be reached when they were last asked."""
+        return self._servers.missing
+
+    def servers(self) -> dict[str, ServerInfo]:
+        """Address -> what the server tells, of those that can be reached.
+
+        Raises:
+          ServerUnreachable: one cannot be reached; with `allow_missing`, none can.
+        """
+        return {self.addresses[number]: info for number, info in self._servers.infos().items()}
+
+    def server_info(self) -> ServerInfo:
+        """All tables of all servers; sizes and counts add up.
+
+        Raises:
+          ServerUnreachable: as for `servers`.
+          SpecMismatch, ConfigError: a table has not the same signature and sampler on all servers that have it.
+        """
+        return self._servers.merged(self._servers.infos())
+
+    def tables(self) -> dict[str, TableInfo]:
+        """The tables by name, those of one name as one; raises as `server_info`."""
+        return self.server_info().tables
+
+    def sample(self, table: str, batch_size: int = SampleOptions.batch_size, **options: Any) -> SeveralSampler:
+        """Samples a table of all servers: `for data, info in group.sample("replay", 256)`; every item of all is as likely as in one table.
+
+        Args:
+          table: its name; servers that have none of it give nothing.
+          batch_size: samples per batch.
+          options: the other fields of `SampleOptions`, by name, but epochs and weights="table_min".
+
+        Raises:
+          ConfigError: no server has such a table, or an option makes no sense.
+          SpecMismatch: the table has not the same signature on all that have it.
+          ServerUnreachable: as for `servers`.
+        """
+        chosen = SampleOptions(batch_size, **options)
+        infos = self._servers.infos()
+        found = table_of(self._servers.merged(infos), table)
+        sizes = Sizes(self._servers, table, infos, self._ask_seconds)
+        return SeveralSampler(self._servers, found, sizes, chosen, self._routes.setdefault(table, Routes()))
+
+    def sample_one(self, table: str, timeout_seconds: float | None = None) -> Batch:
+        """One sample of a table, without the axis of a batch.
+
+        Raises:
+          Stalled: none came within `timeout_seconds`; the others as `sample` does.
+        """
+        with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
+            (batch,) = sampler
+        return unbatched(batch)
+
+    def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Gives items other priorities, each on the server that it was sampled from last; keys that nobody remembers go to all.
+
+        Args:
+          table: its name.
+          keys: [n] uint64, as `info.key` has them.
+          priorities: [n], finite and at least 0; or one for all.
+
+        Raises:
+          ConfigError: shapes or values that make no sense, or no server has such a table; nothing was sent.
+          ServerUnreachable: a server cannot be reached, and may not be missing; some may be changed.
+        """
+        item_keys, values = checked_priorities(keys, priorities)
+        routes = self._routes.get(table)
+        servers = np.full(len(item_keys), -1) if routes is None else routes.servers_of(item_keys)
+        anywhere = bool((servers < 0).any())
+        numbers = self._having(table) if anywhere else sorted(set(servers.tolist()))
+        for number in numbers:
+            mine = (servers == number) | (servers < 0)
+            if mine.any():
+                self._servers.each(partial(_update, table, item_keys[mine], values[mine]), [number])
+
+    def delete(self, table: str, keys: npt.ArrayLike) -> None:
+        """Takes items out of a table, on all servers; keys that they do not have are passed over. Raises as `update_priorities` does."""
+        item_keys = checked_keys(keys)
+        self._servers.each(lambda one: one.delete_items(table, item_keys), self._having(table))
+
+    def reset(self, table: str) -> None:
+        """Empties a table on all servers; rate limiters count anew.
+
+        Raises:
+          ConfigError: no server has such a table.
+          ServerUnreachable: one cannot be reached, and may not be missing; some may be empty.
+        """
+        self._servers.each(lambda one: one.reset(table), self._having(table))
+
+    def checkpoint(self, seconds: float = 600.0) -> dict[str, str]:
+        """Makes every server write a checkpoint, one after the other.
+
+        Args:
+          seconds: how long each may take.
+
+        Returns:
+          Address -> the folder on the server's machine.
+
+        Raises:
+          ServerUnreachable: one cannot be reached, and may not be missing; those before it have written theirs.
+          TransportError: a server has no checkpointer, or could not write.
+        """
+        paths = self._servers.each(lambda one: one.checkpoint(seconds))
+        return {self.addresses[number]: path for number, path in paths.items()}
+
+    def push(self, *_: Any, **__: Any) -> NoReturn:
+        """Is for one server.
+
+        Raises:
+          ConfigError: always; says how to go on.
+        """
+        self._refuse("push")
+
+    def plan(self, *_: Any, **__: Any) -> NoReturn:
+        """Is for one server; raises as `push`."""
+        self._refuse("plan")
+
+    def target(self, *_: Any, **__: Any) -> NoReturn:
+        """Is for one server; raises as `push`."""
+        self._refuse("target")
+
+    def writer(self, *_: Any, **__: Any) -> NoReturn:
+        """Is for one server; raises as `push`."""
+        self._refuse("writer")
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise ConfigError(
+            f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
+            f"{', '.join(self.addresses)}, and push a shard of the source to each (`source.shard(i, n)`)"
+        )
+
+    def _having(self, table: str) -> list[int]:
+        """Numbers of the servers that have a table."""
+        infos = self._servers.infos()
+        table_of(self._servers.merged(infos), table)
+        return [number for number, info in infos.items() if table in info.tables]
+
+
+def _update(table: str, keys: Array, priorities: Array, transport: Transport) -> None:
+    transport.update_priorities(table, keys, priorities)
