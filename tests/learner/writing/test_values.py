@@ -94,7 +94,7 @@ def test_what_fits(value: Any, dtype: Any, stored: Any) -> None:
         (np.array(None), object, "expected text"),
         (np.datetime64("2020-01-01"), "int64", 'column "x"'),
         (np.ma.masked_array([1.0], [True]), "float64", "a masked array"),
-        (object(), "float32", "expected a number, text or a numpy array, got object"),
+        pytest.param(object(), "float32", "expected a number, text or a numpy array, got object", id="object"),
     ],
     ids=str,
 )
