@@ -175,7 +175,7 @@ def loaded_elsewhere(way: str, server: str | list[str], **more: Any) -> list[lis
         [sys.executable, "-m", "tests.learners.loading", request],
         cwd=ROOT,
         capture_output=True,
-        timeout=180,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
