@@ -30,6 +30,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
 
 with needing("the adapter for JAX", "jax", ModuleNotFoundError):
@@ -116,7 +117,7 @@ class Placing:
 
 
 def sample(
-    client: Client,
+    client: Client | ClientGroup,
     table: str,
     batch_size: int = SampleOptions.batch_size,
     placing: Placing = Placing(),

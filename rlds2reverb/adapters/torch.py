@@ -14,7 +14,7 @@ What becomes of a column:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +27,7 @@ from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.transport.forks import check_not_forked
 
@@ -51,7 +52,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
     `multiprocessing_context="forkserver"` or "spawn"; the workers of a fork raise an error that says so.
 
     Args:
-      server: "host:port", several where `rlds2reverb.connect` takes them, or a function without arguments that connects. Give
+      server: "host:port", a list of several, as `rlds2reverb.connect` takes them, or a function without arguments that connects. Give
         `functools.partial(...)` or a function of a module, where workers are not forked: they get it pickled.
       table: its name.
       batch_size: samples per batch.
@@ -66,7 +67,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
 
     def __init__(
         self,
-        server: str | Sequence[str] | Callable[[], Client],
+        server: str | list[str] | tuple[str, ...] | Callable[[], Client | ClientGroup],
         table: str,
         batch_size: int = SampleOptions.batch_size,
         **options: Any,
@@ -95,9 +96,9 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
                 "or samples=, which is shared out"
             )
 
-    def _connected(self) -> Client:
+    def _connected(self) -> Client | ClientGroup:
         server: Any = self.server
-        connected: Client = server() if callable(server) else connect(server)
+        connected: Client | ClientGroup = server() if callable(server) else connect(server)
         return connected
 
 
@@ -125,7 +126,7 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
     return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 
 
-def update_priorities(client: Client, table: str, keys: Any, priorities: Any) -> None:
+def update_priorities(client: Client | ClientGroup, table: str, keys: Any, priorities: Any) -> None:
     """Gives items other priorities: `Client.update_priorities` for tensors of any device, of a graph or not.
 
     Args:

@@ -21,6 +21,7 @@ from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Batches
 from rlds2reverb.learner.keys import checked_priorities
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.several.client import ClientGroup
 
 __all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]
 
@@ -44,7 +45,7 @@ class TableReplayBuffer:
 
     def __init__(
         self,
-        client: Client,
+        client: Client | ClientGroup,
         table: str,
         batch_size: int = SampleOptions.batch_size,
         priority_key: str = "td_error",

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from rlds2reverb.adapters.torch import TableDataset
 
-SECONDS = 60
+SECONDS = 200
 """For a batch: a worker that hangs is an error."""
 
 

@@ -30,7 +30,7 @@ def code(page: str, address: str) -> str:
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page: str, replay: str, tmp_path: Path) -> None:
     """A comment behind a print is what it prints. Workers are started: so it is a program of its own."""
     text = code(page, replay)
-    program = tmp_path / f"{page}.py"
+    program = tmp_path / f"page_about_{page}.py"  # not the library's own name
     main = "\n".join(f"    {line}" if line else "" for line in text.splitlines())
     program.write_text(f"if __name__ == '__main__':\n{main}\n", encoding="utf-8")
     done = subprocess.run(

@@ -23,8 +23,9 @@ from rlds2reverb.errors import ConfigError, Stalled, TransportError
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.specs import flatten
 from rlds2reverb.wire.dtypes import NUMPY_DTYPES
+from tests.learners.conftest import StartServer
 from tests.learners.loading import loaded, loader
-from tests.learners.servers import store_numbers
+from tests.learners.servers import numbers, signature_of, store_numbers
 from tests.processes import eventually
 from tests.project import ROOT
 
@@ -167,14 +168,14 @@ def test_it_pickles_and_asks_no_server_before_it_is_iterated() -> None:
         next(iter(dataset))
 
 
-def loaded_elsewhere(way: str, server: str, **more: Any) -> list[list[int]]:
+def loaded_elsewhere(way: str, server: str | list[str], **more: Any) -> list[list[int]]:
     """As `loaded`, in a process in which nothing has connected."""
     request = json.dumps({"way": way, "server": server, **more})
     done = subprocess.run(
         [sys.executable, "-m", "tests.learners.loading", request],
         cwd=ROOT,
         capture_output=True,
-        timeout=180,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
@@ -271,6 +272,17 @@ def test_epochs_are_for_one_worker(numbered: str) -> None:
     assert found == [[0, 1, 2, 3], [4, 5]]
     with pytest.raises(ConfigError, match="epochs, with 2 workers"):
         next(iter(loader(TableDataset(numbered, "one", 4, epochs=1), "forkserver", 2)))
+
+
+def test_a_worker_samples_several_servers(numbered: str, start_server: StartServer) -> None:
+    other = start_server({"name": "keep", "signature": signature_of(numbers(1), "transition")}).address
+    store_numbers(numbered, "keep", 10)
+    store_numbers(other, "keep", 10, start=100)
+    found = loaded_elsewhere("fork", [numbered, other], table="keep", workers=1, batch_size=16, samples=256)
+    seen = {number for batch in found for number in batch}
+    assert seen & set(range(10))
+    assert seen & set(range(100, 110))
+    assert seen <= {*range(10), *range(100, 110)}
 
 
 def test_a_function_connects_where_an_address_is_not_enough(numbered: str) -> None:
