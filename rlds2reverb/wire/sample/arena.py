@@ -81,9 +81,6 @@ class Arena:
     def __contains__(self, key: int) -> bool:
         return key in self._numbers
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     def find(self, keys: Sequence[int]) -> Array:
         """[n] int64: the number of each chunk's first tensor, -1 where the chunk is not held."""
         return np.fromiter(map(self._numbers.get, keys, repeat(-1)), np.int64, len(keys))
@@ -95,10 +92,6 @@ class Arena:
     def noted(self, numbers: Array) -> Noted:
         """What is noted of tensors; the k-th of a chunk has the number of its first one, plus k."""
         return Noted(*(values[numbers] for values in self._noted))
-
-    def kind(self, number: int) -> Kind:
-        """The kind of that number."""
-        return self._kinds[number]
 
     def take(self, kind_number: int, rows: Array) -> Array:
         """[*rows.shape, ...]: rows of a kind, copied. They must be those of tensors that are held."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
@@ -29,7 +29,6 @@ def built(builder: Any, messages: Sequence[bytes]) -> list[FlatBatch]:
 
 
 @given(responses.streams(), st.integers(1, 12), responses.ARENA_BYTES)
-@settings(max_examples=300)
 def test_batches_are_those_of_the_reference(messages: list[bytes], batch_size: int, arena_bytes: int) -> None:
     expected = built(SlowBuilder(batch_size), messages)
     assert list(map(bits, built(BatchBuilder(batch_size, arena_bytes), messages))) == list(map(bits, expected))
@@ -76,7 +75,7 @@ def test_broken_responses_are_refused_or_read_as_the_reference_reads_them(data: 
 def test_any_values_in_a_response_are_refused_or_read_as_the_reference_reads_them(protos: list[Any]) -> None:
     messages = [proto.SerializeToString() for proto in protos]
     outcome = outcome_or_none(BatchBuilder(2, 1 << 16), messages, WireError)
-    expected = outcome_or_none(SlowBuilder(2), messages, WireError)
+    expected = outcome_or_none(SlowBuilder(2), messages, WireError, DecodeError)
     assert outcome == expected or None in (outcome, expected)
 
 
