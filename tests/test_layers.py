@@ -60,10 +60,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
-    "learner": BELOW_PUSH | {"images", "push"},
+    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
-    "adapters": BELOW_PUSH | {"client", "images", "learner", "push.tables"},
+    "adapters": FOUNDATION | {"client", "connecting", "learner", "push.tables", "transport", "views", "wire"},
     "tf_agents": FOUNDATION
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
