@@ -22,7 +22,7 @@ from rlds2reverb.views.trajectory import table_signature
 from tests.server.forks import Forks
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/tf_agents.md", "docs/transforms.md", "docs/writing.md"]
+PAGES = ["README.md", "docs/tf_agents.md", "docs/transforms.md", "docs/writing.md", "docs/learner.md"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,8 @@ def address(forks: Forks) -> Iterator[str]:
 
 @pytest.fixture
 def names(address: str) -> Iterator[dict[str, Any]]:
-    """What the pages take for granted."""
+    """What the pages take for granted; the table is empty."""
+    reverb.Client(address).reset("replay")
     observer = reverb_utils.ReverbAddTrajectoryObserver(reverb.Client(address), "replay", 2)
     yield {
         "rlds_data": rlds2reverb.load("bundled:cartpole@train[:3]"),
