@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
+    from rlds2reverb.learner.several.client import ClientGroup
     from rlds2reverb.learner.slices import SliceSpec
     from rlds2reverb.learner.view_items import ViewSpec
-    from rlds2reverb.learner.several.client import ClientGroup
     from rlds2reverb.learner.writing.options import WriteOptions
     from rlds2reverb.learner.writing.writer import EpisodeWriter
     from rlds2reverb.push.options import PushOptions
