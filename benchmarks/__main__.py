@@ -29,6 +29,7 @@ NAMES = (
     "conversion",
     "sampling",
     "learner",
+    "prioritized",
     "memory",
     "client_memory",
     "startup",

@@ -22,7 +22,7 @@ from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 
-with needing("TF-Agents' buffers", "tf-agents", ConfigError):
+with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
     import reverb
     import tensorflow as tf
     from tf_agents.replay_buffers import replay_buffer as theirs

@@ -2,7 +2,7 @@
 
 Batches come through `from_generator`: measured, no other way into tf.data is cheaper for each tensor. TensorFlow cannot end a
 call into Python that waits, so a dataset of a table that gives nothing would hang where its iterator is deleted. The
-generator therefore never waits long: it yields elements that stand for "nothing yet", which a filter takes out.
+generator therefore never waits long: it yields zeros for "nothing yet", which a filter takes out.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays, infos_of
-from rlds2reverb.adapters.polling import Leaving, polled
+from rlds2reverb.adapters.polling import polled
 from rlds2reverb.client import Client, connect
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.learner.watch import WaitLog
+from rlds2reverb.learner.options import LIST, PAD, SampleOptions
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo
 
-with needing("tf.data", "tfds", ConfigError):
+with needing("the adapter for tf.data", "tfds", ModuleNotFoundError):
     import tensorflow as tf
 
 _POLL_SECONDS = 0.1
@@ -62,6 +61,8 @@ def as_dataset(
       ServerUnreachable: no answer within the deadline.
     """
     asked = SampleOptions(batch_size, **{"ragged": PAD, **options})
+    if rows is not None:
+        asked = replace(asked, ragged=LIST)  # padding would hide items of fewer rows
     source = Source.of(server, table, asked)
     layout = _Layout(source, rows)
     return made_dataset(source, layout.arrays, layout.specs(), layout.packed)
@@ -137,26 +138,25 @@ def made_dataset(
       source: what is sampled, anew by every iterator.
       arrays: batches -> what each element is made of.
       specs: of the tensors that these become.
-      packed: makes an element of the tensors.
+      packed: makes an element of the tensors: (data, what has `times_sampled`).
     """
     nothing = tuple(_nothing(spec) for spec in specs)
 
-    def elements() -> Iterator[tuple[Any, ...]]:
-        leaving = Leaving(source.options.on_wait or WaitLog(source.table.name))
-        asked = {**vars(source.options), "on_wait": leaving.on_wait}
-        with opened(source.server) as client, client.sample(source.table.name, **asked) as sampler:
-            with closing(polled(arrays(iter(sampler)), leaving, _POLL_SECONDS)) as polls:
+    def elements() -> Iterator[Arrays]:
+        with opened(source.server) as client, client.sample(source.table.name, **vars(source.options)) as sampler:
+            with closing(polled(arrays(sampler), _POLL_SECONDS)) as polls:
                 for one in polls:
-                    yield (False, *nothing) if one is None else (True, *one)
+                    yield nothing if one is None else one
 
-    signature = (tf.TensorSpec((), tf.bool), *specs)
-    polls = tf.data.Dataset.from_generator(elements, output_signature=signature)
-    return polls.filter(_is_there).map(tf.autograph.experimental.do_not_convert(lambda _, *tensors: packed(*tensors)))
+    polls = tf.data.Dataset.from_generator(elements, output_signature=tuple(specs))
+    # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores. A filter below it
+    # would not end while the table gives nothing.
+    return polls.map(tf.autograph.experimental.do_not_convert(packed), num_parallel_calls=1).filter(_is_there)
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[misc]
-def _is_there(is_there: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-    return is_there
+def _is_there(_: Any, info: Any) -> tf.Tensor:
+    return tf.reduce_any(info.times_sampled > 0)  # of a sample, it counts the sample itself
 
 
 def _nothing(spec: tf.TensorSpec) -> Array:

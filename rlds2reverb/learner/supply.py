@@ -5,6 +5,7 @@ What is ready is handed out before anything else is said, a failure included.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -183,7 +184,7 @@ class Supply:
         seconds = self._options.end_after_seconds or self._options.timeout_seconds
         if self._drained is None:
             return self._watch.until(self._is_due, seconds)
-        end = time.monotonic() + (_NO_STALL_SECONDS if seconds is None else seconds)
+        end = time.monotonic() + (math.inf if seconds is None else seconds)
         while not self._watch.until(self._is_due, min(LOOK_SECONDS, max(0.0, end - time.monotonic()))):
             if self._drained.is_over(self.received) or time.monotonic() >= end:
                 return False

@@ -28,7 +28,13 @@ from rlds2reverb.wire.messages import (
 )
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature
-from rlds2reverb.wire.varint import KEY_BYTES, varint
+from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, varint, varint_columns
+
+_UPDATE = (2 << 3 | 2, 1 + KEY_BYTES + 1 + 8, 1 << 3)
+"""Of an update of a priority: its tag and length, and the tag of the key in it."""
+
+_PRIORITY = 2 << 3 | 1
+"""The tag of its priority, eight bytes."""
 
 
 def _parse(name: str, data: bytes) -> Any:
@@ -123,12 +129,16 @@ def encode_delete_items_request(table: str, item_keys: Array) -> bytes:
 
 
 def encode_update_priorities_request(table: str, item_keys: Array, priorities: Array) -> bytes:
-    """MutatePrioritiesRequest: table(1), updates(2){key(1), priority(2)} of [n] uint64 keys and [n] float64 priorities."""
-    request = message_class("MutatePrioritiesRequest")(table=table)
-    for key, priority in zip(item_keys.tolist(), priorities.tolist()):
-        request.updates.add(key=key, priority=priority)
-    data: bytes = request.SerializeToString()
-    return data
+    """MutatePrioritiesRequest: table(1), updates(2){key(1), priority(2)} of [n] uint64 keys and [n] float64 priorities.
+
+    Keys are varints of ten bytes, so that all updates have one size and numpy fills them.
+    """
+    updates = np.empty((len(item_keys), len(_UPDATE) + KEY_BYTES + 1 + 8), np.uint8)
+    updates[:, : len(_UPDATE)] = _UPDATE
+    updates[:, len(_UPDATE) : -9] = varint_columns(item_keys, KEY_BYTES)
+    updates[:, -9] = _PRIORITY
+    updates[:, -8:] = np.ascontiguousarray(priorities, "<f8")[:, None].view(np.uint8)
+    return bytes_field(1, table.encode()) + updates.tobytes()
 
 
 def encode_reset_request(table: str) -> bytes:

@@ -28,7 +28,7 @@ def batches(lengths: Sequence[int], size: int) -> Iterator[Batch]:
         part = made[start : start + size]
         columns: list[Sequence[Array]] = [list(column) for column in zip(*(columns for columns, _ in part))]
         if len({len(column) for column in columns[0]}) == 1:
-            columns = [np.stack(column) for column in columns]
+            columns = [np.stack(column) for column in columns]  # type: ignore[misc]
         yield Batch(columns, BatchInfo(*(np.stack(values) for values in zip(*(infos for _, infos in part)))))
 
 

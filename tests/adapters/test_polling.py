@@ -7,14 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlds2reverb.adapters.polling import Leaving, Left, polled
-from rlds2reverb.transport.stream_user import Reason, unheard
+from rlds2reverb.adapters.polling import polled
 
 SOON, LATE = 0.01, 60.0
-
-
-def leaving() -> Leaving:
-    return Leaving(unheard)
 
 
 def reading_threads() -> list[threading.Thread]:
@@ -29,7 +24,7 @@ def join_readers() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_all_values_in_order_and_then_the_end(count: int) -> None:
-    assert list(polled(iter(range(1, count + 1)), leaving(), LATE)) == list(range(1, count + 1))
+    assert list(polled(iter(range(1, count + 1)), LATE)) == list(range(1, count + 1))
 
 
 def test_an_error_comes_after_the_values_before_it() -> None:
@@ -37,7 +32,7 @@ def test_an_error_comes_after_the_values_before_it() -> None:
         yield "one"
         raise OSError("gone")
 
-    polls = polled(values(), leaving(), LATE)
+    polls = polled(values(), LATE)
     assert next(polls) == "one"
     with pytest.raises(OSError, match="gone"):
         next(polls)
@@ -51,7 +46,7 @@ def test_while_nothing_comes_it_says_so_and_loses_nothing() -> None:
         goes_on.wait(LATE)
         yield 2
 
-    polls = polled(values(), leaving(), SOON)
+    polls = polled(values(), SOON)
     assert next(one for one in polls if one is not None) == 1
     assert [next(polls) for _ in range(3)] == [None] * 3
     goes_on.set()
@@ -60,30 +55,25 @@ def test_while_nothing_comes_it_says_so_and_loses_nothing() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_closed_with_more_to_come_the_thread_ends(taken: int) -> None:
-    polls = polled(iter(int, 1), leaving(), LATE)  # zeros without end
+    polls = polled(iter(int, 1), LATE)  # zeros without end
     for _ in range(taken):
         next(polls)
     polls.close()
     join_readers()
 
 
-def test_closed_in_a_wait_the_wait_ends_with_the_next_reason() -> None:
-    heard: list[Reason] = []
-    way_out = Leaving(heard.append)
-    asks = threading.Event()
+def test_closed_in_a_wait_it_does_not_wait_and_the_thread_ends_with_the_wait() -> None:
+    ends = threading.Event()
 
     def values() -> Iterator[int]:
-        way_out.on_wait(Reason("first"))
         yield 1
-        asks.wait(LATE)
-        way_out.on_wait(Reason("second"))
+        ends.wait(LATE)
         yield 2
+        raise AssertionError("nobody wants more")
 
-    polls = polled(values(), way_out, SOON)
+    polls = polled(values(), SOON)
     assert next(one for one in polls if one is not None) == 1
     polls.close()
-    asks.set()
+    assert reading_threads()
+    ends.set()
     join_readers()
-    assert heard == [Reason("first")]
-    with pytest.raises(Left):
-        way_out.on_wait(Reason("third"))

@@ -22,7 +22,15 @@ from rlds2reverb.views.trajectory import table_signature
 from tests.server.forks import Forks
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/tf_agents.md", "docs/transforms.md", "docs/writing.md", "docs/learner.md"]
+PAGES = [
+    "README.md",
+    "docs/tf_agents.md",
+    "docs/transforms.md",
+    "docs/adapters/tensorflow.md",
+    "docs/adapters/tf_agents.md",
+    "docs/learner.md",
+    "docs/writing.md",
+]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ ONCE: dict[str, Any] = {"sampler": "fifo", "max_times_sampled": 1}
 def tables(forks: Forks) -> Iterator[Embedded]:
     """Tables that hand out each item once and in order, and one that keeps its items."""
     configs = [
-        *(TableConfig(name, **ONCE) for name in ("bare", "bare2")),
+        *(TableConfig(name, **ONCE) for name in ("bare", "bare2", "later", "ours", "theirs")),
         TableConfig("dtypes", EVERY_DTYPE, **ONCE),
         TableConfig("nested", NESTED, **ONCE),
         TableConfig("free", FREE, **ONCE),
@@ -86,6 +86,11 @@ def insert_steps(server: Embedded, table: str, lengths: list[int]) -> None:
             writer.end_episode()
 
 
+def just(count: int) -> dict[str, Any]:
+    """So many samples and no more: a request that waits when a test ends would take what the next one stores."""
+    return {"samples": count, "drop_last": True}
+
+
 def arrays(nest: Any) -> list[np.ndarray]:
     return [leaf.numpy() for leaf in tf.nest.flatten(nest)]
 
@@ -98,7 +103,7 @@ def test_every_dtype_comes_through_to_the_bit(tables: Embedded, ours: Client) ->
     rng = np.random.default_rng(0)
     items = [{name: strategies.array(rng, leaf.dtype, (2, 3)) for name, leaf in EVERY_DTYPE.items()} for _ in range(5)]
     insert(tables, "dtypes", items)
-    dataset = as_dataset(ours, "dtypes", 5)
+    dataset = as_dataset(ours, "dtypes", 5, **just(5))
     assert {name: (spec.shape, spec.dtype.as_numpy_dtype) for name, spec in dataset.element_spec[0].items()} == {
         name: ((5, 2, 3), leaf.dtype.type if name != "object" else object) for name, leaf in EVERY_DTYPE.items()
     }
@@ -117,7 +122,7 @@ def test_the_structure_is_the_tables_with_tuples_for_lists_and_infos_have_reverb
 ) -> None:
     item = {"pair": PAIR(np.int8(-3), [np.ones(2, FLOAT)]), "empty": (), "of/none": np.ones(0, FLOAT)}
     insert(tables, "nested", [item] * 3, priority=2.5)
-    dataset = as_dataset(tables.address, "nested", 3)
+    dataset = as_dataset(tables.address, "nested", 3, **just(3))
     data, info = next(iter(dataset))
     assert dataset.element_spec[0]["pair"] == PAIR(tf.TensorSpec((3,), tf.int8), (tf.TensorSpec((3, 2), tf.float32),))
     assert dataset.element_spec[0]["of/none"] == tf.TensorSpec((3, 0), tf.float32)
@@ -146,7 +151,7 @@ class TestItemsThatDifferInRows:
         insert_steps(tables, "free", list(self.LENGTHS))
 
     def test_are_padded_and_the_mask_tells_the_rows(self, ours: Client) -> None:
-        dataset = as_dataset(ours, "free", 2)
+        dataset = as_dataset(ours, "free", 2, **just(4))
         (first, info), (second, no_padding) = dataset.take(2)
         assert dataset.element_spec[0]["steps"] == tf.TensorSpec((2, None, 2), tf.float32)
         assert first["steps"].numpy()[..., 0].tolist() == [[0, 1, 2], [10, 0, 0]]
@@ -157,7 +162,7 @@ class TestItemsThatDifferInRows:
         assert no_padding.mask.numpy().all()
 
     def test_are_ragged_tensors_where_that_is_asked_for(self, ours: Client) -> None:
-        dataset = as_dataset(ours, "free", 4, ragged="list")
+        dataset = as_dataset(ours, "free", 4, ragged="list", **just(4))
         assert isinstance(dataset.element_spec[0]["steps"], tf.RaggedTensorSpec)
         data, info = next(iter(dataset))
         assert data["steps"].row_lengths().numpy().tolist() == list(self.LENGTHS)
@@ -166,7 +171,7 @@ class TestItemsThatDifferInRows:
         assert info.mask is None
 
     def test_rows_makes_shapes_static_and_is_held(self, ours: Client) -> None:
-        dataset = as_dataset(ours, "free", 2, rows=3)
+        dataset = as_dataset(ours, "free", 2, rows=3, **just(4))
         assert dataset.element_spec[0]["steps"].shape == (2, 3, 2)
         with pytest.raises(
             tf.errors.OpError, match=r'table "free", column "steps": expected items of 3 rows, as rows= says; got 1, 3'
@@ -179,7 +184,7 @@ def test_encoded_images_are_decoded_or_left(tables: Embedded, ours: Client, deco
     pixels = np.random.default_rng(0).integers(0, 256, (3, 2, pictures.HEIGHT, pictures.WIDTH, 3), np.uint8)
     items = [{"camera": pictures.files(one), "x": np.zeros(2, FLOAT)} for one in pixels]
     insert(tables, "images", items)
-    dataset = as_dataset(ours, "images", 3, decode=decode)
+    dataset = as_dataset(ours, "images", 3, decode=decode, **just(3))
     data, _ = next(iter(dataset))
     if decode:
         assert dataset.element_spec[0]["camera"] == tf.TensorSpec((3, 2, pictures.HEIGHT, pictures.WIDTH, 3), tf.uint8)
@@ -238,20 +243,30 @@ class TestBatches:
 
 
 class TestATableThatGivesNothing:
-    def test_a_waiting_iterator_is_deleted(self, ours: Client) -> None:
+    SPEC = ArraySpec((2,), FLOAT)
+    ONE = np.ones(2, FLOAT)
+
+    def test_a_waiting_iterator_is_deleted(self, tables: Embedded, ours: Client) -> None:
         before = receivers()
-        iterator = iter(as_dataset(ours, "keep", 2).prefetch(2))  # begins at once
-        while not (opened := receivers() - before):
-            pass
+        insert(tables, "bare", [self.ONE])
+        iterator = iter(as_dataset(ours, "bare", 1, spec=self.SPEC).prefetch(2))
+        next(iterator)  # all there is: TensorFlow's thread waits for the next one
+        opened = receivers() - before
+        assert opened
         del iterator
         for thread in opened:
             thread.join(60)
         assert not any(thread.is_alive() for thread in opened)
 
+    def test_an_iterator_that_has_what_it_takes_ends(self, tables: Embedded, ours: Client) -> None:
+        insert(tables, "bare2", [self.ONE] * 2)
+        assert len(list(as_dataset(ours, "bare2", 1, spec=self.SPEC).take(2))) == 2
+
     def test_items_that_come_later_are_read(self, tables: Embedded, ours: Client) -> None:
-        iterator = iter(as_dataset(ours, "keep", 2).prefetch(1))
-        insert(tables, "keep", [{"x": np.ones(2, FLOAT)}])
-        assert next(iterator)[0]["x"].shape == (2, 2)
+        iterator = iter(as_dataset(ours, "later", 1, spec=self.SPEC).take(2))
+        for _ in range(2):
+            insert(tables, "later", [self.ONE])
+            assert np.array_equal(next(iterator)[0], [self.ONE])
 
     def test_it_ends_where_that_was_asked_for(self, ours: Client) -> None:
         assert list(as_dataset(ours, "keep", 2, end_after_seconds=0.01)) == []
@@ -268,11 +283,13 @@ class TestTablesWithoutSignature:
         ):
             as_dataset(ours, "bare")
 
-    @pytest.mark.parametrize("kind", [lambda leaf: leaf, lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype)])
-    def test_take_one_of_ours_or_of_tensorflows(self, tables: Embedded, ours: Client, kind: Any) -> None:
-        insert(tables, "bare", [{"a": np.ones(2, FLOAT), "b": np.int64(3)}] * 2)
-        spec = {"b": kind(ArraySpec((), np.dtype(np.int64))), "a": kind(ArraySpec((2,), FLOAT))}
-        data, _ = next(iter(as_dataset(ours, "bare", 2, spec=spec)))
+    @pytest.mark.parametrize("name", ["ours", "theirs"])
+    def test_take_one_of_ours_or_of_tensorflows(self, tables: Embedded, ours: Client, name: str) -> None:
+        insert(tables, name, [{"a": np.ones(2, FLOAT), "b": np.int64(3)}] * 2)
+        spec: Any = {"b": ArraySpec((), np.dtype(np.int64)), "a": ArraySpec((2,), FLOAT)}
+        if name == "theirs":
+            spec = {key: tf.TensorSpec(leaf.shape, leaf.dtype) for key, leaf in spec.items()}
+        data, _ = next(iter(as_dataset(ours, name, 2, spec=spec, **just(2))))
         assert data["b"].numpy().tolist() == [3, 3]
         assert list(flatten(data)) == ["a", "b"]
 

@@ -133,6 +133,25 @@ def test_confirmed_keys_that_are_cut_off_are_a_wire_error(keys: list[int], data:
 # ServerInfo.
 
 
+UPDATES = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.floats(0, allow_infinity=False)), max_size=20)
+
+
+@given(st.text(max_size=200), UPDATES)
+def test_updates_of_priorities_are_what_protobuf_reads(table: str, updates: list[tuple[int, float]]) -> None:
+    keys, priorities = (
+        np.array([key for key, _ in updates], np.uint64),
+        np.array([one for _, one in updates], np.float64),
+    )
+    data = codec.encode_update_priorities_request(table, keys, priorities)
+    found = message_class("MutatePrioritiesRequest").FromString(data)
+    assert found.table == table
+    assert [(one.key, one.priority) for one in found.updates] == updates
+    assert not found.delete_keys
+    assert codec.encode_update_priorities_request(table, keys[::-1], priorities[::-1].astype(">f8")) == (
+        codec.encode_update_priorities_request(table, keys[::-1].copy(), priorities[::-1].copy())
+    )
+
+
 def test_asking_for_server_info_takes_no_bytes() -> None:
     assert codec.encode_server_info_request() == b""
     assert message_class("ServerInfoRequest")().SerializeToString() == b""

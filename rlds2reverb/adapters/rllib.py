@@ -1,0 +1,302 @@
+"""RLlib: a table's batches as its SampleBatch, MultiAgentBatch and SingleAgentEpisode, priorities back, and an input for workers.
+
+What an item is tells how it becomes rows. It is known by its columns:
+
+| items of the view | rows |
+| --- | --- |
+| requirements, fragments | theirs: the names are RLlib's; rows of a fragment stand one after the other |
+| transition | one |
+| n_step | one, with the number of its steps as n_step; terminated where its discount is 0, never truncated |
+| two_step, sequence, episode and whatever else holds trajectories | one per pair of steps; pairs that begin with an episode's last step or with padding are left out |
+
+Every SampleBatch has obs, actions, rewards, terminateds, truncateds, weights and n_step, and new_obs unless the items have none.
+Values and dtypes are those of the table; n_step is int64, weights float32: `info.weight` where it was asked for, else ones.
+
+Runs with Ray 2.12 (Policy, old API stack) and 2.60 (Learner, new one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2reverb.client import Client, connect
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import needing
+from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.sampler import Sampler
+from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
+from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST
+
+with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+    from ray.rllib.offline.input_reader import InputReader
+    from ray.rllib.policy.sample_batch import DEFAULT_POLICY_ID, MultiAgentBatch, SampleBatch
+
+_PER_ROW = (SampleBatch.REWARDS, SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS)
+_Rows = tuple[dict[str, Any], Array]
+"""Column -> values [N, ...], and [N] the number of the item that each row is of."""
+
+
+def sample_batch(batch: Batch, n_step: int = 1) -> SampleBatch:
+    """Rows for `policy.learn_on_batch`, or for an InputReader.
+
+    Args:
+      batch: of `client.sample`.
+      n_step: steps between obs and new_obs, where the items do not tell; DQN and SAC discount by it.
+
+    Raises:
+      ConfigError: the items have none of the structures above, or hold no row.
+    """
+    columns, items = _rows_of(batch)
+    weight = batch.info.weight
+    weights = np.ones(len(items), np.float32) if weight is None else np.asarray(weight, np.float32)[items]
+    steps = np.full(len(items), n_step, np.int64)
+    return SampleBatch({"weights": weights, "n_step": steps, **columns})
+
+
+def multi_agent_batch(batch: Batch, n_step: int = 1, module: str = DEFAULT_POLICY_ID) -> MultiAgentBatch:
+    """Rows for `Learner.update(batch=...)`, which turns numpy into tensors only in such a batch.
+
+    Args:
+      batch, n_step: as for `sample_batch`, which also tells what is raised.
+      module: the RLModule (or policy) that learns from it.
+    """
+    rows = sample_batch(batch, n_step)
+    return MultiAgentBatch({module: rows}, env_steps=rows.count)
+
+
+def update_priorities(
+    client: Client, table: str, batch: Batch, td_errors: npt.ArrayLike, epsilon: float = 1e-6
+) -> None:
+    """Gives the items of a batch the priorities that their rows' errors call for: the largest |error| of an item, plus epsilon.
+
+    An item without rows keeps its priority.
+
+    Args:
+      client, table: where the batch came from.
+      batch: of `client.sample`; the one that `sample_batch` took.
+      td_errors: [N] or [N, 1], one for each row, as a Learner's results or a policy's `td_error` have them.
+      epsilon: so that no item is never drawn again.
+
+    Raises:
+      ConfigError: not one error per row, or one that is not finite; nothing was sent.
+      ServerUnreachable, TransportError: as `Client.update_priorities`.
+    """
+    _, items = _rows_of(batch)
+    errors = np.abs(np.asarray(td_errors, np.float64)).ravel()
+    if len(errors) != len(items):
+        raise ConfigError(f"td_errors: {len(errors)} for {len(items)} rows; expected one each")
+    largest = np.full(batch.size, -np.inf)
+    np.maximum.at(largest, items, errors)
+    has_rows = np.isin(np.arange(batch.size), items)
+    client.update_priorities(table, batch.info.key[has_rows], largest[has_rows] + epsilon)
+
+
+def episodes(batch: Batch) -> list[SingleAgentEpisode]:
+    """Episodes for `Learner.update(episodes=...)`, from items of trajectories: the view `episode`, or any other of several steps.
+
+    An episode ends with its last step, or with its item; then it is truncated. It has T + 1 observations for T actions.
+    Episodes of one step, which have no action, and padding are left out.
+
+    Args:
+      batch: of `client.sample`.
+
+    Raises:
+      ConfigError: the items are no trajectories.
+    """
+    if getattr(batch.data, "_fields", ()) != FIELDS:
+        raise ConfigError(f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {_told(batch.data)}")
+    return [one for number in range(batch.size) for one in _episodes_of(_item(batch.data, number))]
+
+
+class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is not installed
+    """The `input_` of old-stack algorithms: `config.offline_data(input_=lambda context: TableInput("localhost:8000", "replay"))`.
+
+    It connects when the first batch is asked for, and holds no connection before that: workers may get it pickled.
+
+    Args:
+      server: "host:port".
+      table: its name.
+      batch_size: items per batch.
+      n_step: as for `sample_batch`.
+      options: the other fields of `SampleOptions`, by name.
+
+    Raises:
+      ConfigError: an option makes no sense.
+    """
+
+    def __init__(
+        self, server: str, table: str, batch_size: int = SampleOptions.batch_size, n_step: int = 1, **options: Any
+    ) -> None:
+        super().__init__()
+        SampleOptions(batch_size, **options)  # wrong ones fail here, not in a worker
+        self._server = server
+        self._asked = {"table": table, "batch_size": batch_size, **options}
+        self._n_step = n_step
+        self._open: tuple[Client, Sampler] | None = None
+
+    def next(self) -> SampleBatch:
+        """The next batch, for ever; a reader whose samples are limited begins again.
+
+        Raises:
+          Rlds2ReverbError: as sampling does.
+        """
+        if self._open is None:
+            client = connect(self._server)
+            self._open = client, client.sample(**self._asked)
+        batch = self._open[1].next_batch()
+        if batch is None:
+            self.close()
+            return self.next()
+        return sample_batch(batch, self._n_step)
+
+    def close(self) -> None:
+        """Ends its streams and its connection; `next` opens others."""
+        if self._open is not None:
+            client, sampler = self._open
+            self._open = None
+            sampler.close()
+            client.close()
+
+
+def _rows_of(batch: Batch) -> _Rows:
+    data = batch.data
+    if getattr(data, "_fields", ()) == FIELDS:
+        return _of_trajectories(batch)
+    names = set(data) if isinstance(data, dict) else set()
+    if {SampleBatch.OBS, SampleBatch.ACTIONS} <= names:
+        return _of_rllib(batch)
+    if {"observation", "action", "next"} <= names:
+        return _of_transitions(data, batch.size)
+    if {"observation", "action", "next_observation", "reward", "discount"} <= names:
+        return _of_n_steps(data, batch.size)
+    raise ConfigError(
+        "RLlib needs items of the views requirements, fragments, transition, n_step, or of one that makes trajectories; "
+        f"got {_told(data)}"
+    )
+
+
+def _told(data: Nest) -> str:
+    return f"the columns {', '.join(flatten(data))}" if isinstance(data, (dict, tuple)) else "a list without names"
+
+
+def _of_transitions(data: Any, count: int) -> _Rows:
+    following = data["next"]
+    columns = {
+        SampleBatch.OBS: data["observation"],
+        SampleBatch.NEXT_OBS: following["observation"],
+        SampleBatch.ACTIONS: data["action"],
+        SampleBatch.REWARDS: following["reward"][..., 0],
+        SampleBatch.TERMINATEDS: following["terminated"][..., 0],
+        SampleBatch.TRUNCATEDS: following["truncated"][..., 0],
+    }
+    return columns, np.arange(count)
+
+
+def _of_n_steps(data: Any, count: int) -> _Rows:
+    columns = {
+        SampleBatch.OBS: data["observation"],
+        SampleBatch.NEXT_OBS: data["next_observation"],
+        SampleBatch.ACTIONS: data["action"],
+        SampleBatch.REWARDS: data["reward"],
+        SampleBatch.TERMINATEDS: data["discount"] == 0,
+        SampleBatch.TRUNCATEDS: np.zeros(count, bool),
+    }
+    steps = {"n_step": data["steps"].astype(np.int64)} if "steps" in data else {}
+    return {**columns, **steps}, np.arange(count)
+
+
+def _of_rllib(batch: Batch) -> _Rows:
+    """Items are rows, or fragments of rows."""
+    known = next((batch.data[name] for name in _PER_ROW if name in batch.data), None)
+    if known is None or not (isinstance(known, list) or known.ndim > 1):
+        return dict(batch.data), np.arange(batch.size)
+    rows = {name: _rows_joined(column) for name, column in batch.data.items()}
+    return rows, np.repeat(np.arange(batch.size), [len(one) for one in known])
+
+
+def _rows_joined(nest: Nest) -> Nest:
+    """Of [B, L, ...], or of B arrays [L, ...]: [N, ...]."""
+    if isinstance(nest, dict):
+        return {name: _rows_joined(child) for name, child in nest.items()}
+    return np.concatenate(list(nest))
+
+
+def _of_trajectories(batch: Batch) -> _Rows:
+    if not isinstance(batch.data.step_type, list):  # all items have as many steps
+        columns, is_pair = _pairs(batch.data)
+        return columns, np.nonzero(is_pair)[0]
+    made = [_pairs(_item(batch.data, slice(number, number + 1))) for number in range(batch.size)]
+    rows = {name: _joined([columns[name] for columns, _ in made]) for name in made[0][0]}
+    return rows, np.repeat(np.arange(batch.size), [is_pair.sum() for _, is_pair in made])
+
+
+def _pairs(data: Any) -> tuple[dict[str, Any], Array]:
+    """Rows of trajectories [B, T, ...], and [B, T - 1]: whether a step is followed by another one of its episode.
+
+    Only an episode's last step, and padding, are followed by a first one.
+    """
+    if data.step_type.shape[1] < 2:
+        raise ConfigError("RLlib needs trajectories of at least two steps: a row is a step and the next one")
+    is_pair = (data.step_type[:, :-1] != LAST) & (data.next_step_type[:, :-1] != FIRST)
+
+    def first(nest: Nest) -> Nest:
+        return map_leaves(lambda leaf: leaf[:, :-1][is_pair], nest)
+
+    def second(nest: Nest) -> Nest:
+        return map_leaves(lambda leaf: leaf[:, 1:][is_pair], nest)
+
+    is_last = first(data.next_step_type) == LAST
+    is_terminal = is_last & ((first(data.discount) == 0) | (second(data.discount) == 0))
+    columns = {
+        SampleBatch.OBS: first(data.observation),
+        SampleBatch.NEXT_OBS: second(data.observation),
+        SampleBatch.ACTIONS: first(data.action),
+        SampleBatch.REWARDS: first(data.reward),
+        SampleBatch.TERMINATEDS: is_terminal,
+        SampleBatch.TRUNCATEDS: is_last & ~is_terminal,
+    }
+    return columns, is_pair
+
+
+def _item(nest: Nest, which: Any) -> Nest:
+    """Of a batch's nest, whose leaves are arrays or lists of arrays: one item, or with a slice of one, a batch of it."""
+    if isinstance(nest, dict):
+        return {name: _item(child, which) for name, child in nest.items()}
+    if isinstance(nest, tuple):
+        children = [_item(child, which) for child in nest]
+        return type(nest)(*children) if hasattr(nest, "_fields") else tuple(children)
+    return np.stack(nest[which]) if isinstance(which, slice) else nest[which]
+
+
+def _joined(nests: Sequence[Nest]) -> Nest:
+    """Nests of rows -> one nest of all rows."""
+    columns = [flatten(nest) for nest in nests]
+    return map_with_path(lambda path, _: np.concatenate([one[path] for one in columns]), nests[0])
+
+
+def _episodes_of(data: Any) -> Iterator[SingleAgentEpisode]:
+    """Of one item [T, ...]."""
+    is_pair = (data.step_type[:-1] != LAST) & (data.next_step_type[:-1] != FIRST)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_pair, [False]]).astype(np.int8)))
+    for start, stop in edges.reshape(-1, 2).tolist():  # actions [start, stop), and the observation after them
+        ends = bool(data.step_type[stop] == LAST)
+        is_terminal = ends and bool(data.discount[stop - 1] == 0 or data.discount[stop] == 0)
+        yield SingleAgentEpisode(
+            observations=_steps(data.observation, start, stop + 1),
+            actions=_steps(data.action, start, stop),
+            rewards=data.reward[start:stop].tolist(),
+            terminated=is_terminal,
+            truncated=not is_terminal,
+            len_lookback_buffer=0,
+        )
+
+
+def _steps(nest: Nest, start: int, stop: int) -> list[Nest]:
+    return [map_leaves(lambda leaf, step=step: leaf[step], nest) for step in range(start, stop)]  # type: ignore[misc]
