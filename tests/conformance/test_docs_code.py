@@ -30,6 +30,7 @@ PAGES = [
     "docs/transforms.md",
     "docs/adapters/tensorflow.md",
     "docs/adapters/tf_agents.md",
+    "docs/learner.md",
     "docs/writing.md",
 ]
 
@@ -56,7 +57,8 @@ def second(forks: Forks) -> Iterator[str]:
 
 @pytest.fixture
 def names(address: str) -> Iterator[dict[str, Any]]:
-    """What the pages take for granted."""
+    """What the pages take for granted; the table is empty."""
+    reverb.Client(address).reset("replay")
     observer = reverb_utils.ReverbAddTrajectoryObserver(reverb.Client(address), "replay", 2)
     yield {
         "rlds_data": rlds2reverb.load("bundled:cartpole@train[:3]"),
