@@ -27,6 +27,7 @@ def config(name: str, sampler: str, max_times_sampled: int = 0, min_size: int = 
     from replay_server import TableConfig
     from replay_server.limiters import MinSize
 
+    kind: Any
     kind, _, exponent = sampler.rstrip(")").partition("(")
     more: dict[str, Any] = {"priority_exponent": float(exponent)} if exponent else {}
     return TableConfig(

@@ -39,7 +39,7 @@ def contents(batches: Iterable[Batch]) -> list[tuple[int, Content]]:
     """Key and columns' bytes of every sample."""
     samples: list[tuple[int, Content]] = []
     for data, info in batches:
-        columns = [np.asarray(column) for column in data]  # type: ignore[union-attr]
+        columns = [np.asarray(column) for column in data]
         samples += [
             (int(key), tuple(column[number].tobytes() for column in columns)) for number, key in enumerate(info.key)
         ]

@@ -37,8 +37,8 @@ def fail(client: Any) -> None:
 
 def wait_in_a_thread(client: Any) -> list[Sampler]:
     """Ends while a thread of the learner waits for samples."""
-    sampler = client.sample(EMPTY, 10, on_wait=lambda _: waits.set())
     waits = threading.Event()
+    sampler = client.sample(EMPTY, 10, on_wait=lambda _: waits.set())
     threading.Thread(target=lambda: list(sampler), daemon=True).start()
     waits.wait()
     return [sampler]

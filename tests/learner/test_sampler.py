@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +98,7 @@ def test_one_sample_has_no_axis_of_a_batch() -> None:
     server = MemoryServer(once())
     fill(server, [5, 6])
     data, info = client_of(server).sample_one("replay")
-    assert (data["x"], info.key) == (5, 5)  # type: ignore[call-overload, index]
+    assert (int(data["x"]), int(info.key)) == (5, 5)
     assert server.server_info().tables["replay"].rate_limiter.samples == 1
 
 
@@ -266,8 +267,8 @@ def test_several_threads_share_the_batches(streams: int) -> None:
 def test_closing_ends_those_who_wait(threads: int) -> None:
     server = MemoryServer(once())
     with ThreadPoolExecutor(threads) as pool:
-        sampler = client_of(server).sample("replay", 10, on_wait=lambda _: waits.set())
         waits = threading.Event()
+        sampler = client_of(server).sample("replay", 10, on_wait=lambda _: waits.set())
         waiting = [pool.submit(lambda: list(sampler)) for _ in range(threads)]
         assert waits.wait(PATIENCE_SECONDS)
         sampler.close()
@@ -311,7 +312,7 @@ def test_in_a_forked_process_a_sampler_says_so(monkeypatch: pytest.MonkeyPatch) 
     fill(server, [7])
     with client_of(server).sample("replay", 10) as sampler:
         with monkeypatch.context() as patch:
-            patch.setattr(supply.os, "getpid", lambda: -1)
+            patch.setattr(os, "getpid", lambda: -1)
             with pytest.raises(TransportError, match="before the process was forked"):
                 next(sampler)
             sampler.close()  # does nothing there

@@ -86,8 +86,10 @@ class FakeReverb(MemoryServer):
         """Ends every call and the server."""
         self._server.stop(None).wait()
         with self.changed:
-            for stream in (*self.streams, *self.sampled):
+            for stream in self.streams:
                 stream.cut()
+            for sampled in self.sampled:
+                sampled.cut()
         self._workers.shutdown()
 
     def answer_all(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import TransportError
+from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.memory import FREE_LIMITER, MemoryServer, MemoryTransport, SamplePlan, table_info
 from rlds2reverb.wire.messages import TableInfo
 from tests.transport.contract import Feed
@@ -25,7 +26,7 @@ class MemoryWorld:
 
     def __init__(self) -> None:
         self.server = MemoryServer(*(table(name, **settings) for name, settings in _settings()))
-        self.transport = MemoryTransport(self.server)
+        self.transport: Transport = MemoryTransport(self.server)
 
 
 def _settings() -> list[tuple[str, Any]]:
