@@ -19,6 +19,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.wire.sample.kinds import Kind, text_bytes, text_spans, texts_at
 from rlds2reverb.wire.sample.ring import Piece, Ring
+from rlds2reverb.wire.sample.spans import spread
 
 _CHUNK_BYTES = 320
 """What is noted of a chunk takes about so many bytes, beside its tensors."""
@@ -28,6 +29,9 @@ _TENSOR_BYTES = 40
 
 _MOST_KINDS = 4096
 """Dtypes with shapes. Tables have a few; shapes that come once and never again must not pile up."""
+
+_LONG_RUN = 32
+"""Rows on average from which on each run is copied by itself: that costs about as much as the numbers of so many rows."""
 
 FREED_SHARE = 8
 """The oldest chunks leave together, this part of all memory at least: what waits for its batch is gathered each time."""
@@ -93,12 +97,18 @@ class Arena:
         """What is noted of tensors; the k-th of a chunk has the number of its first one, plus k."""
         return Noted(*(values[numbers] for values in self._noted))
 
-    def take(self, kind_number: int, rows: Array) -> Array:
-        """[*rows.shape, ...]: rows of a kind, copied. They must be those of tensors that are held."""
+    def take(self, kind_number: int, first_rows: Array, counts: Array) -> Array:
+        """[sum of counts, ...]: so many rows of a kind from each first one on, copied. They must be those of tensors that are held."""
         kind, view = self._kinds[kind_number], self._views[kind_number]
+        rows = int(counts.sum())
         if view is None:
-            return np.empty((*rows.shape, *kind.shape), kind.dtype)
-        stored: Array = view.take(rows, axis=0, mode="clip")
+            return np.empty((rows, *kind.shape), kind.dtype)
+        if rows >= _LONG_RUN * len(counts):
+            stored: Array = np.concatenate(
+                [view[at : at + count] for at, count in zip(first_rows.tolist(), counts.tolist())]
+            )
+        else:
+            stored = view.take(spread(first_rows, counts), axis=0, mode="clip")
         return texts_at(self._memory, stored) if kind.is_text else stored
 
     def add(self, key: int, tensors: Sequence[Array]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample.arena import Arena
 from rlds2reverb.wire.sample.pointers import Pointers
-from rlds2reverb.wire.sample.spans import spread, starts_of
+from rlds2reverb.wire.sample.spans import is_even, spread, starts_of
 
 Column = Array | list[Array]
 """[B, ...] where all items of the batch have one shape and dtype; else B arrays."""
@@ -26,13 +26,17 @@ class Rows:
     """Where the values of some items lie in the arena; all items have as many columns.
 
     Attributes:
-      rows: [rows] int64, of all columns: item by item, column by column.
+      first_rows: [slices] int64, where each slice begins: item by item, column by column.
+      slice_lengths: [slices] int64, rows of each.
+      slice_counts: [items, columns] int64, slices of each column.
       lengths: [items, columns] int64, rows of each.
       kinds: [items, columns] int64, the arena's number of what the rows are.
       squeezed: [items, columns] bool.
     """
 
-    rows: Array
+    first_rows: Array
+    slice_lengths: Array
+    slice_counts: Array
     lengths: Array
     kinds: Array
     squeezed: Array
@@ -49,8 +53,11 @@ class Rows:
         """Those of the items [first, end)."""
         if (first, end) == (0, len(self)):
             return self
-        begin, stop = int(self.lengths[:first].sum()), int(self.lengths[:end].sum())
-        return Rows(self.rows[begin:stop], *(values[first:end] for values in (self.lengths, self.kinds, self.squeezed)))
+        begin, stop = int(self.slice_counts[:first].sum()), int(self.slice_counts[:end].sum())
+        return Rows(
+            *(values[begin:stop] for values in (self.first_rows, self.slice_lengths)),
+            *(values[first:end] for values in (self.slice_counts, self.lengths, self.kinds, self.squeezed)),
+        )
 
 
 def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> Rows:
@@ -84,7 +91,9 @@ def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> Rows:
     _check_squeezed(lengths, pointers.squeezed)
     by_item = (len(pointers), -1)
     return Rows(
-        spread(first_rows + slices.offsets, slices.lengths),
+        first_rows + slices.offsets,
+        slices.lengths,
+        pointers.slice_counts.reshape(by_item),
         lengths.reshape(by_item),
         column_kinds.reshape(by_item),
         pointers.squeezed.reshape(by_item),
@@ -115,9 +124,8 @@ def gather(pieces: Sequence[Rows], arena: Arena) -> tuple[Column, ...]:
     if len(counts := {piece.columns for piece in pieces}) > 1:
         raise unequal_columns(counts)
     whole = pieces[0] if len(pieces) == 1 else _joined_rows(pieces)
-    lengths = whole.lengths.ravel()
-    starts = starts_of(lengths).reshape(whole.lengths.shape)
-    return tuple(_column(whole, starts[:, number], number, arena) for number in range(whole.columns))
+    first_slices = starts_of(whole.slice_counts.ravel()).reshape(whole.slice_counts.shape)
+    return tuple(_column(whole, first_slices[:, number], number, arena) for number in range(whole.columns))
 
 
 def unequal_columns(counts: set[int]) -> WireError:
@@ -126,24 +134,23 @@ def unequal_columns(counts: set[int]) -> WireError:
 
 
 def _joined_rows(pieces: Sequence[Rows]) -> Rows:
-    fields = ("rows", "lengths", "kinds", "squeezed")
-    return Rows(*(np.concatenate([getattr(piece, field) for piece in pieces]) for field in fields))
+    return Rows(*(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(Rows)))
 
 
-def _column(whole: Rows, starts: Array, number: int, arena: Arena) -> Column:
-    lengths, kinds, squeezed = whole.lengths[:, number], whole.kinds[:, number], whole.squeezed[:, number]
-    if _is_even(lengths) and _is_even(kinds) and _is_even(squeezed):
-        index = starts if squeezed[0] else starts[:, np.newaxis] + np.arange(lengths[0])
-        return arena.take(int(kinds[0]), whole.rows[index])
+def _column(whole: Rows, first_slices: Array, number: int, arena: Arena) -> Column:
+    counts, lengths = whole.slice_counts[:, number], whole.lengths[:, number]
+    kinds, squeezed = whole.kinds[:, number], whole.squeezed[:, number]
+    if is_even(lengths) and is_even(kinds) and is_even(squeezed):
+        index = spread(first_slices, counts)
+        rows = arena.take(int(kinds[0]), whole.first_rows[index], whole.slice_lengths[index])
+        axes = (len(lengths),) if squeezed[0] else (len(lengths), int(lengths[0]))
+        return rows.reshape(*axes, *rows.shape[1:])
     values = []
-    for start, length, kind, is_squeezed in zip(starts.tolist(), lengths.tolist(), kinds.tolist(), squeezed.tolist()):
-        value = arena.take(kind, whole.rows[start : start + length])
+    for first, count, kind, is_squeezed in zip(*(one.tolist() for one in (first_slices, counts, kinds, squeezed))):
+        own = slice(first, first + count)
+        value = arena.take(kind, whole.first_rows[own], whole.slice_lengths[own])
         values.append(value.reshape(value.shape[1:]) if is_squeezed else value)
     return stacked(values)
-
-
-def _is_even(values: Array) -> bool:
-    return bool((values == values[0]).all())
 
 
 def stacked(values: list[Array]) -> Column:
