@@ -14,6 +14,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.choices import Choices
 from rlds2reverb.learner.feed import Feed, Iterated, Repeated
 from rlds2reverb.learner.interleave import Interleave
@@ -218,7 +219,7 @@ def mix(
       ConfigError: parts, weights or options that make no sense.
       SpecMismatch: the items of two parts differ, as far as the parts tell of them; else the first batch raises it.
     """
-    chosen = MixOptions(batch_size, **options)
+    chosen = options_of(MixOptions, "mix", batch_size, **options)
     pairs = (
         list(parts.items()) if isinstance(parts, Mapping) else [_pair(number, one) for number, one in enumerate(parts)]
     )
