@@ -14,7 +14,8 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.wire.varint import KEY_BYTES
 
 _WORD_BYTES = 8
-_PADDING = bytes(_WORD_BYTES)
+PADDING = bytes(_WORD_BYTES)
+"""Follows the messages where `long_values` reads them."""
 
 # Eight groups of 7 bits, one a byte -> 56 bits: neighbours are joined, then pairs, then fours.
 _JOINS = (
@@ -43,7 +44,7 @@ class Varints(NamedTuple):
 def varints_of(messages: Sequence[bytes]) -> Varints | None:
     """None when a message ends inside a varint, or one has more than 64 bits."""
     joined = b"".join(messages)
-    data = np.frombuffer(joined + _PADDING, np.uint8)
+    data = np.frombuffer(joined + PADDING, np.uint8)
     size = len(joined)
     ends = np.flatnonzero(data[:size] < 0x80)
     message_ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
@@ -58,15 +59,15 @@ def varints_of(messages: Sequence[bytes]) -> Varints | None:
         return None
     values = data[starts].astype(np.uint64)
     is_long = starts != ends
-    long = _long_values(data, starts[is_long], ends[is_long])
+    long = long_values(data, starts[is_long], ends[is_long])
     if long is None:
         return None
     values[is_long] = long
     return Varints(values, starts, np.diff(counts_up_to, prepend=0), size)
 
 
-def _long_values(data: Array, starts: Array, ends: Array) -> Array | None:
-    """Of varints of more than one byte; None when there is one of more than 64 bits."""
+def long_values(data: Array, starts: Array, ends: Array) -> Array | None:
+    """[n] uint64: the varints with these first and last bytes; None when there is one of more than 64 bits."""
     widths = ends - starts + 1
     if np.any(widths > KEY_BYTES):
         return None
