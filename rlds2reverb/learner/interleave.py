@@ -77,19 +77,27 @@ class Interleave:
             self._known = known
 
 
-def joined_of(feeds: Sequence[Feed], pieces: Sequence[Piece], parts: Array, ragged: str, pad_to: int | None) -> Batch:
+def joined_of(
+    feeds: Sequence[Feed],
+    pieces: Sequence[Piece],
+    parts: Array,
+    ragged: str,
+    pad_to: int | None,
+    places: Sequence[Array] | None = None,
+) -> Batch:
     """One batch of what feeds gave.
 
     Args:
       feeds: by number.
-      pieces: the samples; those of a feed in the order in which they stand in the batch.
+      pieces: the samples; without `places`, those of a feed in the order in which they stand in the batch.
       parts: [B] of which feed each sample is.
       ragged, pad_to: see `SampleOptions`.
+      places: see `joined`.
 
     Raises:
       ConfigError: a part pads its samples, parts differ in a column's dtype, or items cannot be filled up to one shape.
     """
-    batch = joined(pieces, parts, {feed.number: feed.structure for feed in feeds})
+    batch = joined(pieces, parts, {feed.number: feed.structure for feed in feeds}, places)
     first = feeds[pieces[0].part]
     return _padded(batch, first.structure, first.spec, pad_to) if ragged == PAD else batch
 

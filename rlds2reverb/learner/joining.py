@@ -71,18 +71,24 @@ def check_alike(first: tuple[str, Nest], other: tuple[str, Nest]) -> None:
         )
 
 
-def joined(pieces: Sequence[Piece], parts: Array, structures: Mapping[int, Nest]) -> Batch:
+def joined(
+    pieces: Sequence[Piece],
+    parts: Array,
+    structures: Mapping[int, Nest],
+    places: Sequence[Array] | None = None,
+) -> Batch:
     """One batch.
 
     Args:
-      pieces: the samples; those of a part in the order in which they stand in the batch.
+      pieces: the samples; without `places`, those of a part in the order in which they stand in the batch.
       parts: [B] of which part each sample is.
       structures: part -> nest of its columns.
+      places: where the samples of each piece stand, which are of its part; together each of [0, B) once.
 
     Raises:
       ConfigError: a part pads its samples, or parts differ in a column's dtype.
     """
-    places = _places(pieces, parts)
+    places = _places(pieces, parts) if places is None else places
     for piece in pieces:
         if piece.batch.info.masks is not None:
             raise ConfigError('mix: a part pads its samples; leave that out there, and give ragged="pad" to mix')

@@ -25,6 +25,7 @@ from rlds2reverb.learner.feed import Feed
 from rlds2reverb.learner.interleave import joined_of
 from rlds2reverb.learner.joining import Piece
 from rlds2reverb.learner.options import LIST, SampleOptions
+from rlds2reverb.learner.several.draft import Draft
 from rlds2reverb.learner.several.part import Part
 from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.learner.several.servers import Servers
@@ -39,30 +40,6 @@ _PATIENCE_SECONDS = 3.0
 
 _LOOK_SECONDS = 0.25
 """How often the servers are asked while all are empty."""
-
-
-class _Draft:
-    """A batch in the making; kept when an error comes between, so that no sample is lost.
-
-    Attributes:
-      servers: [B] which server each sample is of; -1 while it is to be drawn.
-      shares: [B] with which probability that server was drawn.
-      pieces: the samples that came.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.servers, self.shares = np.full(count, -1), np.zeros(count)
-        self.pieces: list[Piece] = []
-
-    @property
-    def left(self) -> Array:
-        """Places of the samples that are to be drawn."""
-        return np.flatnonzero(self.servers < 0)
-
-    def add(self, place: Array, piece: Piece, share: float) -> None:
-        """Takes samples for these places."""
-        self.servers[place], self.shares[place] = piece.part, share
-        self.pieces.append(piece)
 
 
 class SeveralSampler(Iterator[Batch]):
@@ -102,7 +79,7 @@ class SeveralSampler(Iterator[Batch]):
         self._feeds = [Feed(part.number, part, servers.addresses[part.number]) for part in self._parts]
         self._handed = np.zeros(count, np.int64)  # samples of each server
         self._random = np.random.default_rng()
-        self._draft: _Draft | None = None
+        self._draft: Draft | None = None
         self._items_leave = table.max_times_sampled > 0
         self._last_sizes = sizes.now()
         self._given = 0
@@ -137,7 +114,7 @@ class SeveralSampler(Iterator[Batch]):
         wanted = size if self._options.samples is None else min(size, self._options.samples - self._given)
         if wanted <= 0 or self._ended.is_set():
             return None
-        self._draft = self._draft or _Draft(wanted)
+        self._draft = self._draft or Draft(wanted)
         self._fill(self._draft)
         draft, self._draft = self._draft, None
         came = wanted - len(draft.left)
@@ -166,10 +143,10 @@ class SeveralSampler(Iterator[Batch]):
             for feed, part in zip(self._feeds, self._parts):
                 rest = feed.rest()
                 if rest is not None:
-                    yield self._packed(_of_one_piece(rest, shares[part.number]))
+                    yield self._packed(Draft.of(rest, shares[part.number]))
                 for batch in part.drain(quiet_seconds):
                     feed.see(batch)
-                    yield self._packed(_of_one_piece(Piece(part.number, batch, 0, batch.size), shares[part.number]))
+                    yield self._packed(Draft.of(Piece(part.number, batch, 0, batch.size), shares[part.number]))
         finally:
             self.close()
 
@@ -190,7 +167,7 @@ class SeveralSampler(Iterator[Batch]):
         """Samples that servers may have taken and nobody gets."""
         return sum(part.lost_at_most for part in self._parts)
 
-    def _fill(self, draft: _Draft) -> None:
+    def _fill(self, draft: Draft) -> None:
         """Draws and takes samples until all are there, or it ends."""
         began = time.monotonic()
         while (left := draft.left).size and not self._ended.is_set():
@@ -207,7 +184,7 @@ class SeveralSampler(Iterator[Batch]):
                 if not self._take(draft, left[drawn == number], number, float(shares[number]), began):
                     return
 
-    def _take(self, draft: _Draft, places: Array, number: int, share: float, began: float) -> bool:
+    def _take(self, draft: Draft, places: Array, number: int, share: float, began: float) -> bool:
         """Takes samples of one server, as long as it has some; whether to go on."""
         while len(places) and not self._ended.is_set():
             for piece in self._feeds[number].take(len(places)):
@@ -251,10 +228,9 @@ class SeveralSampler(Iterator[Batch]):
         if not self._ended.is_set():
             self._sizes.put(self._servers.infos())
 
-    def _packed(self, draft: _Draft) -> Batch:
-        there = draft.servers >= 0
-        servers, shares = draft.servers[there], draft.shares[there]
-        batch = joined_of(self._feeds, draft.pieces, servers, self._options.ragged, self._options.pad_to)
+    def _packed(self, draft: Draft) -> Batch:
+        pieces, places, servers, shares = draft.made()
+        batch = joined_of(self._feeds, pieces, servers, self._options.ragged, self._options.pad_to, places)
         info = batch.info
         self._routes.remember(info.key, servers)
         total = np.full(len(servers), max(1, int(self._last_sizes.sum())), np.int64)
@@ -263,12 +239,6 @@ class SeveralSampler(Iterator[Batch]):
             told = SampleInfo(info.key, info.probability, info.table_size, info.priority, info.times_sampled)
             info = info._replace(weight=self._weights.next(told))
         return Batch(batch.data, info)
-
-
-def _of_one_piece(piece: Piece, share: float) -> _Draft:
-    draft = _Draft(piece.size)
-    draft.add(np.arange(piece.size), piece, share)
-    return draft
 
 
 def _check(options: SampleOptions) -> None:
