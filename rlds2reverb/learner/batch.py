@@ -52,11 +52,11 @@ class BatchInfo(NamedTuple):
 
     @property
     def ends(self) -> Array | None:
-        """[B, L] bool, the last row of every item among those of `mask`: where a slice was cut off. None without a mask."""
+        """As `mask`, the last row of every item among those of it: where a slice was cut off. None without a mask."""
         if self.mask is None:
             return None
         after = np.zeros_like(self.mask)
-        after[:, :-1] = self.mask[:, 1:]
+        after[..., :-1] = self.mask[..., 1:]
         ends: Array = self.mask & ~after
         return ends
 
@@ -74,8 +74,8 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """B, the number of samples."""
-        return len(self.info.key)
+        """The number of samples; of stacked ones, too."""
+        return int(self.info.key.size)
 
 
 def unbatched(batch: Batch) -> Batch:

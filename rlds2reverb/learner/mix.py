@@ -86,7 +86,7 @@ class Mix(Iterator[Batch]):
         """
         size = self.options.batch_size
         batch = self._next(size if self._draws == 0 else self._draws, size)
-        if batch is None or (len(batch.info.key) < size and (self.options.drop_last or self.options.stacked)):
+        if batch is None or (batch.size < size and (self.options.drop_last or self.options.stacked)):
             return None
         return _stacked(batch, self._draws, self.structure) if self.options.stacked else batch
 
@@ -193,6 +193,8 @@ def _stacked(batch: Batch, draws: int, structure: Nest) -> Batch:
     left = iter(columns)
 
     def fold(values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: fold(inside) for name, inside in values.items()}
         return values.reshape(draws, len(values) // draws, *values.shape[1:])
 
     data = map_with_path(lambda _path, _leaf: fold(next(left)), structure)

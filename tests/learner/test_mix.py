@@ -183,6 +183,27 @@ def test_runs_can_be_stacked() -> None:
         ragged.next_batch()
 
 
+def test_stacked_batches_can_be_filled_up_and_know_their_size_and_ends() -> None:
+    options: dict[str, Any] = {"by": "batch", "draws": 2, "ragged": "pad"}
+    flat, stacked = (
+        next_of(mix([(local(of_lengths(3, 4, 5, 6), "episode"), 1)], 4, stacked=stacked, **options))
+        for stacked in (False, True)
+    )
+    assert flat.size == stacked.size == 4
+    assert flat.info.masks is not None
+    assert stacked.info.masks is not None
+    assert set(flat.info.masks) == set(stacked.info.masks)
+    for one, other in [(flat.info.mask, stacked.info.mask), (flat.info.ends, stacked.info.ends)] + [
+        (flat.info.masks[name], stacked.info.masks[name]) for name in flat.info.masks
+    ]:
+        assert one is not None
+        assert other is not None
+        assert other.shape == (2, 2, *one.shape[1:])
+        np.testing.assert_array_equal(other.reshape(one.shape), one)
+    assert flat.info.ends is not None
+    assert flat.info.ends.sum(axis=1).tolist() == [1] * 4
+
+
 # What is refused.
 
 
