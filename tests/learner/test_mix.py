@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Batch, BatchInfo, Client, Episode, Mix, local, mix
 from rlds2reverb.errors import ConfigError, SpecMismatch
 from rlds2reverb.learner.choices import Choices
-from rlds2reverb.learner.joining import columns_of, structure_of
+from rlds2reverb.learner.leaves import columns_of, paths_of
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from tests import strategies
 from tests.learner.reading import next_of, source_of
@@ -38,7 +38,7 @@ def batch_of(*values: float, first_key: int = 0, dtype: Any = np.float32, **info
 
 
 def columns(batch: Batch, made: Any) -> list[Any]:
-    return columns_of(batch.data, structure_of(batch, made.structure))
+    return columns_of(batch.data, paths_of(batch.data, made.structure))
 
 
 def assert_same(one: Batch, other: Batch, made: Any) -> None:
