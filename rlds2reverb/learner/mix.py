@@ -43,8 +43,10 @@ class Mix(Iterator[Batch]):
     """
 
     def __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None:
-        self.options, self._weights = options, [float(weight) for weight in Choices(options.seed, weights).shares]
-        self._choices = Choices(options.seed, weights)
+        if len(feeds) != len(weights):
+            raise ConfigError(f"mix: {len(weights)} weights for {len(feeds)} parts; expected one each")
+        self.options, self._choices = options, Choices(options.seed, weights)
+        self._weights = [float(share) for share in self._choices.shares]
         self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
         self._parts = Interleave(feeds, options.ragged, options.pad_to)
         self._given = 0

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from rlds2reverb import Batch, BatchInfo, Client, Episode, Mix, local, mix
 from rlds2reverb.errors import ConfigError, SpecMismatch
 from rlds2reverb.learner.choices import Choices
+from rlds2reverb.learner.feed import Feed, Repeated
 from rlds2reverb.learner.leaves import columns_of, paths_of
+from rlds2reverb.learner.mix_options import MixOptions
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from tests import strategies
 from tests.learner.reading import next_of, source_of
@@ -243,6 +245,13 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: s
 def test_weights_that_make_no_sense_are_refused(weights: list[Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         mix([(local(of_lengths(4)), weight) for weight in weights])
+
+
+def test_there_is_one_weight_per_part() -> None:
+    feeds = [Feed(number, Repeated([batch_of(1)]), "x") for number in range(2)]
+    for weights in ([1.0], [1.0, 1.0, 1.0]):
+        with pytest.raises(ConfigError, match=f"{len(weights)} weights for 2 parts"):
+            Mix(feeds, weights, MixOptions())
 
 
 def test_parts_that_make_no_sense_are_refused() -> None:
