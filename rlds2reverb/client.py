@@ -154,7 +154,7 @@ class Client:
         """
         with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
             (batch,) = sampler
-        return unbatched(batch)
+        return unbatched(batch, sampler.structure)
 
     def writer(
         self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None = None, **options: Any
