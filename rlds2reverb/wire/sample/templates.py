@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.wire.sample.keys import Keys
 from rlds2reverb.wire.sample.pointers import Pointers, Slices, joined
 from rlds2reverb.wire.sample.spans import starts_of
 from rlds2reverb.wire.sample.trajectories import Pattern, pattern_of, read_trajectories
-from rlds2reverb.wire.sample.varints import PADDING, long_values
+from rlds2reverb.wire.sample.varints import PADDING
 
 _MOST_TEMPLATES = 12
 _MOST_NEW = 2
@@ -35,22 +36,26 @@ class _Template(NamedTuple):
       mask: [size] uint8, the bits that are the same in all its trajectories.
       bits: [size] uint8, these.
       pattern: of one of them.
+      keys: where its keys are.
     """
 
     mask: Array
     bits: Array
     pattern: Pattern
+    keys: Keys
 
     @classmethod
     def of(cls, trajectory: bytes) -> _Template | None:
         """None for what protobuf itself would not write so."""
         if len(trajectory) > _MOST_BYTES or (pattern := pattern_of(trajectory)) is None:
             return None
+        if (keys := Keys.of(pattern.pointers.slices.keys, pattern.keys)) is None:
+            return None
         data = np.frombuffer(trajectory, np.uint8)
         mask = np.full(len(data), 0xFF, np.uint8)
         for start, end in np.concatenate([pattern.keys, pattern.lengths, pattern.offsets]).tolist():
             mask[start : min(end + 1, start + 9)] = 0x80  # of a tenth byte, the one bit that is left is of the pattern
-        return cls(mask, data & mask, pattern)
+        return cls(mask, data & mask, pattern, keys)
 
     @property
     def size(self) -> int:
@@ -61,19 +66,19 @@ class _Template(NamedTuple):
         """[n] bool: which of the trajectories that begin there, all of its size, are of this pattern; and what these point to."""
         every: Array = np.ndarray((len(data) - self.size + 1, self.size), np.uint8, data, 0, (1, 1))
         rows = every[starts]
-        fits: Array = ((rows & self.mask) == self.bits).all(axis=1)
-        is_all = bool(fits.all())
-        lengths = _small(rows if is_all else rows[fits], self.pattern.lengths)
-        keys = long_values(
-            data, *(np.add.outer(starts if is_all else starts[fits], at).ravel() for at in self.pattern.keys.T)
-        )
-        if keys is None or not lengths.size or lengths.min() == 0:
+        fits, keys = self.keys.read(rows)
+        fits &= ((rows & self.mask) == self.bits).all(axis=1)
+        if not fits.all():
+            rows, keys = rows[fits], keys[fits]
+        lengths = _small(rows, self.pattern.lengths)
+        if not lengths.all() or not len(rows):
             return np.zeros_like(fits), None
         offsets = np.zeros(lengths.shape, np.int64)
-        offsets[:, self.pattern.has_offset] = _small(rows if is_all else rows[fits], self.pattern.offsets)
+        if len(self.pattern.offsets):
+            offsets[:, self.pattern.has_offset] = _small(rows, self.pattern.offsets)
         one, count = self.pattern.pointers, len(lengths)
         return fits, Pointers(
-            Slices(keys, offsets.ravel(), lengths.ravel(), _repeated(one.slices.tensors, count)),
+            Slices(keys.ravel(), offsets.ravel(), lengths.ravel(), _repeated(one.slices.tensors, count)),
             *(_repeated(values, count) for values in (one.slice_counts, one.squeezed, one.column_counts)),
         )
 

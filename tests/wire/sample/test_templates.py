@@ -13,6 +13,7 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample.pointers import Pointers
 from rlds2reverb.wire.sample.templates import Templates
 from rlds2reverb.wire.schema import message_class
+from rlds2reverb.wire.varint import varint_columns
 from tests.wire import mutants
 from tests.wire.sample import responses
 
@@ -72,6 +73,15 @@ def test_many_alike_come_in_order(count: int) -> None:
     ]
     templates = Templates()
     assert plain(templates.read(made)) == plain(templates.read(made)) == expected(made)
+
+
+@pytest.mark.parametrize("key", [5, 2**50, 2**57, 2**63 - 1, 2**63, 2**64 - 1])
+def test_keys_of_ten_bytes_may_be_small(key: int) -> None:
+    made = [
+        b"\x0a\x0f\x0a\x0d\x08" + varint_columns(np.array([one], np.uint64), 10).tobytes() + b"\x18\x01"
+        for one in (key, key ^ 3, key ^ 1 << 40)
+    ]
+    assert plain(Templates().read(made)) == expected(made)
 
 
 def plain(pointers: Pointers) -> Plain:
