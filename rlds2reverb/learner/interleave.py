@@ -114,10 +114,18 @@ def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Ba
     names = list(flatten(structure).values())
     is_free = rows_are_free(flatten(spec).values()) if batch.info.mask is None else [False] * len(names)
     columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
-    return Batch(
-        in_structure(columns, structure),
-        batch.info._replace(mask=batch.info.mask if mask is None else mask, masks=masks),
-    )
+    info = batch.info._replace(mask=_in_both(batch.info.mask, mask), masks=masks)
+    return Batch(in_structure(columns, structure), info)
+
+
+def _in_both(one: Array | None, other: Array | None) -> Array | None:
+    """[B, L] rows of both masks, as long as the second; a mask that is not there has all."""
+    if one is None or other is None:
+        return other if one is None else one
+    both = np.zeros_like(other)
+    length = min(one.shape[1], other.shape[1])
+    both[:, :length] = one[:, :length] & other[:, :length]
+    return both
 
 
 def _only(pieces: Sequence[Piece], wanted: Array) -> list[Piece]:

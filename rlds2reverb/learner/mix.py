@@ -30,7 +30,8 @@ class Mix(Iterator[Batch]):
     """Iterates batches of samples of several parts. Made by `mix`. Close it, or use it as a context manager. Not thread-safe.
 
     Samples of a part come in the order in which it gives them. `info.source` says of which part a sample is; all else in `info` is as
-    the part tells it: `probability` and `table_size` are those within the part.
+    the part tells it: `probability` and `table_size` are those within the part. Where some parts tell a `weight` or a `mask`,
+    those of the others are 1, and true for all rows that an item has; `start` is None then, as is all that only some tell.
 
     Args:
       feeds: the parts, numbered from 0.

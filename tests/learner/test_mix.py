@@ -318,13 +318,47 @@ def test_batches_that_are_there_come_again_and_iterators_end() -> None:
     assert [batch.data["x"].tolist() for batch in once] == [[1, 2, 3, 4]]
 
 
-def test_a_field_that_only_some_parts_tell_is_not_told() -> None:
-    weighted = batch_of(1, 2, weight=np.ones(2, np.float32))
-    (batch,) = mix([([weighted], 1), ([batch_of(3)], 1)], 8, samples=8)
-    assert batch.info.weight is None
-    (batch,) = mix([([weighted], 1)], 8, samples=8)
+def test_a_weight_that_only_some_parts_tell_is_1_of_the_others() -> None:
+    weighted = batch_of(1, 2, weight=np.array([0.25, 0.5], np.float32))
+    batch = next_of(mix([([weighted], 1), ([batch_of(3)], 1)], 8, samples=8))
     assert batch.info.weight is not None
-    assert batch.info.weight.shape == (8,)
+    assert batch.info.weight.dtype == np.float32
+    assert {*zip(batch.data["x"].tolist(), batch.info.weight.tolist())} == {(1, 0.25), (2, 0.5), (3, 1)}
+    batch = next_of(mix([([batch_of(3)], 1)], 8))
+    assert batch.info.weight is None
+
+
+def rows_of(*lengths: int, **info: Any) -> Batch:
+    """Items of so many rows, each full of its length."""
+    batch = batch_of(*lengths, **info)
+    values = [np.full(length, length) for length in lengths]
+    return batch._replace(data={"x": values if len(set(lengths)) > 1 else np.stack(values)})
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+@pytest.mark.parametrize("lengths", [(3, 3), (2, 5), (2, 1)])
+def test_all_rows_of_a_part_without_a_mask_are_there(lengths: tuple[int, ...], ragged: str) -> None:
+    """Rows that were filled up in the other part, and those that an item does not have, are not."""
+    filled = rows_of(3, 3, mask=np.array([[True, True, False], [True, False, False]]))
+    batch = next_of(mix([([filled], 1), ([rows_of(*lengths)], 1)], 40, ragged=ragged))
+    mask = batch.info.mask
+    assert mask is not None
+    assert mask.shape == (40, max(3, *lengths))
+    taken = [0, 0]
+    for part, rows in zip(source_of(batch), mask):
+        number = taken[part] = taken[part] + 1
+        wanted = (2 if number % 2 else 1) if part == 0 else lengths[(number - 1) % 2]
+        assert rows.tolist() == [row < wanted for row in range(len(rows))]
+    assert batch.info.ends is not None
+    assert (batch.info.ends.sum(axis=1) == 1).all()
+
+
+def test_a_part_that_stacks_is_refused_in_words() -> None:
+    info = batch_of(1, 2, 3, 4).info
+    fields: list[Any] = [None if one is None else np.reshape(one, (2, 2)) for one in info]
+    stacked = Batch({"x": np.ones((2, 2))}, BatchInfo(*fields))
+    with pytest.raises(ConfigError, match="part 0 stacks its samples"):
+        mix([([stacked], 1)], 2).next_batch()
 
 
 def test_a_mix_can_be_part_of_a_mix() -> None:
