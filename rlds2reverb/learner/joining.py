@@ -131,10 +131,14 @@ def _joined_mask(pieces: Sequence[Piece], places: Sequence[Array], columns: Sequ
 
 def _check_dtypes(path: str, values: Sequence[Column], pieces: Sequence[Piece]) -> None:
     """Refuses columns that numpy would convert; images that only some parts decode, say."""
-    dtypes = {_spec_of(column).dtype: piece.part for column, piece in zip(values, pieces)}
+    dtypes = {dtype: piece.part for column, piece in zip(values, pieces) for dtype in _dtypes_of(column)}
     if len(dtypes) > 1:
         found = ", ".join(f"{dtype_name(dtype)} in part {part}" for dtype, part in dtypes.items())
         raise ConfigError(f'mix: column "{path}" is {found}; expected one dtype (`decode` and `view` must be the same)')
+
+
+def _dtypes_of(column: Column) -> set[np.dtype[Any]]:
+    return {value.dtype for value in column} if isinstance(column, list) else {column.dtype}
 
 
 def _cut(columns: Sequence[Column], piece: Piece) -> list[Column]:
