@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Batch, BatchInfo, Client, Episode, Mix, local, mix
-from rlds2reverb.errors import ConfigError, SpecMismatch
+from rlds2reverb.errors import ConfigError, SpecMismatch, Stalled
 from rlds2reverb.learner.choices import Choices
-from rlds2reverb.learner.feed import Feed, Repeated
+from rlds2reverb.learner.feed import Feed, Iterated, Repeated
 from rlds2reverb.learner.leaves import columns_of, paths_of
 from rlds2reverb.learner.mix_options import MixOptions
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
@@ -366,6 +366,71 @@ def test_a_mix_can_be_part_of_a_mix() -> None:
     outer = mix([(inner, 1), (local(of_lengths(5, first=9)), 2)], 30, seed=2)
     batch = next_of(outer)
     assert set(source_of(batch)) == {0, 1}
+
+
+class Stalling(Iterated):
+    """Stalls before every batch but the first."""
+
+    def __init__(self, *batches: Batch) -> None:
+        super().__init__(iter(batches))
+        self.stalls = False
+
+    def next_batch(self) -> Batch | None:
+        self.stalls = not self.stalls
+        if not self.stalls:
+            raise Stalled("no batch came")
+        return super().next_batch()
+
+
+def all_of(made: Mix) -> tuple[list[float], int]:
+    """Values up to the end, and how often an error came between."""
+    found, errors = [], 0
+    while True:
+        try:
+            batch = made.next_batch()
+        except Stalled:
+            errors += 1
+            continue
+        if batch is None:
+            return found, errors
+        found += batch.data["x"].tolist()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("size", [1, 5, 12])
+def test_after_an_error_of_a_part_nothing_is_missing(size: int, nested: bool) -> None:
+    """Neither what other parts gave, nor the choices, nor what an inner mix had."""
+
+    def values(kind: Any) -> tuple[list[float], int]:
+        parts: list[tuple[Any, float]] = [
+            (kind(*(batch_of(*range(first, first + 3)) for first in range(start, start + 30, 3))), 1)
+            for start in (0, 100)
+        ]
+        made = mix([(mix(parts, 4, seed=5), 1), ([batch_of(-1), batch_of(-2)], 1)] if nested else parts, size, seed=3)
+        return all_of(made)
+
+    whole, errors = values(lambda *batches: iter(batches))
+    assert errors == 0
+    found, errors = values(Stalling)
+    assert found == whole
+    assert errors > 5
+
+
+def test_within_a_batch_there_is_no_state_but_it_can_be_restored() -> None:
+    def make(kind: Any) -> Mix:
+        inner = mix([(local(of_lengths(5)), 1), (local(of_lengths(5, first=3)), 1)], 4, seed=1)
+        stalling = kind(*(next_of(local(of_lengths(9, first=number), batch_size=2)) for number in range(20)))
+        return mix([(mix([(inner, 1), (stalling, 1)], 8, seed=6), 1)], 8, seed=2)
+
+    made = make(Stalling)
+    first = made.state()
+    with pytest.raises(Stalled):
+        for _ in range(9):
+            made.next_batch()
+    with pytest.raises(ConfigError, match="the batch is not complete"):
+        made.state()
+    made.restore(first, anew=True)
+    assert made.state() == first
 
 
 # Where it stands.
