@@ -16,6 +16,25 @@ from rlds2reverb.learner.padding import padded, rows_are_free
 from rlds2reverb.specs import Nest, flatten
 
 
+class _Draft:
+    """A batch in the making; kept when an error comes between, so that no sample is lost.
+
+    Attributes:
+      parts: [B] of which part each sample is to be.
+      pieces: the samples that came.
+    """
+
+    def __init__(self, parts: Array) -> None:
+        self.parts = parts
+        self.pieces: list[Piece] = []
+
+    def lacking(self, count: int) -> Array:
+        """[count] how many samples of each part are still to come."""
+        came = np.bincount([one.part for one in self.pieces], [one.size for one in self.pieces], count)
+        lacking: Array = np.bincount(self.parts, minlength=count) - came.astype(np.int64)
+        return lacking
+
+
 class Interleave:
     """The parts of a mix.
 
@@ -35,6 +54,7 @@ class Interleave:
         self.feeds, self._ragged, self._pad_to = feeds, ragged, pad_to
         self.is_over = False
         self._known = 0
+        self._draft: _Draft | None = None
         self._check()
 
     @property
@@ -43,11 +63,12 @@ class Interleave:
         known = [feed.spec if feed.spec is not None else feed.structure for feed in self.feeds]
         return next((one for one in known if one is not None), None)
 
-    def batch(self, parts: Array) -> Batch | None:
-        """Samples of these parts.
+    def begin(self, parts: Array) -> None:
+        """Begins a batch: `parts`, [B], says of which part each sample is to be."""
+        self._draft = _Draft(parts)
 
-        Args:
-          parts: [B] of which part each sample is to be.
+    def finish(self) -> Batch | None:
+        """The batch that was begun. An error on the way loses nothing: the next call goes on with what came before it.
 
         Returns:
           B samples; the first of them before the one that its part cannot give; None where that is the first.
@@ -57,13 +78,28 @@ class Interleave:
           ConfigError: a part is empty.
           Rlds2ReverbError: as the parts do.
         """
-        wanted = np.bincount(parts, minlength=len(self.feeds))
-        pieces = [piece for feed, count in zip(self.feeds, wanted) for piece in feed.take(int(count))]
+        draft = self._draft
+        if draft is None:
+            return None
+        for feed, count in zip(self.feeds, draft.lacking(len(self.feeds)).tolist()):
+            for piece in feed.take(count):
+                draft.pieces.append(piece)
         self._check()
+        self.drop()
+        pieces, parts = draft.pieces, draft.parts
         if sum(piece.size for piece in pieces) < len(parts):
             self.is_over = True
             pieces, parts = cut_short(pieces, parts, len(self.feeds))
         return joined_of(self.feeds, pieces, parts, self._ragged, self._pad_to) if len(parts) else None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an error left a batch unfinished."""
+        return self._draft is not None
+
+    def drop(self) -> None:
+        """Forgets the batch that was begun, and what came for it."""
+        self._draft = None
 
     def close(self) -> None:
         """Closes all parts."""
@@ -122,10 +158,18 @@ def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Ba
     names = list(flatten(structure).values())
     is_free = rows_are_free(flatten(spec).values()) if batch.info.mask is None else [False] * len(names)
     columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
-    return Batch(
-        in_structure(columns, structure),
-        batch.info._replace(mask=batch.info.mask if mask is None else mask, masks=masks),
-    )
+    info = batch.info._replace(mask=_in_both(batch.info.mask, mask), masks=masks)
+    return Batch(in_structure(columns, structure), info)
+
+
+def _in_both(one: Array | None, other: Array | None) -> Array | None:
+    """[B, L] rows of both masks, as long as the second; a mask that is not there has all."""
+    if one is None or other is None:
+        return other if one is None else one
+    both = np.zeros_like(other)
+    length = min(one.shape[1], other.shape[1])
+    both[:, :length] = one[:, :length] & other[:, :length]
+    return both
 
 
 def _only(pieces: Sequence[Piece], wanted: Array) -> list[Piece]:

@@ -63,7 +63,7 @@ def joined(
     structures: Mapping[int, Nest],
     places: Sequence[Array] | None = None,
 ) -> Batch:
-    """One batch.
+    """One batch. Where some parts tell a weight or a mask, those of the others are 1, and true for all rows that an item has.
 
     Args:
       pieces: the samples; without `places`, those of a part in the order in which they stand in the batch.
@@ -72,19 +72,21 @@ def joined(
       places: where the samples of each piece stand, which are of its part; together each of [0, B) once.
 
     Raises:
-      ConfigError: a part pads its samples, or parts differ in a column's dtype.
+      ConfigError: a part pads or stacks its samples, or parts differ in a column's dtype.
     """
     places = _places(pieces, parts) if places is None else places
     for piece in pieces:
         if piece.batch.info.masks is not None:
             raise ConfigError('mix: a part pads its samples; leave that out there, and give ragged="pad" to mix')
+        if piece.batch.info.key.ndim != 1:
+            raise ConfigError(f"mix: part {piece.part} stacks its samples; leave that out there, and stack the mix")
     structure = structures[pieces[0].part]
     columns = zip(*(_cut(columns_of(one.batch.data, structures[one.part]), one) for one in pieces), strict=True)
     whole = []
     for path, values in zip(flatten(structure).values(), columns, strict=True):
         _check_dtypes(path, values, pieces)
         whole.append(placed(values, places, len(parts)))
-    return Batch(in_structure(whole, structure), _joined_info(pieces, places, parts))
+    return Batch(in_structure(whole, structure), _joined_info(pieces, places, parts, whole))
 
 
 def _places(pieces: Sequence[Piece], parts: Array) -> list[Array]:
@@ -99,25 +101,50 @@ def _places(pieces: Sequence[Piece], parts: Array) -> list[Array]:
     return out
 
 
-def _joined_info(pieces: Sequence[Piece], places: Sequence[Array], parts: Array) -> BatchInfo:
+def _joined_info(
+    pieces: Sequence[Piece], places: Sequence[Array], parts: Array, columns: Sequence[Column]
+) -> BatchInfo:
     fields: dict[str, Any] = {}
     for name in BatchInfo._fields:
         values = [getattr(piece.batch.info, name) for piece in pieces]
-        whole = None if any(value is None for value in values) else _placed_info(values, pieces, places, len(parts))
-        fields[name] = whole
-    return BatchInfo(**{**fields, "source": parts.astype(np.int64)})
+        if name == "weight" and any(value is not None for value in values):
+            values = [np.ones(one.batch.size, np.float32) if own is None else own for one, own in zip(pieces, values)]
+        if name != "mask" and all(value is not None for value in values):
+            own = [value[piece.start : piece.stop] for value, piece in zip(values, pieces)]
+            fields[name] = placed(own, places, len(parts))
+    known = BatchInfo(**{**dict.fromkeys(BatchInfo._fields), **fields})
+    return known._replace(source=parts.astype(np.int64), mask=_joined_mask(pieces, places, columns))
 
 
-def _placed_info(values: list[Any], pieces: Sequence[Piece], places: Sequence[Array], total: int) -> Column:
-    return placed([value[piece.start : piece.stop] for value, piece in zip(values, pieces)], places, total)
+def _joined_mask(pieces: Sequence[Piece], places: Sequence[Array], columns: Sequence[Column]) -> Array | None:
+    """[B, L], as long as the longest; of a part without one, all rows that its items have. None where no part has one."""
+    masks = [None if (mask := one.batch.info.mask) is None else mask[one.start : one.stop] for one in pieces]
+    length = max((mask.shape[1] for mask in masks if mask is not None), default=0)
+    if all(mask is None for mask in masks):
+        return None
+    total = sum(piece.size for piece in pieces)
+    ragged = [column for column in columns if isinstance(column, list)]
+    rows = np.array([min((len(one[item]) for one in ragged), default=length) for item in range(total)], np.int64)  # [B]
+    length = max([length, *(int(rows[place].max()) for place, mask in zip(places, masks) if mask is None)])
+    whole = np.zeros((total, length), bool)
+    for place, mask in zip(places, masks):
+        if mask is None:
+            whole[place] = np.arange(length) < rows[place, np.newaxis]
+        else:
+            whole[place, : mask.shape[1]] = mask
+    return whole
 
 
 def _check_dtypes(path: str, values: Sequence[Column], pieces: Sequence[Piece]) -> None:
     """Refuses columns that numpy would convert; images that only some parts decode, say."""
-    dtypes = {_spec_of(column).dtype: piece.part for column, piece in zip(values, pieces)}
+    dtypes = {dtype: piece.part for column, piece in zip(values, pieces) for dtype in _dtypes_of(column)}
     if len(dtypes) > 1:
         found = ", ".join(f"{dtype_name(dtype)} in part {part}" for dtype, part in dtypes.items())
         raise ConfigError(f'mix: column "{path}" is {found}; expected one dtype (`decode` and `view` must be the same)')
+
+
+def _dtypes_of(column: Column) -> set[np.dtype[Any]]:
+    return {value.dtype for value in column} if isinstance(column, list) else {column.dtype}
 
 
 def _cut(columns: Sequence[Column], piece: Piece) -> list[Column]:

@@ -31,7 +31,8 @@ class Mix(Iterator[Batch]):
     """Iterates batches of samples of several parts. Made by `mix`. Close it, or use it as a context manager. Not thread-safe.
 
     Samples of a part come in the order in which it gives them. `info.source` says of which part a sample is; all else in `info` is as
-    the part tells it: `probability` and `table_size` are those within the part.
+    the part tells it: `probability` and `table_size` are those within the part. Where some parts tell a `weight` or a `mask`,
+    those of the others are 1, and true for all rows that an item has; `start` is None then, as is all that only some tell.
 
     Args:
       feeds: the parts, numbered from 0.
@@ -80,7 +81,7 @@ class Mix(Iterator[Batch]):
         return f"mix of {', '.join(feed.name for feed in self._parts.feeds)}"
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None at the end.
+        """The next batch; None at the end. After an error of a part the same batch is made on, with what had come for it.
 
         Raises:
           ConfigError: a part is empty, or pads its samples.
@@ -95,6 +96,8 @@ class Mix(Iterator[Batch]):
 
     def take(self, count: int) -> Batch | None:
         """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does.
+
+        After an error the batch that it left unfinished comes first, with as many samples as were asked for then.
 
         Raises:
           ConfigError: by "batch", `count` is not that of whole batches.
@@ -115,7 +118,15 @@ class Mix(Iterator[Batch]):
         self._parts.close()
 
     def state(self) -> State:
-        """Where it stands, between two batches: plain values, for JSON. Of tables of a server there is nothing to keep but their names."""
+        """Where it stands, between two batches: plain values, for JSON. Of tables of a server there is nothing to keep but their names.
+
+        Raises:
+          ConfigError: an error left it within a batch.
+        """
+        if self._parts.is_begun:
+            raise ConfigError(
+                "mix: state: an error came between, and the batch is not complete; expected that it is taken first: next_batch()"
+            )
         parts = [feed.state() for feed in self._parts.feeds]
         return state_of(_KIND, self._of, _VERSION, chosen=self._choices.made, given=self._given, parts=parts)
 
@@ -142,6 +153,7 @@ class Mix(Iterator[Batch]):
         for feed, part in zip(feeds, parts):
             feed.check(part, anew)
         self._restore_parts(parts, anew)
+        self._parts.drop()
         self._choices.go_to(chosen)
         self._given, self._is_stopped, self._parts.is_over = given, False, False
 
@@ -162,27 +174,38 @@ class Mix(Iterator[Batch]):
     def _restore_parts(self, parts: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """All parts, or none: those that went there come back where a later one cannot."""
         feeds = self._parts.feeds
-        before = [feed.state() for feed in feeds]
+        before = [_state_of(feed) for feed in feeds]
         for number, feed in enumerate(feeds):
             try:
                 feed.restore(parts[number], anew)
             except Rlds2ReverbError:
                 for moved, was in zip(feeds[:number], before):
-                    moved.restore(was, anew=True)
+                    if was is not None:
+                        moved.restore(was, anew=True)
                 raise
 
     def _next(self, draws: int, count: int) -> Batch | None:
-        """The next batch, of `count` samples in `draws` runs."""
+        """The next batch, of `count` samples in `draws` runs; or that which an error came between."""
         left = count if self.options.samples is None else min(count, self.options.samples - self._given)
         if left <= 0 or self._is_closed or self._is_stopped or self._parts.is_over:
             return None
-        parts = self._drawn(min(draws, left))
-        batch = self._parts.batch(np.repeat(parts, left // len(parts)))
+        if not self._parts.is_begun:
+            parts = self._drawn(min(draws, left))
+            self._parts.begin(np.repeat(parts, left // len(parts)))
+        batch = self._parts.finish()
         self._given += 0 if batch is None else batch.size
         return batch
 
     def _drawn(self, count: int) -> Array:
         return np.arange(count) if self.options.sample_from_all else self._choices.take(count)
+
+
+def _state_of(feed: Feed) -> State | None:
+    """Where a part stands; None of a mix that an error left within a batch."""
+    try:
+        return feed.state()
+    except ConfigError:
+        return None
 
 
 def _stacked(batch: Batch, draws: int, structure: Nest) -> Batch:

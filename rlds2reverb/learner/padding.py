@@ -46,7 +46,7 @@ def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bo
       rows: L of every column that is filled up; None for those of its longest item.
 
     Raises:
-      ConfigError: items differ in more than their rows, or have more than there are to be.
+      ConfigError: items differ in more than their rows, in their dtype, say, or have more than there are to be.
     """
     out: list[Column] = []
     lengths: dict[str, Array] = {}
@@ -77,6 +77,11 @@ def _lengths(name: str, column: Column) -> Array:
         found = sorted({str(list(value.shape)) for value in column})
         raise ConfigError(
             f'sample: ragged="pad" fills rows only; column "{name}" has items of {", ".join(found)}; use "list"'
+        )
+    if isinstance(column, list) and len(dtypes := {value.dtype for value in column}) > 1:
+        found = sorted(map(str, dtypes))
+        raise ConfigError(
+            f'sample: ragged="pad" makes one array; column "{name}" has items of {", ".join(found)}; use "list"'
         )
     return np.array([len(value) for value in column], np.int64)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
 from rlds2reverb.errors import WireError
+from rlds2reverb.wire.sample import rows
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
 
 
@@ -36,14 +36,7 @@ def joined(parts: Sequence[FlatBatch]) -> FlatBatch:
     if len(numbers) > 1:
         raise WireError(f"samples of one table have {' and '.join(map(str, numbers))} columns")
     info = SampleInfo(*(np.concatenate(values) for values in zip(*(part.info for part in parts))))
-    return FlatBatch(tuple(_joined(columns) for columns in zip(*(part.columns for part in parts))), info)
-
-
-def _joined(columns: Sequence[Column]) -> Column:
-    arrays = [column for column in columns if isinstance(column, np.ndarray)]
-    if len(arrays) == len(columns) and len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
-        return np.concatenate(arrays)
-    return [value for column in columns for value in column]
+    return FlatBatch(tuple(rows.joined(columns) for columns in zip(*(part.columns for part in parts))), info)
 
 
 def _cut(whole: FlatBatch, start: int, stop: int) -> FlatBatch:
@@ -56,7 +49,4 @@ def _cut(whole: FlatBatch, start: int, stop: int) -> FlatBatch:
 def _cut_column(column: Column, start: int, stop: int) -> Column:
     if isinstance(column, np.ndarray):
         return column[start:stop]
-    values: list[Array] = column[start:stop]
-    if len({value.shape for value in values}) == 1:
-        return np.stack(values)
-    return values
+    return rows.stacked(column[start:stop])

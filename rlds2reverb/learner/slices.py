@@ -25,8 +25,9 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.cutting import Rows, item_columns
 from rlds2reverb.learner.draws import picks, uniforms
+from rlds2reverb.learner.leaves import in_structure
 from rlds2reverb.learner.weights import alpha_of
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
+from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 
@@ -117,12 +118,25 @@ class Slicing:
 
     @property
     def signature(self) -> Nest | None:
-        """The spec of a slice."""
-        cut = iter(self._is_cut)
-        length = (self._spec.length,)
-        return self._structure and map_with_path(
-            lambda _, leaf: replace(leaf, shape=length + leaf.shape[1:]) if next(cut) else leaf, self._structure
-        )
+        """The spec of a slice. Rows are free where a column may have one more than others, and nothing tells whether it has."""
+        if self._structure is None:
+            return None
+        leaves = list(flatten(self._structure).values())
+        rows = [_rows_of(leaf) for leaf, is_cut in zip(leaves, self._is_cut) if is_cut]
+        sliced = [self._of_slice(leaf, rows) if is_cut else leaf for leaf, is_cut in zip(leaves, self._is_cut)]
+        return in_structure(sliced, self._structure)
+
+    def _of_slice(self, leaf: Any, rows: Sequence[int | None]) -> Any:
+        """The spec of a column that is cut, whose items have such rows in the columns that are."""
+        if not isinstance(leaf, ArraySpec) or not leaf.shape:
+            return leaf
+        known = [count for count in rows if count is not None]
+        more = None
+        if len(rows) == 1:
+            more = 0
+        elif leaf.shape[0] is not None and len(known) == len(rows):
+            more = leaf.shape[0] - min(known)
+        return replace(leaf, shape=(None if more is None else self._spec.length + more, *leaf.shape[1:]))
 
     def pieces(self, flat: FlatBatch) -> Iterator[Slice]:
         """The slices of every sample."""
@@ -237,6 +251,11 @@ def _columns(structure: Nest | None) -> tuple[list[str], list[bool]]:
     leaves = {} if structure is None else flatten(structure)
     free = [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves.values()]
     return list(leaves), free if any(free) else [True] * len(free)
+
+
+def _rows_of(leaf: object) -> int | None:
+    """The rows of an item, where its spec says them."""
+    return leaf.shape[0] if isinstance(leaf, ArraySpec) and leaf.shape else None
 
 
 def _is_positive(number: object) -> bool:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Batch, BatchInfo, Client, Episode, Mix, local, mix
-from rlds2reverb.errors import ConfigError, SpecMismatch
+from rlds2reverb.errors import ConfigError, SpecMismatch, Stalled
 from rlds2reverb.learner.choices import Choices
-from rlds2reverb.learner.feed import Feed, Repeated
+from rlds2reverb.learner.feed import Feed, Iterated, Repeated
 from rlds2reverb.learner.leaves import columns_of, paths_of
 from rlds2reverb.learner.mix_options import MixOptions
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
@@ -318,13 +318,47 @@ def test_batches_that_are_there_come_again_and_iterators_end() -> None:
     assert [batch.data["x"].tolist() for batch in once] == [[1, 2, 3, 4]]
 
 
-def test_a_field_that_only_some_parts_tell_is_not_told() -> None:
-    weighted = batch_of(1, 2, weight=np.ones(2, np.float32))
-    (batch,) = mix([([weighted], 1), ([batch_of(3)], 1)], 8, samples=8)
-    assert batch.info.weight is None
-    (batch,) = mix([([weighted], 1)], 8, samples=8)
+def test_a_weight_that_only_some_parts_tell_is_1_of_the_others() -> None:
+    weighted = batch_of(1, 2, weight=np.array([0.25, 0.5], np.float32))
+    batch = next_of(mix([([weighted], 1), ([batch_of(3)], 1)], 8, samples=8))
     assert batch.info.weight is not None
-    assert batch.info.weight.shape == (8,)
+    assert batch.info.weight.dtype == np.float32
+    assert {*zip(batch.data["x"].tolist(), batch.info.weight.tolist())} == {(1, 0.25), (2, 0.5), (3, 1)}
+    batch = next_of(mix([([batch_of(3)], 1)], 8))
+    assert batch.info.weight is None
+
+
+def rows_of(*lengths: int, **info: Any) -> Batch:
+    """Items of so many rows, each full of its length."""
+    batch = batch_of(*lengths, **info)
+    values = [np.full(length, length) for length in lengths]
+    return batch._replace(data={"x": values if len(set(lengths)) > 1 else np.stack(values)})
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+@pytest.mark.parametrize("lengths", [(3, 3), (2, 5), (2, 1)])
+def test_all_rows_of_a_part_without_a_mask_are_there(lengths: tuple[int, ...], ragged: str) -> None:
+    """Rows that were filled up in the other part, and those that an item does not have, are not."""
+    filled = rows_of(3, 3, mask=np.array([[True, True, False], [True, False, False]]))
+    batch = next_of(mix([([filled], 1), ([rows_of(*lengths)], 1)], 40, ragged=ragged))
+    mask = batch.info.mask
+    assert mask is not None
+    assert mask.shape == (40, max(3, *lengths))
+    taken = [0, 0]
+    for part, rows in zip(source_of(batch), mask):
+        number = taken[part] = taken[part] + 1
+        wanted = (2 if number % 2 else 1) if part == 0 else lengths[(number - 1) % 2]
+        assert rows.tolist() == [row < wanted for row in range(len(rows))]
+    assert batch.info.ends is not None
+    assert (batch.info.ends.sum(axis=1) == 1).all()
+
+
+def test_a_part_that_stacks_is_refused_in_words() -> None:
+    info = batch_of(1, 2, 3, 4).info
+    fields: list[Any] = [None if one is None else np.reshape(one, (2, 2)) for one in info]
+    stacked = Batch({"x": np.ones((2, 2))}, BatchInfo(*fields))
+    with pytest.raises(ConfigError, match="part 0 stacks its samples"):
+        mix([([stacked], 1)], 2).next_batch()
 
 
 def test_a_mix_can_be_part_of_a_mix() -> None:
@@ -332,6 +366,71 @@ def test_a_mix_can_be_part_of_a_mix() -> None:
     outer = mix([(inner, 1), (local(of_lengths(5, first=9)), 2)], 30, seed=2)
     batch = next_of(outer)
     assert set(source_of(batch)) == {0, 1}
+
+
+class Stalling(Iterated):
+    """Stalls before every batch but the first."""
+
+    def __init__(self, *batches: Batch) -> None:
+        super().__init__(iter(batches))
+        self.stalls = False
+
+    def next_batch(self) -> Batch | None:
+        self.stalls = not self.stalls
+        if not self.stalls:
+            raise Stalled("no batch came")
+        return super().next_batch()
+
+
+def all_of(made: Mix) -> tuple[list[float], int]:
+    """Values up to the end, and how often an error came between."""
+    found, errors = [], 0
+    while True:
+        try:
+            batch = made.next_batch()
+        except Stalled:
+            errors += 1
+            continue
+        if batch is None:
+            return found, errors
+        found += batch.data["x"].tolist()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("size", [1, 5, 12])
+def test_after_an_error_of_a_part_nothing_is_missing(size: int, nested: bool) -> None:
+    """Neither what other parts gave, nor the choices, nor what an inner mix had."""
+
+    def values(kind: Any) -> tuple[list[float], int]:
+        parts: list[tuple[Any, float]] = [
+            (kind(*(batch_of(*range(first, first + 3)) for first in range(start, start + 30, 3))), 1)
+            for start in (0, 100)
+        ]
+        made = mix([(mix(parts, 4, seed=5), 1), ([batch_of(-1), batch_of(-2)], 1)] if nested else parts, size, seed=3)
+        return all_of(made)
+
+    whole, errors = values(lambda *batches: iter(batches))
+    assert errors == 0
+    found, errors = values(Stalling)
+    assert found == whole
+    assert errors > 5
+
+
+def test_within_a_batch_there_is_no_state_but_it_can_be_restored() -> None:
+    def make(kind: Any) -> Mix:
+        inner = mix([(local(of_lengths(5)), 1), (local(of_lengths(5, first=3)), 1)], 4, seed=1)
+        stalling = kind(*(next_of(local(of_lengths(9, first=number), batch_size=2)) for number in range(20)))
+        return mix([(mix([(inner, 1), (stalling, 1)], 8, seed=6), 1)], 8, seed=2)
+
+    made = make(Stalling)
+    first = made.state()
+    with pytest.raises(Stalled):
+        for _ in range(9):
+            made.next_batch()
+    with pytest.raises(ConfigError, match="the batch is not complete"):
+        made.state()
+    made.restore(first, anew=True)
+    assert made.state() == first
 
 
 # Where it stands.

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb import mix
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.cutting import CutBatch, Cutting
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.slices import SliceSpec, Slicing
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.transport.memory import table_info
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 from tests.learner.stored import STEPS, connected, episodes_of, server_of
@@ -172,6 +173,44 @@ def test_slices_of_fixed_windows_are_cut_from_all_columns() -> None:
         first, second = (data["a"], data["b"]) if structure else data
         assert np.array_equal(second, info.start[:, None] + np.arange(3))
         assert np.array_equal(first[:, :, 0], 2 * second)
+
+
+FREE, ONE, SIX, SEVEN = (ArraySpec(shape, INT) for shape in ((None,), (), (6,), (7,)))
+
+
+@pytest.mark.parametrize(
+    ("structure", "rows"),
+    [
+        ({"a": FREE, "b": FREE}, {"a": (None,), "b": (None,)}),  # one of them may have a row more
+        ({"a": FREE, "b": ONE}, {"a": (3,), "b": ()}),
+        ({"a": FREE, "b": SIX}, {"a": (3,), "b": (6,)}),
+        ({"a": SIX, "b": SEVEN}, {"a": (3,), "b": (4,)}),
+        ({"a": SIX, "b": "anything"}, {"a": (None,), "b": "anything"}),
+        (["x"], ["x"]),
+        (None, None),
+    ],
+)
+def test_the_structure_tells_the_rows_of_slices_where_they_are_known(structure: Any, rows: Any) -> None:
+    found = Slicing(table_info(signature=None), structure, SliceSpec(3)).signature
+    assert (found and map_leaves(lambda leaf: leaf if isinstance(leaf, str) else leaf.shape, found)) == rows
+
+
+def test_slices_of_columns_that_are_only_named() -> None:
+    with connected(server_of(None, episodes_of([9]))) as client:
+        data, info = next(iter(client.sample("replay", 4, spec=["x", "y"], slices=SliceSpec(3))))
+    assert info.start is not None
+    assert np.array_equal(data[1], info.start[:, None] + np.arange(3))
+
+
+def test_slices_with_a_row_more_are_mixed_with_others_like_them() -> None:
+    """What the structure told was refused beside what came."""
+    items = [(np.arange(9), np.arange(10))]
+    with connected(server_of(STEPS, items)) as client, connected(server_of(None, items)) as other:
+        parts = [(client.sample("replay", 4, slices=SliceSpec(3)), 1)]
+        parts.append((other.sample("replay", 4, spec={"episode": "", "step": ""}, slices=SliceSpec(3)), 1))
+        with mix(parts, 16) as made:
+            data, _ = next(made)
+    assert (data["episode"].shape, data["step"].shape) == ((16, 3), (16, 4))
 
 
 @pytest.mark.parametrize("spec", [SliceSpec(4), SliceSpec(1, by="step", every=1e12)])
