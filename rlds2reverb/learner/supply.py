@@ -17,6 +17,7 @@ from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
+from rlds2reverb.learner.question import Question
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
 from rlds2reverb.learner.watch import LOG, WaitLog, Watch
 from rlds2reverb.transport.base import Transport
@@ -60,7 +61,8 @@ class Supply:
         self._pool = Pool(options.samples, info.state_id)
         self._changed = self._pool.changed
         self._is_closed = False
-        self._drained = Drained(self._look) if ends_empty else None
+        self._seen: TableInfo | None = table
+        self._drained = Drained(lambda: self._seen) if ends_empty else None
         self._ends_now = False  # the rest was handed out: what follows is the end
         prefetch, arena_bytes = options.prefetch_of(table), max(1, options.arena_bytes // options.streams)
         self._samplings = [
@@ -186,9 +188,19 @@ class Supply:
             return self._watch.until(self._is_due, seconds)
         end = time.monotonic() + (math.inf if seconds is None else seconds)
         while not self._watch.until(self._is_due, min(LOOK_SECONDS, max(0.0, end - time.monotonic()))):
-            if self._drained.is_over(self.received) or time.monotonic() >= end:
+            if self._is_found_empty(self._drained, end) or time.monotonic() >= end:
                 return False
         return True
+
+    def _is_found_empty(self, drained: Drained, end: float) -> bool:
+        """Looks at the table; whether it is empty for good. What comes meanwhile ends the look, and so does the clock at `end`."""
+        received = self.received
+        look = Question(self._changed, self._look)
+        self._watch.is_done_until(lambda: look.is_over or self._is_due(), end)
+        if not look.is_over:
+            return False
+        self._seen = look.answer()
+        return drained.is_over(received)
 
     @property
     def _is_empty(self) -> bool:
@@ -196,7 +208,16 @@ class Supply:
         return self._drained is not None and self._drained.was_over
 
     def _look(self) -> TableInfo | None:
-        return self._transport.server_info().tables.get(self._table.name)
+        """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
+
+        Streams wait for a server that is away as long as they may, and an empty table is none that cannot be seen.
+        """
+        try:
+            return self._transport.server_info().tables.get(self._table.name)
+        except TransportError as error:
+            if not error.retryable:
+                raise
+            return self._table
 
     def _is_due(self) -> bool:
         """Whether there is a batch, or none will come. With the lock held.
