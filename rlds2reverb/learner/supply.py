@@ -81,29 +81,34 @@ class Supply:
     @property
     def received(self) -> int:
         """Samples that came so far."""
+        self.check_ours()
         with self._changed:
             return self._pool.received
 
     @property
     def reconnects(self) -> int:
         """How often a stream was opened in place of one that broke."""
+        self.check_ours()
         with self._changed:
             return sum(stream.reconnects for stream in self._streams)
 
     @property
     def restarts(self) -> int:
         """How often another server process answered."""
+        self.check_ours()
         with self._changed:
             return self._pool.restarts
 
     @property
     def lost_at_most(self) -> int:
         """See `Sampler.lost_at_most`."""
+        self.check_ours()
         with self._changed:
             return self._pool.lost_at_most
 
     def stop(self) -> None:
         """Asks for nothing more."""
+        self.check_ours()
         with self._changed:
             self._pool.is_stopped = True
             self._changed.notify_all()
@@ -125,6 +130,13 @@ class Supply:
         """Whether this process has the threads, rather than the one that it was forked from."""
         return self._process == os.getpid()
 
+    def check_ours(self) -> None:
+        """Refuses a forked process with a TransportError: the lock may have been held just then, and the samples are the other's."""
+        if not self.is_ours:
+            raise TransportError(
+                "this sampler was made before the process was forked, and has no threads here: make another one"
+            )
+
     # Waiting for a batch.
 
     def next_flat(self) -> FlatBatch | None:
@@ -133,10 +145,6 @@ class Supply:
         Raises:
           TransportError: this process was forked from that of the streams; or as `Sampler` does.
         """
-        if not self.is_ours:
-            raise TransportError(
-                "this sampler was made before the process was forked, and has no threads here: make another one"
-            )
         quiet_seconds = self._options.end_after_seconds
         while (flat := self._popped()) is None:
             if self._ends():
@@ -167,11 +175,13 @@ class Supply:
 
     def rests(self) -> Iterator[FlatBatch]:
         """What is there, and in the end what is in no batch yet, in a short batch if need be, whatever `drop_last` says."""
+        self.check_ours()
         self._gather(are_short_ones_dropped=False)
         while (flat := self._popped()) is not None:
             yield flat
 
     def _popped(self) -> FlatBatch | None:
+        self.check_ours()
         with self._changed:
             return self._pool.get() if self._pool.ready and not self._is_closed else None
 
