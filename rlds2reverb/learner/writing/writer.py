@@ -73,7 +73,7 @@ class EpisodeWriter:
         self._source: LiveSource | None = None
         self._push: RunningPush | None = None
         self._background: Background | None = None
-        self._finalizer: weakref.finalize[..., EpisodeWriter] | None = None
+        self._finalizer: weakref.finalize | None = None
         self._is_closed = False
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
         self._steps = None if options.spec is None else steps_of_spec(options.spec)
