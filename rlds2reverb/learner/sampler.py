@@ -96,6 +96,15 @@ class Sampler(Iterator[Batch]):
         """Samples that the server may have taken and nobody gets: of streams that broke, and unread when it was closed."""
         return self._supply.lost_at_most + (0 if self._finalizer.alive else self._cutting.held)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its streams have ended: all samples came, or it was closed."""
+        return self._supply.is_closed
+
+    def allow(self, more: int) -> None:
+        """Makes `samples`, where that is bounded, so many more. For a sampler that has not ended."""
+        self._supply.allow(more)
+
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end. Raises as iterating does."""
         return self._next(self._supply.next_flat)

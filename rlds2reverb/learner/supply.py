@@ -106,6 +106,18 @@ class Supply:
         with self._changed:
             return self._pool.lost_at_most
 
+    @property
+    def is_closed(self) -> bool:
+        """See `Sampler.is_closed`."""
+        return self._is_closed
+
+    def allow(self, more: int) -> None:
+        """See `Sampler.allow`."""
+        with self._changed:
+            if self._pool.left is not None:
+                self._pool.left += more
+                self._changed.notify_all()
+
     def stop(self) -> None:
         """Asks for nothing more."""
         self.check_ours()
