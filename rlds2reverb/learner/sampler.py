@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, WireError
@@ -29,6 +29,8 @@ class Sampler(Iterator[Batch]):
 
     A stream that breaks is opened anew, and a restarted server is taken up again: what was on its way is asked for once more.
     The log `rlds2reverb.learner` is told of both.
+
+    It belongs to the process that made it: in one that was forked from it everything but `close` raises a TransportError.
 
     Args:
       transport: the way to the server.
@@ -105,7 +107,11 @@ class Sampler(Iterator[Batch]):
 
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end. Raises as iterating does."""
-        flat = self._cutting.next(self._supply.next_flat)
+        return self._next(self._supply.next_flat)
+
+    def _next(self, flats: Callable[[], FlatBatch | None]) -> Batch | None:
+        self._supply.check_ours()
+        flat = self._cutting.next(flats)
         return None if flat is None else self._packing.pack(flat)
 
     def stop(self) -> None:
@@ -130,8 +136,8 @@ class Sampler(Iterator[Batch]):
         failures: list[Rlds2ReverbError] = []
         flats = self._drained(quiet_seconds, failures)
         try:
-            while (flat := self._cutting.next(partial(next, flats, None))) is not None:
-                yield self._packing.pack(flat)
+            while (batch := self._next(partial(next, flats, None))) is not None:
+                yield batch
         finally:
             self.close()
         if failures:

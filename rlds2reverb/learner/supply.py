@@ -17,6 +17,7 @@ from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
+from rlds2reverb.learner.question import Question
 from rlds2reverb.learner.sampling import STREAM_WORDS, Sampling
 from rlds2reverb.learner.watch import LOG, WaitLog, Watch
 from rlds2reverb.transport.base import Transport
@@ -60,7 +61,8 @@ class Supply:
         self._pool = Pool(options.samples, info.state_id)
         self._changed = self._pool.changed
         self._is_closed = False
-        self._drained = Drained(self._look) if ends_empty else None
+        self._seen: TableInfo | None = table
+        self._drained = Drained(lambda: self._seen) if ends_empty else None
         self._ends_now = False  # the rest was handed out: what follows is the end
         prefetch, arena_bytes = options.prefetch_of(table), max(1, options.arena_bytes // options.streams)
         self._samplings = [
@@ -79,24 +81,28 @@ class Supply:
     @property
     def received(self) -> int:
         """Samples that came so far."""
+        self.check_ours()
         with self._changed:
             return self._pool.received
 
     @property
     def reconnects(self) -> int:
         """How often a stream was opened in place of one that broke."""
+        self.check_ours()
         with self._changed:
             return sum(stream.reconnects for stream in self._streams)
 
     @property
     def restarts(self) -> int:
         """How often another server process answered."""
+        self.check_ours()
         with self._changed:
             return self._pool.restarts
 
     @property
     def lost_at_most(self) -> int:
         """See `Sampler.lost_at_most`."""
+        self.check_ours()
         with self._changed:
             return self._pool.lost_at_most
 
@@ -114,6 +120,7 @@ class Supply:
 
     def stop(self) -> None:
         """Asks for nothing more."""
+        self.check_ours()
         with self._changed:
             self._pool.is_stopped = True
             self._changed.notify_all()
@@ -135,6 +142,13 @@ class Supply:
         """Whether this process has the threads, rather than the one that it was forked from."""
         return self._process == os.getpid()
 
+    def check_ours(self) -> None:
+        """Refuses a forked process with a TransportError: the lock may have been held just then, and the samples are the other's."""
+        if not self.is_ours:
+            raise TransportError(
+                "this sampler was made before the process was forked, and has no threads here: make another one"
+            )
+
     # Waiting for a batch.
 
     def next_flat(self) -> FlatBatch | None:
@@ -143,10 +157,6 @@ class Supply:
         Raises:
           TransportError: this process was forked from that of the streams; or as `Sampler` does.
         """
-        if not self.is_ours:
-            raise TransportError(
-                "this sampler was made before the process was forked, and has no threads here: make another one"
-            )
         quiet_seconds = self._options.end_after_seconds
         while (flat := self._popped()) is None:
             if self._ends():
@@ -177,11 +187,13 @@ class Supply:
 
     def rests(self) -> Iterator[FlatBatch]:
         """What is there, and in the end what is in no batch yet, in a short batch if need be, whatever `drop_last` says."""
+        self.check_ours()
         self._gather(are_short_ones_dropped=False)
         while (flat := self._popped()) is not None:
             yield flat
 
     def _popped(self) -> FlatBatch | None:
+        self.check_ours()
         with self._changed:
             return self._pool.get() if self._pool.ready and not self._is_closed else None
 
@@ -198,9 +210,19 @@ class Supply:
             return self._watch.until(self._is_due, seconds)
         end = time.monotonic() + (math.inf if seconds is None else seconds)
         while not self._watch.until(self._is_due, min(LOOK_SECONDS, max(0.0, end - time.monotonic()))):
-            if self._drained.is_over(self.received) or time.monotonic() >= end:
+            if self._is_found_empty(self._drained, end) or time.monotonic() >= end:
                 return False
         return True
+
+    def _is_found_empty(self, drained: Drained, end: float) -> bool:
+        """Looks at the table; whether it is empty for good. What comes meanwhile ends the look, and so does the clock at `end`."""
+        received = self.received
+        look = Question(self._changed, self._look)
+        self._watch.is_done_until(lambda: look.is_over or self._is_due(), end)
+        if not look.is_over:
+            return False
+        self._seen = look.answer()
+        return drained.is_over(received)
 
     @property
     def _is_empty(self) -> bool:
@@ -208,7 +230,16 @@ class Supply:
         return self._drained is not None and self._drained.was_over
 
     def _look(self) -> TableInfo | None:
-        return self._transport.server_info().tables.get(self._table.name)
+        """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
+
+        Streams wait for a server that is away as long as they may, and an empty table is none that cannot be seen.
+        """
+        try:
+            return self._transport.server_info().tables.get(self._table.name)
+        except TransportError as error:
+            if not error.retryable:
+                raise
+            return self._table
 
     def _is_due(self) -> bool:
         """Whether there is a batch, or none will come. With the lock held.

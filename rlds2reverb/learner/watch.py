@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+from rlds2reverb.learner.question import Question
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.silence import Silent, why_silent
 from rlds2reverb.transport.stream_user import Reason
@@ -44,6 +46,8 @@ class WaitLog:
 class Watch:
     """Waits for what streams bring. Several threads may wait; the reason is told by one of them.
 
+    The server is asked in another thread: what comes meanwhile ends the wait at once, however slow the server answers.
+
     Args:
       transport: asked why, when nothing comes.
       streams: which may be silent.
@@ -63,6 +67,7 @@ class Watch:
         self._transport, self._streams, self._changed = transport, streams, changed
         self._on_wait, self._notice_seconds = on_wait, notice_seconds
         self._telling = threading.Lock()
+        self._question: Question[Reason] | None = None
         self._told_at: float | None = None
 
     def until(self, done: Callable[[], bool], seconds: float | None) -> bool:
@@ -73,37 +78,51 @@ class Watch:
           WireError: the server, when it was asked for the reason, gave an answer that is not Reverb's.
         """
         began = time.monotonic()
-        end = None if seconds is None else began + seconds
-        while not self._is_done_until(done, self._earlier(began, end)):
-            if end is not None and time.monotonic() >= end:
+        end = math.inf if seconds is None else began + seconds
+        while not self.is_done_until(done, min(end, max(began, self._told_at or began) + self._notice_seconds)):
+            if time.monotonic() >= end:
                 return False
-            self._tell()
+            self._tell(done, end)
         self._tell_the_end()
         return True
 
-    def reason(self) -> Reason:
-        """Why nothing comes, as the server explains it."""
-        return why_silent(self._transport, self._streams)
-
-    def _earlier(self, began: float, end: float | None) -> float:
-        notice = max(began, self._told_at or began) + self._notice_seconds
-        return notice if end is None else min(notice, end)
-
-    def _is_done_until(self, done: Callable[[], bool], end: float) -> bool:
+    def is_done_until(self, done: Callable[[], bool], end: float) -> bool:
+        """Waits until the claim holds or the clock, `time.monotonic`, is at `end`, and tells nobody; whether it holds."""
         with self._changed:
             while not (is_done := done()) and (left := end - time.monotonic()) > 0:
-                self._changed.wait(left)
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
             return is_done
 
-    def _tell(self) -> None:
+    def reason(self) -> Reason:
+        """Why nothing comes, as the server explained it just now, or else explains it; waits for that.
+
+        Raises:
+          WireError: the server gave an answer that is not Reverb's.
+        """
+        with self._changed:
+            question = self._question
+            if question is None or question.age_seconds > 2 * self._notice_seconds:
+                question = self._ask()
+        return question.answer()
+
+    def _ask(self) -> Question[Reason]:
+        """Asks the server, unless an answer is awaited already. With the lock held."""
+        if self._question is None or self._question.is_over:
+            self._question = Question(self._changed, lambda: why_silent(self._transport, self._streams))
+        return self._question
+
+    def _tell(self, done: Callable[[], bool], end: float) -> None:
+        """Tells the reason, unless the wait is over before the server has explained it."""
         if not self._telling.acquire(blocking=False):  # another thread is at it
-            with self._changed:
-                self._changed.wait(self._notice_seconds)
+            self.is_done_until(done, min(end, time.monotonic() + self._notice_seconds))
             return
         try:
-            reason = self.reason()
-            self._told_at = time.monotonic()
-            self._on_wait(reason)
+            with self._changed:
+                question = self._ask()
+            if self.is_done_until(lambda: done() or question.is_over, end) and question.is_over:
+                reason = question.answer()
+                self._told_at = time.monotonic()
+                self._on_wait(reason)
         finally:
             self._telling.release()
 

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from rlds2reverb.client import Client
 from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.learner import supply
+from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.transport.stream_user import Reason
+from tests.learner.stored import STEPS, episodes_of, server_of
 from tests.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
 from tests.processes import wait_until
 
@@ -317,6 +319,50 @@ def test_in_a_forked_process_a_sampler_says_so(monkeypatch: pytest.MonkeyPatch) 
                 next(sampler)
             sampler.close()  # does nothing there
         assert next(sampler).size == 10
+
+
+@pytest.mark.parametrize("use", ["stop", "drain", "received", "reconnects", "restarts", "lost_at_most"])
+def test_in_a_forked_process_nothing_waits_for_a_lock_that_nobody_gives_back(
+    use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = MemoryServer(once())
+    fill(server, range(100))
+    sampler = client_of(server).sample("replay", 10)
+    server.until(lambda: server.tables["replay"].samples == 10)
+    held, done = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+        holding = pool.submit(_hold, sampler._supply._changed, held, done)
+        assert held.wait(PATIENCE_SECONDS)
+        patch.setattr(os, "getpid", lambda: -1)
+        try:
+            with pytest.raises(TransportError, match="before the process was forked"):
+                list(sampler.drain()) if use == "drain" else sampler.stop() if use == "stop" else getattr(sampler, use)
+        finally:
+            done.set()
+            holding.result(PATIENCE_SECONDS)
+    assert keys_of(sampler.drain()) == list(range(10))
+
+
+def _hold(changed: threading.Condition, held: threading.Event, done: threading.Event) -> None:
+    with changed:
+        held.set()
+        done.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("slices", [None, SliceSpec(1)])
+def test_in_a_forked_process_a_drain_that_began_gives_no_more(
+    slices: SliceSpec | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = server_of(STEPS, episodes_of([1] * 20), sampler="fifo", max_times_sampled=1)
+    sampler = client_of(server).sample("replay", 5, prefetch=4, slices=slices)
+    server.until(lambda: server.tables["replay"].samples == 20)
+    drained = sampler.drain()
+    next(drained)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(TransportError, match="before the process was forked"):
+            list(drained)
+    sampler.close()
 
 
 # Draining.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan, table_info
 from rlds2reverb.transport.memory_tables import MemoryTable
 from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.wire.sample import served
 from tests.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
 from tests.processes import wait_until
@@ -187,6 +189,67 @@ def sampler_away(server: MemoryServer, **options: Any) -> Sampler:
     server.is_away = True
     server.break_streams()
     return sampler
+
+
+def test_epochs_wait_for_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supply, "LOOK_SECONDS", 0.05)
+    server = MemoryServer(once())
+    fill(server, range(20))
+    server.sample_plans.append(SamplePlan(silent_after=10))
+    told: list[Reason] = []
+
+    def listen(reason: Reason) -> None:
+        told.append(reason)
+        if len(told) == 10:
+            server.is_away = False
+
+    with sampler_of(server, prefetch=1, epochs=1, on_wait=listen) as sampler:
+        assert len(keys_of([next(sampler)])) == 10
+        server.is_away = True
+        server.break_streams()
+        list(sampler)
+    assert len(told) >= 10
+
+
+class Slow(MemoryTransport):
+    """Answers the main thread at once, and others after so many seconds, or when it is told to.
+
+    Attributes:
+      asked: how often others did.
+      answers: answers them at once.
+    """
+
+    def __init__(self, server: MemoryServer, seconds: float) -> None:
+        super().__init__(server)
+        self.asked, self.answers, self._seconds = 0, threading.Event(), seconds
+
+    def server_info(self, at_once: bool = False) -> ServerInfo:
+        if threading.current_thread() is not threading.main_thread():
+            self.asked += 1
+            self.answers.wait(self._seconds)
+        return super().server_info(at_once)
+
+
+def test_a_batch_does_not_wait_for_the_reason_why_there_was_none() -> None:
+    server = MemoryServer(once())
+    transport = Slow(server, PATIENCE_SECONDS)
+    with Client(transport).sample("replay", 10) as sampler, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, sampler)
+        wait_until(lambda: transport.asked == 1)
+        fill(server, range(10))
+        try:
+            assert keys_of([waiting.result(PATIENCE_SECONDS / 4)]) == list(range(10))
+        finally:
+            transport.answers.set()
+    wait_until(lambda: not our_threads(), PATIENCE_SECONDS)
+
+
+def test_a_stall_asks_why_once() -> None:
+    transport = Slow(MemoryServer(once()), 0.3)
+    with Client(transport).sample("replay", 10, timeout_seconds=0.05) as sampler, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Stalled, match="1 more insert"):
+            pool.submit(next, sampler).result(PATIENCE_SECONDS)
+    assert transport.asked == 1
 
 
 def test_closing_does_not_wait_for_a_server_that_is_away() -> None:

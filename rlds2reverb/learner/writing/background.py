@@ -86,12 +86,26 @@ class Background:
             self._changed.notify_all()
             self._wait(lambda: self._drained >= mine)
 
-    def close(self) -> BaseException | None:
-        """Waits until everything is confirmed or sending has failed, and ends the thread; what failed, unless it was raised before."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was handed over is confirmed."""
+        return not self._bytes and not self._is_kept and self._push.awaits_nothing
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has ended."""
+        return not self._thread.is_alive()
+
+    def close(self, seconds: float | None = None) -> BaseException | None:
+        """Waits until everything is confirmed or sending has failed, and ends the thread; what failed, unless it was raised before.
+
+        Args:
+          seconds: wait no longer, and leave the thread at it; None for as long as it takes.
+        """
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(seconds)
         is_told, self._is_told = self._is_told, True
         return None if is_told else self._failure
 

@@ -6,13 +6,16 @@ import os
 import secrets
 import threading
 import warnings
+import weakref
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.writing.background import Background
+from rlds2reverb.learner.writing.leaving import end_unclosed
 from rlds2reverb.learner.writing.live import LiveSource
 from rlds2reverb.learner.writing.open_episode import OpenEpisode
 from rlds2reverb.learner.writing.options import WriteOptions
@@ -35,6 +38,12 @@ class EpisodeWriter:
     `flush` returns.
 
     One writer is for one thread. Several actors have a writer each, also on the same tables.
+
+    Close it: one that is dropped, or left open when the interpreter ends, still sends the episodes that have ended, and tells the log
+    `rlds2reverb.learner`. The interpreter's end waits five seconds for that; the log is told what was not confirmed by then.
+
+    For as long as it lives a writer keeps the names that episodes were given (`id=`), to refuse one that comes again, and a number for each
+    key of `episode`, to name the next one. So number environments, not episodes, and leave out `id` where a loop goes on for ever.
 
     Args:
       transport: the way to the server.
@@ -64,6 +73,7 @@ class EpisodeWriter:
         self._source: LiveSource | None = None
         self._push: RunningPush | None = None
         self._background: Background | None = None
+        self._finalizer: weakref.finalize | None = None
         self._is_closed = False
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
         self._steps = None if options.spec is None else steps_of_spec(options.spec)
@@ -80,9 +90,8 @@ class EpisodeWriter:
         if error is None:
             self._close(stacklevel=3)
             return
-        self._is_closed = True
-        if self._background is not None:
-            self._background.close()
+        if not self._is_closed:
+            self._end()
 
     def __len__(self) -> int:
         """Steps of the unfinished episode."""
@@ -147,14 +156,27 @@ class EpisodeWriter:
         self._close(stacklevel=3)
 
     def _close(self, stacklevel: int) -> None:
-        if self._is_closed:
+        if self._is_closed or os.getpid() != self._process:
             return
-        self._is_closed = True
-        failure = None if self._background is None else self._background.close()
-        if failure is not None:
+        if (failure := self._end()) is not None:
             raise failure
-        if unfinished := [episode for episode in (self._own, *self._episodes.values()) if len(episode)]:
-            warnings.warn(_unfinished(unfinished), stacklevel=stacklevel)
+        if words := self._unfinished():
+            warnings.warn(words, stacklevel=stacklevel)
+
+    def _end(self) -> BaseException | None:
+        """Sends what is finished; what failed, unless it was raised before. An interrupt leaves the rest to the interpreter's end."""
+        self._is_closed = True
+        failure = None
+        if self._background is not None and os.getpid() == self._process:
+            failure = self._background.close()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        return failure
+
+    def _unfinished(self) -> str:
+        """Tells of the episodes that have not ended; "" when there are none."""
+        unfinished = [episode for episode in (self._own, *self._episodes.values()) if len(episode)]
+        return _words_of(unfinished) if unfinished else ""
 
     def report(self) -> PushReport:
         """The account so far, as that of a push; `stopped` says what has ended the sending, if anything has."""
@@ -249,10 +271,16 @@ class EpisodeWriter:
         push = RunningPush(self._transport, plan, are_ids_checked=False)
         push.open()
         self._source, self._push = source, push
-        self._background = Background(push, self._options.most_waiting_bytes)
+        background = self._background = Background(push, self._options.most_waiting_bytes)
+        unfinished = partial(_unfinished_of, weakref.ref(self))
+        self._finalizer = weakref.finalize(self, end_unclosed, background, self._title, self._process, unfinished)
 
 
-def _unfinished(episodes: list[OpenEpisode]) -> str:
+def _unfinished_of(writer: weakref.ref[EpisodeWriter]) -> str:
+    return "" if (there := writer()) is None else there._unfinished()
+
+
+def _words_of(episodes: list[OpenEpisode]) -> str:
     listed = ", ".join(f"{episode.id} ({len(episode):,} steps)" for episode in episodes)
     return (
         f"writer: closed before the end of {listed}; nothing of these steps is stored. end_episode(..., terminal=False) stores an episode that "

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from rlds2reverb import Episode, EpisodeWriter
 from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.push.tuning import Tuning
@@ -24,6 +26,11 @@ def writer(server: MemoryServer, table: Any = "replay", view: Any = None, **opti
     tuning = Tuning(**{"deadlines": QUICK, **{name: options.pop(name) for name in TUNING & options.keys()}})
     transport = MemoryTransport(server, call_seconds=0.2)
     return EpisodeWriter(transport, server.server_info(), WriteOptions(table, view, **options), tuning)
+
+
+def step(number: float = 0.0) -> dict[str, Any]:
+    """A step whose values tell its number."""
+    return {"observation": np.full(3, number, np.float32), "action": np.int64(number), "reward": float(number)}
 
 
 def steps_of(episode: Episode, *left_out: str) -> Iterator[dict[str, Any]]:

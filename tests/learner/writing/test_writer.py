@@ -27,7 +27,7 @@ from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer
 from rlds2reverb.views.registry import view_of
 from tests import strategies
-from tests.learner.writing.loops import QUICK, write, write_as_loop, writer
+from tests.learner.writing.loops import QUICK, step, write, write_as_loop, writer
 from tests.push.in_memory import Server, table
 from tests.raising import error_of
 
@@ -37,10 +37,6 @@ FLOAT, BOOL, INT = (np.dtype(kind) for kind in ("f4", "?", "i8"))
 def made(count: int = 1, steps: int = 5, seed: int = 0) -> list[Episode]:
     rng = np.random.default_rng(seed)
     return [strategies.episode(rng, steps, None, n % 2 == 0, f"made-{seed}-{n}") for n in range(count)]
-
-
-def step(number: float = 0.0) -> dict[str, Any]:
-    return {"observation": np.full(3, number, np.float32), "action": np.int64(number), "reward": float(number)}
 
 
 def append(to: Any, count: int, first: int = 0) -> None:
