@@ -23,16 +23,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.adapters.rllib_rows import item_of, rows_of, told
+from rlds2reverb.adapters.rllib_rows import item_of, pairs_in, rows_of, told
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.specs import Nest, map_leaves
-from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST
+from rlds2reverb.views.trajectory import FIELDS, LAST
 
 with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -109,7 +110,8 @@ def episodes(batch: Batch) -> list[SingleAgentEpisode]:
     """
     if getattr(batch.data, "_fields", ()) != FIELDS:
         raise ConfigError(f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {told(batch.data)}")
-    return [one for number in range(batch.size) for one in _episodes_of(item_of(batch.data, number))]
+    masks = [None] * batch.size if batch.info.mask is None else list(batch.info.mask)
+    return [one for number, mask in enumerate(masks) for one in _episodes_of(item_of(batch.data, number), mask)]
 
 
 class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is not installed
@@ -166,9 +168,9 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
             client.close()
 
 
-def _episodes_of(data: Any) -> Iterator[SingleAgentEpisode]:
-    """Of one item [T, ...]."""
-    is_pair = (data.step_type[:-1] != LAST) & (data.next_step_type[:-1] != FIRST)
+def _episodes_of(data: Any, mask: Array | None) -> Iterator[SingleAgentEpisode]:
+    """Of one item [T, ...]; mask [T], the steps that are its own."""
+    is_pair = pairs_in(data, mask)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_pair, [False]]).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():  # actions [start, stop), and the observation after them
         ends = bool(data.step_type[stop] == LAST)
