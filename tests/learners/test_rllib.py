@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +17,15 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.sac import SACConfig
 
 import rlds2reverb
-from rlds2reverb.adapters.rllib import episodes, multi_agent_batch, sample_batch, update_priorities
+from rlds2reverb.adapters.rllib import TableInput, episodes, multi_agent_batch, sample_batch, update_priorities
 from rlds2reverb.client import Client
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.joining import columns_of
 from rlds2reverb.learner.padding import padded
-from rlds2reverb.specs import flatten, map_with_path
+from rlds2reverb.specs import ArraySpec, flatten, map_with_path
+from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.requirements import Requirements
 from tests.peers.episodes import items, random_episode, random_episodes
@@ -228,6 +231,47 @@ def test_an_item_without_rows_keeps_its_priority() -> None:
     assert rows.count == 3
     update_priorities(table, "replay", batch, np.ones((3, 1)), epsilon=0)
     assert table.given == {0: 1.0, 1: 1.0, 2: 1.0}
+
+
+def one_row(*keys: int) -> rlds2reverb.Client:
+    """Of a server whose table "replay" has rows."""
+    signature = {name: ArraySpec((), np.dtype(np.float32)) for name in COLUMNS}
+    server = MemoryServer(table_info("replay", signature))
+    for key in keys:
+        server.put("replay", key, [np.array(key, np.float32)] * len(COLUMNS))
+    return rlds2reverb.Client(MemoryTransport(server))
+
+
+def test_an_input_of_a_table_that_stays_empty_is_told_of() -> None:
+    reader = TableInput(one_row, "replay", 2, end_after_seconds=0.1)
+    with pytest.raises(Stalled, match='table "replay": it gave no sample'):
+        reader.next()
+    reader.close()
+
+
+def test_an_input_of_a_client_leaves_it_open_and_is_for_no_worker() -> None:
+    client = one_row(7)
+    reader = TableInput(client, "replay", 2, samples=3)
+    assert [reader.next()["obs"].tolist() for _ in range(3)] == [[7, 7], [7], [7, 7]]
+    reader.close()
+    assert client.tables()
+    with pytest.raises(ConfigError, match="an open client cannot be pickled for workers"):
+        pickle.dumps(reader)
+
+
+def test_an_input_closes_what_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(rlds2reverb.Client, "close", lambda self: closed.append(self))
+    with pytest.raises(ConfigError, match='no table "reply"'):
+        TableInput(one_row, "reply", 2).next()
+    assert len(closed) == 1
+    reader = TableInput(functools.partial(one_row, 1), "replay", 2)
+    reader.next()
+    assert len(closed) == 1
+    pickle.dumps(reader)  # without the open connection
+    reader.close()
+    reader.close()
+    assert len(closed) == 2
 
 
 class Spaces(gymnasium.Env):
