@@ -158,7 +158,8 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
             self.close()
             with ExitStack() as opening:  # closes the client where there is no such table
                 client = opening.enter_context(opened(self._server))
-                sampler = opening.enter_context(client.sample(**self._asked))
+                sampler: Batches = client.sample(**self._asked)
+                opening.callback(sampler.close)
                 self._open = opening.pop_all(), sampler
             batch = sampler.next_batch()
         if batch is None:

@@ -109,7 +109,9 @@ def pairs_in(data: Any, mask: Array | None) -> Array:
       mask: [..., T] as `BatchInfo.mask`: the steps that are the item's, which come before its padding; None where there is none.
     """
     is_pair: Array = (data.step_type[..., :-1] != LAST) & (data.next_step_type[..., :-1] != FIRST)
-    return is_pair if mask is None else is_pair & mask[..., 1:]
+    if mask is not None:
+        is_pair &= mask[..., 1:]
+    return is_pair
 
 
 def _pairs(data: Any, mask: Array | None = None) -> tuple[dict[str, Any], Array]:

@@ -34,8 +34,10 @@ def opened(server: Server) -> AbstractContextManager[AnyClient]:
     """
     if isinstance(server, (Client, ClientGroup)):
         return nullcontext(server)
+    if isinstance(server, str):
+        return connect(server)
     if not callable(server):
-        return connect(server) if isinstance(server, str) else connect(server)  # two of its signatures
+        return connect(server)
     made = server()
     if not isinstance(made, (Client, ClientGroup)):
         raise ConfigError(f"server: a function that connects; it returned a {type(made).__name__} and not a client")

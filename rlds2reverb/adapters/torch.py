@@ -98,7 +98,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
     def __getstate__(self) -> dict[str, Any]:
         """For workers. Raises ConfigError where the server is an open client."""
         check_pickles(self.server)
-        return vars(self)
+        return dict(vars(self))
 
 
 def batches(sampled: Iterable[Batch], device: Any = None) -> Iterator[TensorBatch]:

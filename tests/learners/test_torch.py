@@ -275,7 +275,8 @@ def test_a_workers_error_comes_with_its_type_and_words(numbered: str) -> None:
 def test_epochs_are_for_one_worker(numbered: str) -> None:
     store_numbers(numbered, "one", 6)
     found = [
-        batch.data["observation"].tolist() for batch in loader(TableDataset(numbered, "one", 4, epochs=1), "forkserver", 1)
+        batch.data["observation"].tolist()
+        for batch in loader(TableDataset(numbered, "one", 4, epochs=1), "forkserver", 1)
     ]
     assert found == [[0, 1, 2, 3], [4, 5]]
     with pytest.raises(ConfigError, match="epochs, with 2 workers"):

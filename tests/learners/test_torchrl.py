@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -247,7 +247,12 @@ def test_priorities_that_make_no_sense_are_refused(weighted: str) -> None:
 def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
     with rlds2reverb.Client(MemoryTransport(MemoryServer(table_info("replay")))) as client:
         buffer = TableReplayBuffer(client, "reply")
-        for asked in (lambda: len(buffer), buffer.sample, lambda: buffer.update_tensordict_priority(TensorDict())):
+        asking: list[Callable[[], object]] = [
+            buffer.__len__,
+            buffer.sample,
+            lambda: buffer.update_tensordict_priority(TensorDict()),
+        ]
+        for asked in asking:
             with pytest.raises(ConfigError, match='no table "reply"; it has replay'):
                 asked()
 
