@@ -152,9 +152,11 @@ def made_dataset(
                     yield nothing if one is None else one
 
     polls = tf.data.Dataset.from_generator(elements, output_signature=tuple(specs))
-    # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores. A filter below it
-    # would not end while the table gives nothing.
-    return polls.map(tf.autograph.experimental.do_not_convert(packed), num_parallel_calls=1).filter(_is_there)
+    # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores.
+    packs = polls.map(tf.autograph.experimental.do_not_convert(packed), num_parallel_calls=1)
+    # A filter never asks whether it is still wanted; a prefetch is told, and then ends the filter above it. Without it, whoever ends
+    # a thread that reads this (`.prefetch(m).take(n)`, a parallel map) would wait for that thread as long as the table is empty.
+    return packs.prefetch(1).filter(_is_there)
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[misc]

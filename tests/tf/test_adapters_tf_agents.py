@@ -240,7 +240,7 @@ class TestRefusals:
     def test_what_an_info_has_no_field_for(self, twins: Twins) -> None:
         with pytest.raises(ConfigError, match=r"weights: .*SampleInfo has no field .* info\.weight"):
             as_trajectory_dataset(twins.ours, "pairs0", 2, weights="batch_max", beta=0.4)
-        with pytest.raises(ConfigError, match="slices: strict=False .* no field for the mask"):
+        with pytest.raises(ConfigError, match=r"slices: strict=False .* no field for the mask"):
             as_trajectory_dataset(twins.ours, "whole0", 2, slices=SliceSpec(3, strict=False))
 
     def test_a_table_without_steps(self, twins: Twins) -> None:

@@ -40,6 +40,7 @@ FREE = {
 }
 IMAGES = {"camera": ArraySpec.of_images(pictures.IMAGE, (2,)), "x": ArraySpec((2,), FLOAT)}
 SPEC = filled_spec(rlds2reverb.open_source("bundled:cartpole").spec())
+AHEAD = [f"ahead{number}" for number in range(3)]
 ONCE: dict[str, Any] = {"sampler": "fifo", "max_times_sampled": 1}
 
 
@@ -47,7 +48,7 @@ ONCE: dict[str, Any] = {"sampler": "fifo", "max_times_sampled": 1}
 def tables(forks: Forks) -> Iterator[Embedded]:
     """Tables that hand out each item once and in order, and one that keeps its items."""
     configs = [
-        *(TableConfig(name, **ONCE) for name in ("bare", "bare2", "later", "ours", "theirs")),
+        *(TableConfig(name, **ONCE) for name in ("bare", "bare2", "later", "ours", "theirs", *AHEAD)),
         TableConfig("dtypes", EVERY_DTYPE, **ONCE),
         TableConfig("nested", NESTED, **ONCE),
         TableConfig("free", FREE, **ONCE),
@@ -337,6 +338,32 @@ class TestATableThatGivesNothing:
     def test_an_iterator_that_has_what_it_takes_ends(self, tables: Embedded, ours: Client) -> None:
         insert(tables, "bare2", [self.ONE] * 2)
         assert len(list(as_dataset(ours, "bare2", 1, spec=self.SPEC).take(2))) == 2
+
+    @pytest.mark.parametrize(
+        ("number", "reading"),
+        enumerate(
+            [
+                lambda dataset: dataset.prefetch(2),
+                lambda dataset: dataset.map(lambda data, _: data, num_parallel_calls=2),
+                lambda dataset: dataset.prefetch(1).batch(1).prefetch(2),
+            ]
+        ),
+        ids=["prefetch", "parallel map", "prefetches"],
+    )
+    def test_a_thread_of_tensorflows_that_reads_ahead_ends(
+        self, tables: Embedded, ours: Client, number: int, reading: Any
+    ) -> None:
+        """Here TensorFlow waits for its own thread, and cancels nothing that the thread may wait for but other such threads."""
+        insert(tables, f"ahead{number}", [self.ONE])
+        dataset = reading(as_dataset(ours, f"ahead{number}", 1, spec=self.SPEC)).take(1)
+
+        @tf.function
+        def counted() -> Any:
+            return dataset.reduce(0, lambda count, *_: count + 1)
+
+        assert len(list(dataset)) == 1
+        insert(tables, f"ahead{number}", [self.ONE] * 3)  # some go to requests of the first iterator
+        assert counted() == 1
 
     def test_items_that_come_later_are_read(self, tables: Embedded, ours: Client) -> None:
         iterator = iter(as_dataset(ours, "later", 1, spec=self.SPEC).take(2))

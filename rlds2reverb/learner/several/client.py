@@ -110,7 +110,7 @@ class ClientGroup:
         """
         with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
             (batch,) = sampler
-        return unbatched(batch)
+        return unbatched(batch, sampler.structure)
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Gives items other priorities, each on the server that it was sampled from last; keys that nobody remembers go to all.
@@ -182,12 +182,14 @@ class ClientGroup:
 
     def writer(self, *_: Any, **__: Any) -> NoReturn:
         """Is for one server; raises as `push`."""
-        self._refuse("writer")
+        self._refuse("writer", "give every actor one of them")
 
-    def _refuse(self, method: str) -> NoReturn:
+    def _refuse(
+        self, method: str, way_out: str = "push a shard of the source to each (`source.shard(i, n)`)"
+    ) -> NoReturn:
         raise ConfigError(
             f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
-            f"{', '.join(self.addresses)}, and push a shard of the source to each (`source.shard(i, n)`)"
+            f"{', '.join(self.addresses)}, and {way_out}"
         )
 
     def _having(self, table: str) -> list[int]:

@@ -14,59 +14,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import ConfigError, Stalled
+from rlds2reverb.errors import Rlds2ReverbError, Stalled
 from rlds2reverb.learner.batch import Batch, Packing
 from rlds2reverb.learner.feed import Feed
 from rlds2reverb.learner.interleave import joined_of
-from rlds2reverb.learner.joining import Piece
-from rlds2reverb.learner.options import LIST, SampleOptions
-from rlds2reverb.learner.several.part import Part
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.several.draft import Draft
+from rlds2reverb.learner.several.options import check, of_one
+from rlds2reverb.learner.several.part import Part, drained, rest_of
+from rlds2reverb.learner.several.plans import Plan, Plans
 from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.learner.several.servers import Servers
 from rlds2reverb.learner.several.sizes import Sizes
-from rlds2reverb.learner.weights import TABLE_MIN, Weights
+from rlds2reverb.learner.weights import Weights
 from rlds2reverb.specs import Nest
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo
-
-_PATIENCE_SECONDS = 3.0
-"""After which a server without a sample is looked at; longer than it takes until a wait is told."""
 
 _LOOK_SECONDS = 0.25
 """How often the servers are asked while all are empty."""
 
 
-class _Draft:
-    """A batch in the making; kept when an error comes between, so that no sample is lost.
-
-    Attributes:
-      servers: [B] which server each sample is of; -1 while it is to be drawn.
-      shares: [B] with which probability that server was drawn.
-      pieces: the samples that came.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.servers, self.shares = np.full(count, -1), np.zeros(count)
-        self.pieces: list[Piece] = []
-
-    @property
-    def left(self) -> Array:
-        """Places of the samples that are to be drawn."""
-        return np.flatnonzero(self.servers < 0)
-
-    def add(self, place: Array, piece: Piece, share: float) -> None:
-        """Takes samples for these places."""
-        self.servers[place], self.shares[place] = piece.part, share
-        self.pieces.append(piece)
-
-
 class SeveralSampler(Iterator[Batch]):
-    """Iterates batches of one table of several servers; `info.source` is the server's number. Like a `Sampler`. Not thread-safe.
+    """Iterates batches of one table of several servers; `info.source` is the server's number. Like a `Sampler`.
+
+    Several threads may iterate, one after the other, and any may stop or close it.
 
     A server that fails ends it with an error that names the server; where some may be missing, its samples come from the others,
     and it takes part again once it answers.
@@ -89,7 +65,7 @@ class SeveralSampler(Iterator[Batch]):
     def __init__(
         self, servers: Servers, table: TableInfo, sizes: Sizes, options: SampleOptions, routes: Routes
     ) -> None:
-        _check(options)
+        check(options)
         self.name, self._options = table.name, options
         self.structure: Nest | None = Packing(table, options).structure
         self._servers, self._sizes, self._routes = servers, sizes, routes
@@ -97,16 +73,16 @@ class SeveralSampler(Iterator[Batch]):
             None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
         )
         count = len(servers.transports)
-        one = _of_one(options, count)
+        one = of_one(options, count)
         self._parts = [Part(servers, sizes, number, table.name, one, self.structure) for number in range(count)]
         self._feeds = [Feed(part.number, part, servers.addresses[part.number]) for part in self._parts]
-        self._handed = np.zeros(count, np.int64)  # samples of each server
-        self._random = np.random.default_rng()
-        self._draft: _Draft | None = None
+        self._plans, self._ahead = Plans(count), options.prefetch_of(table) - 1
+        self._turn = threading.Lock()  # of the thread that makes a batch
+        self._draft: Draft | None = None
         self._items_leave = table.max_times_sampled > 0
         self._last_sizes = sizes.now()
         self._given = 0
-        self._ended = threading.Event()
+        self._stopped, self._ended = threading.Event(), threading.Event()
 
     def __iter__(self) -> SeveralSampler:
         """Batches, until all samples came, or none for `end_after_seconds`. Raises as `next_batch` does."""
@@ -133,48 +109,39 @@ class SeveralSampler(Iterator[Batch]):
           TransportError, WireError, ServerRestarted: as a `Sampler` does.
           ConfigError: a weight cannot be computed.
         """
-        size = self._options.batch_size
-        wanted = size if self._options.samples is None else min(size, self._options.samples - self._given)
-        if wanted <= 0 or self._ended.is_set():
-            return None
-        self._draft = self._draft or _Draft(wanted)
-        self._fill(self._draft)
-        draft, self._draft = self._draft, None
-        came = wanted - len(draft.left)
-        self._given += came
-        if not came or (self._options.drop_last and came < size):
-            return None
-        return self._packed(draft)
+        with self._turn:
+            return self._next()
 
     def stop(self) -> None:
-        """Asks for no more samples, and ends; `drain` reads what was asked for."""
-        self._ended.set()
+        """Asks for no more samples; those that were asked for still come, and iterating ends after them."""
+        self._stopped.set()
         for part in self._parts:
             part.stop()
 
     def drain(self, quiet_seconds: float = 1.0) -> Iterator[Batch]:
-        """Asks for no more, hands out all that was asked for, server by server, and closes. As a `Sampler` does.
+        """Asks for no more, hands out all that was asked for, server by server, and closes. As a `Sampler` does. For the thread that iterates.
 
         Raises:
-          Rlds2ReverbError: as iterating does.
+          Rlds2ReverbError: as iterating does; the first, after all servers gave what they had.
         """
         self.stop()
         shares = self._last_sizes / max(1.0, self._last_sizes.sum())
+        failures: list[Rlds2ReverbError] = []
         try:
-            if self._draft is not None and self._draft.pieces:
-                yield self._packed(self._draft)
+            draft, self._draft = self._draft, None
+            if draft is not None and draft.came:
+                yield self._packed(draft)
             for feed, part in zip(self._feeds, self._parts):
-                rest = feed.rest()
-                if rest is not None:
-                    yield self._packed(_of_one_piece(rest, shares[part.number]))
-                for batch in part.drain(quiet_seconds):
-                    feed.see(batch)
-                    yield self._packed(_of_one_piece(Piece(part.number, batch, 0, batch.size), shares[part.number]))
+                for piece in drained(feed, part, quiet_seconds, failures):
+                    yield self._packed(Draft.of(piece, shares[part.number]))
         finally:
             self.close()
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Ends it at once. Samples that were asked for and not read are lost."""
+        self._stopped.set()
         self._ended.set()
         for part in self._parts:
             part.close()
@@ -186,34 +153,79 @@ class SeveralSampler(Iterator[Batch]):
         return sum(part.received for part in self._parts)
 
     @property
-    def lost_at_most(self) -> int:
-        """Samples that servers may have taken and nobody gets."""
-        return sum(part.lost_at_most for part in self._parts)
+    def reconnects(self) -> int:
+        """How often a stream was opened in place of one that broke, to any server."""
+        return sum(part.reconnects for part in self._parts)
 
-    def _fill(self, draft: _Draft) -> None:
-        """Draws and takes samples until all are there, or it ends."""
+    @property
+    def restarts(self) -> int:
+        """How often another server process answered, at any address."""
+        return sum(part.restarts for part in self._parts)
+
+    @property
+    def lost_at_most(self) -> int:
+        """Samples that servers may have taken and nobody gets: of streams that broke, and unread when it was closed."""
+        lost = sum(part.lost_at_most for part in self._parts)
+        if not self._ended.is_set():
+            return lost
+        draft = self._draft
+        return lost + int(self._unread.sum()) + (0 if draft is None else draft.came)
+
+    def _next(self) -> Batch | None:
+        size, counts = self._options.batch_size, self._counts(1)
+        if not counts:
+            self.close()
+        if self._ended.is_set():
+            return None
+        draft = self._draft = self._draft or Draft(counts[0])
         began = time.monotonic()
-        while (left := draft.left).size and not self._ended.is_set():
-            sizes = self._sizes.now() + self._unread
+        self._fill(draft, began)
+        if self._stopped.is_set():
+            self._fill_left(draft, began)
+        if self._ended.is_set() or not draft.came or (self._options.drop_last and draft.came < size):
+            return None  # what came is kept for the next call
+        self._draft = None
+        self._given += draft.came
+        return self._packed(draft)
+
+    def _counts(self, batches: int) -> list[int]:
+        """The sizes of the next so many batches."""
+        size, samples = self._options.batch_size, self._options.samples
+        if samples is None:
+            return [size] * batches
+        left = samples - self._given
+        counts = [min(size, left - start) for start in range(0, min(left, size * batches), size)]
+        return [count for count in counts if count == size or not self._options.drop_last]
+
+    def _fill(self, draft: Draft, began: float) -> None:
+        """Draws and takes samples until all are there, it ends, or it is stopped."""
+        while (left := draft.left).size and not self._stopped.is_set():
+            sizes = self._sizes.now() + (self._unread if self._items_leave else 0)
             if not sizes.sum() > 0:
                 if self._is_over(began, "all servers"):
                     return
                 self._look()
                 continue
             self._last_sizes = sizes
-            shares = sizes / sizes.sum()
-            drawn = self._random.choice(len(sizes), size=len(left), p=shares)
-            for number in np.unique(drawn).tolist():
-                if not self._take(draft, left[drawn == number], number, float(shares[number]), began):
+            plan = self._planned(len(left), sizes)
+            for number in np.unique(plan.servers).tolist():
+                places = left[plan.servers == number]
+                if not self._take(draft, places, number, float(plan.shares[number]), began):
                     return
 
-    def _take(self, draft: _Draft, places: Array, number: int, share: float, began: float) -> bool:
+    def _planned(self, count: int, sizes: Array) -> Plan:
+        """Which servers give the next so many; they are told what is wanted of them all."""
+        plan = self._plans.next(count, sizes)
+        if self._options.samples is not None:
+            self._plans.ahead(self._counts(1 + self._ahead)[1:], sizes)
+            for part, feed, wanted in zip(self._parts, self._feeds, self._plans.wanted(plan).tolist()):
+                part.allow(wanted - rest_of(feed))
+        return plan
+
+    def _take(self, draft: Draft, places: Array, number: int, share: float, began: float) -> bool:
         """Takes samples of one server, as long as it has some; whether to go on."""
-        while len(places) and not self._ended.is_set():
-            for piece in self._feeds[number].take(len(places)):
-                draft.add(places[: piece.size], piece, share)
-                self._handed[number] += piece.size
-                places = places[piece.size :]
+        while len(places) and not self._stopped.is_set():
+            places = self._taken(draft, places, number, share)
             if not len(places):
                 return True
             if self._is_over(began, self._servers.addresses[number]):
@@ -222,14 +234,32 @@ class SeveralSampler(Iterator[Batch]):
                 return True
         return True
 
+    def _taken(self, draft: Draft, places: Array, number: int, share: float) -> Array:
+        """Takes what one server gives; the places that are left."""
+        for piece in self._feeds[number].take(len(places)):
+            draft.add(places[: piece.size], piece, share)
+            places = places[piece.size :]
+        return places
+
+    def _fill_left(self, draft: Draft, began: float) -> None:
+        """After a stop: takes what was asked for, server by server, and closes after the last of it."""
+        shares = self._last_sizes / max(1.0, self._last_sizes.sum())
+        for part in self._parts:
+            while (left := draft.left).size and not self._ended.is_set():
+                rest = self._taken(draft, left, part.number, float(shares[part.number]))
+                if not len(rest):
+                    return
+                if part.is_over or not self._sizes.asked(part.number) + self._unread[part.number]:
+                    break
+                if self._is_over(began, self._servers.addresses[part.number]):
+                    return
+        if not draft.came or (draft.left.size and self._options.drop_last):
+            self.close()
+
     @property
     def _unread(self) -> Array:
-        """[n] items of each server that are in its table no more, and not handed out."""
-        if not self._items_leave:
-            return np.zeros(len(self._parts))
-        if self._options.cut is not None:  # what is received are episodes then, not what is cut out of them
-            return np.array([0 if (rest := feed.rest()) is None else rest.size for feed in self._feeds])
-        return np.array([part.received for part in self._parts]) - self._handed
+        """[n] items of each server that came and were not handed out; where items leave, they are in its table no more."""
+        return np.array([part.unread + rest_of(feed) for part, feed in zip(self._parts, self._feeds)])
 
     def _is_over(self, began: float, whom: str) -> bool:
         """Whether it ends because nothing came for too long.
@@ -247,14 +277,13 @@ class SeveralSampler(Iterator[Batch]):
 
     def _look(self) -> None:
         """All are empty or away: asks again, a little later."""
-        self._ended.wait(_LOOK_SECONDS)
-        if not self._ended.is_set():
+        self._stopped.wait(_LOOK_SECONDS)
+        if not self._stopped.is_set():
             self._sizes.put(self._servers.infos())
 
-    def _packed(self, draft: _Draft) -> Batch:
-        there = draft.servers >= 0
-        servers, shares = draft.servers[there], draft.shares[there]
-        batch = joined_of(self._feeds, draft.pieces, servers, self._options.ragged, self._options.pad_to)
+    def _packed(self, draft: Draft) -> Batch:
+        pieces, places, servers, shares = draft.made()
+        batch = joined_of(self._feeds, pieces, servers, self._options.ragged, self._options.pad_to, places)
         info = batch.info
         self._routes.remember(info.key, servers)
         total = np.full(len(servers), max(1, int(self._last_sizes.sum())), np.int64)
@@ -263,38 +292,3 @@ class SeveralSampler(Iterator[Batch]):
             told = SampleInfo(info.key, info.probability, info.table_size, info.priority, info.times_sampled)
             info = info._replace(weight=self._weights.next(told))
         return Batch(batch.data, info)
-
-
-def _of_one_piece(piece: Piece, share: float) -> _Draft:
-    draft = _Draft(piece.size)
-    draft.add(np.arange(piece.size), piece, share)
-    return draft
-
-
-def _check(options: SampleOptions) -> None:
-    if options.epochs is not None:
-        raise ConfigError(
-            "sample: epochs: each server counts its own; sample them one by one, each with a client of its own"
-        )
-    if options.weights == TABLE_MIN:
-        raise ConfigError(
-            f'sample: weights "{TABLE_MIN}": items of one priority are not equally likely on all servers; use "batch_max"'
-        )
-
-
-def _of_one(options: SampleOptions, servers: int) -> SampleOptions:
-    """How one server is sampled: its part of a batch at a time, and never waited for without end. What is of the whole batch is done to the whole."""
-    bounds = [one for one in (options.timeout_seconds, options.end_after_seconds) if one is not None]
-    return replace(
-        options,
-        batch_size=max(1, -(-options.batch_size // servers)),
-        samples=None,
-        drop_last=False,
-        timeout_seconds=None,
-        end_after_seconds=min([_PATIENCE_SECONDS, *bounds]),
-        ragged=LIST,
-        pad_to=None,
-        weights=None,
-        beta=None,
-        min_priority=None,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 
@@ -17,7 +18,7 @@ ASK_SECONDS = 1.0
 
 
 class Sizes:
-    """The sizes of one table, by the server's number.
+    """The sizes of one table, by the server's number. Any thread may close it.
 
     Args:
       servers: of the group.
@@ -37,16 +38,19 @@ class Sizes:
         self._away = set(range(len(servers.transports))) - set(infos)
         self._asked: dict[int, PendingInfo] = {}
         self._asked_at = time.monotonic()
+        self._lock = threading.Lock()  # of the questions
+        self._is_closed = False
 
     def now(self) -> Array:
         """[n] float64 items of each server, as far as that is known; 0 for one that is away, or has no such table."""
-        self._look()
-        if time.monotonic() - self._asked_at >= self._ask_seconds:
-            self._asked_at = time.monotonic()
-            for number, transport in enumerate(self._servers.transports):
-                if number not in self._asked:
-                    self._asked[number] = transport.ask_server_info()
+        with self._lock:
             self._look()
+            if time.monotonic() - self._asked_at >= self._ask_seconds and not self._is_closed:
+                self._asked_at = time.monotonic()
+                for number, transport in enumerate(self._servers.transports):
+                    if number not in self._asked:
+                        self._asked[number] = transport.ask_server_info()
+                self._look()
         return np.array([self._size(number) for number in range(len(self._servers.transports))], np.float64)
 
     def asked(self, number: int) -> int:
@@ -64,14 +68,21 @@ class Sizes:
     def lose(self, number: int) -> None:
         """Takes note that a server is away; the next answer brings it back."""
         self._away.add(number)
-        if number in self._asked:
-            self._asked.pop(number).drop()
+        with self._lock:
+            if number in self._asked:
+                self._asked.pop(number).drop()
+
+    def is_away(self, number: int) -> bool:
+        """Whether a server is known to be away."""
+        return number in self._away
 
     def close(self) -> None:
-        """Drops what was asked and is not answered."""
-        for question in self._asked.values():
-            question.drop()
-        self._asked.clear()
+        """Drops what was asked and is not answered, and asks for no more."""
+        with self._lock:
+            self._is_closed = True
+            for question in self._asked.values():
+                question.drop()
+            self._asked.clear()
 
     def _look(self) -> None:
         for number in [number for number, question in self._asked.items() if question.is_over]:

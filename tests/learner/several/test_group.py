@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -332,17 +333,39 @@ def test_one_server_of_a_group_is_a_client() -> None:
 # Routes.
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=6), max_size=8), st.integers(1, 20))
-def test_routes_remember_the_newest_server_of_the_last_keys(batches: list[list[tuple[int, int]]], most: int) -> None:
-    routes, seen = Routes(most), []
+@given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=6), max_size=8), st.integers(1, 9))
+def test_routes_remember_the_newest_server_of_the_last_keys(batches: list[list[tuple[int, int]]], least: int) -> None:
+    routes = Routes(least)
+    newest: dict[int, int] = {}
     for batch in batches:
-        named = dict(batch)  # within a batch, a key has one server here
-        keys, servers = np.array(list(named), np.uint64), np.array(list(named.values()), np.int64)
+        keys, servers = (np.array([pair[at] for pair in batch], kind) for at, kind in ((0, np.uint64), (1, np.int64)))
         routes.remember(keys, servers)
-        seen.append(dict(list(named.items())[-most:]))
-        while sum(map(len, seen)) > most:
-            seen.pop(0)
-        assert len(routes) == sum(map(len, seen)) <= most
-    newest = {key: server for batch in seen for key, server in batch.items()}
-    wanted = np.arange(14, dtype=np.uint64)
-    assert routes.servers_of(wanted).tolist() == [newest.get(key, -1) for key in range(14)]
+        for key, server in batch:
+            newest.pop(key, None)
+            newest[key] = server
+        assert len(routes) <= 2 * least
+    found = routes.servers_of(np.arange(14, dtype=np.uint64)).tolist()
+    certain = list(newest)[-least:]
+    for key in range(14):
+        assert found[key] == newest.get(key, -1) or (found[key] == -1 and key not in certain)
+
+
+def test_routes_are_told_and_asked_by_several_threads() -> None:
+    routes, keys = Routes(64), np.arange(4096, dtype=np.uint64)
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            for start in range(0, 4096, 8):
+                routes.remember(keys[start : start + 8], np.full(8, number))
+                assert set(routes.servers_of(keys).tolist()) <= {-1, 0, 1, 2, 3}
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(routes) <= 128
