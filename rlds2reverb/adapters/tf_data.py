@@ -21,7 +21,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo, Packing
-from rlds2reverb.learner.joining import columns_of
+from rlds2reverb.learner.leaves import columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.push.tables import table_of

@@ -22,7 +22,7 @@ from rlds2reverb.client import Client
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.joining import columns_of
+from rlds2reverb.learner.leaves import columns_of
 from rlds2reverb.learner.padding import padded
 from rlds2reverb.specs import ArraySpec, flatten, map_with_path
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
