@@ -24,13 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.client import Client
+from rlds2reverb.adapters.serving import AnyClient
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
 
 with needing("the adapter for JAX", "jax", ModuleNotFoundError):
@@ -117,7 +116,7 @@ class Placing:
 
 
 def sample(
-    client: Client | ClientGroup,
+    client: AnyClient,
     table: str,
     batch_size: int = SampleOptions.batch_size,
     placing: Placing = Placing(),

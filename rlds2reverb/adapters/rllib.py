@@ -18,21 +18,22 @@ Runs with Ray 2.12 (Policy, old API stack) and 2.60 (Learner, new one).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.adapters.rllib_rows import item_of, rows_of, told
-from rlds2reverb.client import Client
-from rlds2reverb.connecting import connect
+from rlds2reverb.adapters.rllib_rows import item_of, pairs_in, rows_of, told
+from rlds2reverb.adapters.serving import AnyClient, Server, check_pickles, opened
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.feed import Batches
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.specs import Nest, map_leaves
-from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST
+from rlds2reverb.views.trajectory import FIELDS, LAST
 
 with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -69,7 +70,7 @@ def multi_agent_batch(batch: Batch, n_step: int = 1, module: str = DEFAULT_POLIC
 
 
 def update_priorities(
-    client: Client, table: str, batch: Batch, td_errors: npt.ArrayLike, epsilon: float = 1e-6
+    client: AnyClient, table: str, batch: Batch, td_errors: npt.ArrayLike, epsilon: float = 1e-6
 ) -> None:
     """Gives the items of a batch the priorities that their rows' errors call for: the largest |error| of an item, plus epsilon.
 
@@ -109,7 +110,8 @@ def episodes(batch: Batch) -> list[SingleAgentEpisode]:
     """
     if getattr(batch.data, "_fields", ()) != FIELDS:
         raise ConfigError(f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {told(batch.data)}")
-    return [one for number in range(batch.size) for one in _episodes_of(item_of(batch.data, number))]
+    masks = [None] * batch.size if batch.info.mask is None else list(batch.info.mask)
+    return [one for number, mask in enumerate(masks) for one in _episodes_of(item_of(batch.data, number), mask)]
 
 
 class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is not installed
@@ -118,7 +120,8 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
     It connects when the first batch is asked for, and holds no connection before that: workers may get it pickled.
 
     Args:
-      server: "host:port".
+      server: "host:port", a list of several, a function without arguments that connects, or an open client, which cannot be pickled;
+        see `adapters.serving`.
       table: its name.
       batch_size: items per batch.
       n_step: as for `sample_batch`.
@@ -129,14 +132,19 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
     """
 
     def __init__(
-        self, server: str, table: str, batch_size: int = SampleOptions.batch_size, n_step: int = 1, **options: Any
+        self, server: Server, table: str, batch_size: int = SampleOptions.batch_size, n_step: int = 1, **options: Any
     ) -> None:
         super().__init__()
         SampleOptions(batch_size, **options)  # wrong ones fail here, not in a worker
         self._server = server
         self._asked = {"table": table, "batch_size": batch_size, **options}
         self._n_step = n_step
-        self._open: tuple[Client, Sampler] | None = None
+        self._open: tuple[ExitStack, Batches] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For workers. Raises ConfigError where the server is an open client."""
+        check_pickles(self._server)
+        return {**vars(self), "_open": None}
 
     def next(self) -> SampleBatch:
         """The next batch, for ever; a reader whose samples are limited begins again.
@@ -148,9 +156,12 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         batch = None if self._open is None else self._open[1].next_batch()
         if batch is None:
             self.close()
-            client = connect(self._server)
-            self._open = client, client.sample(**self._asked)
-            batch = self._open[1].next_batch()
+            with ExitStack() as opening:  # closes the client where there is no such table
+                client = opening.enter_context(opened(self._server))
+                sampler: Batches = client.sample(**self._asked)
+                opening.callback(sampler.close)
+                self._open = opening.pop_all(), sampler
+            batch = sampler.next_batch()
         if batch is None:
             raise Stalled(
                 f'table "{self._asked["table"]}": it gave no sample before the end that was asked for; fill it, or wait longer'
@@ -160,15 +171,14 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
     def close(self) -> None:
         """Ends its streams and its connection; `next` opens others."""
         if self._open is not None:
-            client, sampler = self._open
+            used, _ = self._open
             self._open = None
-            sampler.close()
-            client.close()
+            used.close()
 
 
-def _episodes_of(data: Any) -> Iterator[SingleAgentEpisode]:
-    """Of one item [T, ...]."""
-    is_pair = (data.step_type[:-1] != LAST) & (data.next_step_type[:-1] != FIRST)
+def _episodes_of(data: Any, mask: Array | None) -> Iterator[SingleAgentEpisode]:
+    """Of one item [T, ...]; mask [T], the steps that are its own."""
+    is_pair = pairs_in(data, mask)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_pair, [False]]).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():  # actions [start, stop), and the observation after them
         ends = bool(data.step_type[stop] == LAST)

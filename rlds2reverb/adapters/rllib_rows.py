@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,34 +78,47 @@ def _of_rllib(batch: Batch) -> Rows:
     known = next((batch.data[name] for name in _PER_ROW if name in batch.data), None)
     if known is None or not (isinstance(known, list) or known.ndim > 1):
         return dict(batch.data), np.arange(batch.size)
-    rows = {name: _rows_joined(column) for name, column in batch.data.items()}
-    return rows, np.repeat(np.arange(batch.size), [len(one) for one in known])
+    lengths = [len(one) for one in known] if batch.info.mask is None else batch.info.mask.sum(axis=1)
+    rows = {name: _rows_joined(column, lengths) for name, column in batch.data.items()}
+    return rows, np.repeat(np.arange(batch.size), lengths)
 
 
-def _rows_joined(nest: Nest) -> Nest:
-    """Of [B, L, ...], or of B arrays [L, ...]: [N, ...]."""
+def _rows_joined(nest: Nest, lengths: Iterable[int]) -> Nest:
+    """Of [B, L, ...], or of B arrays [L, ...]: [N, ...], of each item as many rows as it has; what follows them is padding."""
     if isinstance(nest, dict):
-        return {name: _rows_joined(child) for name, child in nest.items()}
-    return np.concatenate(list(nest))
+        return {name: _rows_joined(child, lengths) for name, child in nest.items()}
+    return np.concatenate([rows[:length] for rows, length in zip(nest, lengths)])
 
 
 def _of_trajectories(batch: Batch) -> Rows:
     if not isinstance(batch.data.step_type, list):  # all items have as many steps
-        columns, is_pair = _pairs(batch.data)
+        columns, is_pair = _pairs(batch.data, batch.info.mask)
         return columns, np.nonzero(is_pair)[0]
     made = [_pairs(item_of(batch.data, slice(number, number + 1))) for number in range(batch.size)]
     rows = {name: _joined([columns[name] for columns, _ in made]) for name in made[0][0]}
     return rows, np.repeat(np.arange(batch.size), [is_pair.sum() for _, is_pair in made])
 
 
-def _pairs(data: Any) -> tuple[dict[str, Any], Array]:
-    """Rows of trajectories [B, T, ...], and [B, T - 1]: whether a step is followed by another one of its episode.
+def pairs_in(data: Any, mask: Array | None) -> Array:
+    """[..., T - 1] whether a step of trajectories [..., T] is followed by another one of its episode.
 
-    Only an episode's last step, and padding, are followed by a first one.
+    Only an episode's last step, and padding of a view, are followed by a first one.
+
+    Args:
+      data: trajectories.
+      mask: [..., T] as `BatchInfo.mask`: the steps that are the item's, which come before its padding; None where there is none.
     """
+    is_pair: Array = (data.step_type[..., :-1] != LAST) & (data.next_step_type[..., :-1] != FIRST)
+    if mask is not None:
+        is_pair &= mask[..., 1:]
+    return is_pair
+
+
+def _pairs(data: Any, mask: Array | None = None) -> tuple[dict[str, Any], Array]:
+    """Rows of trajectories [B, T, ...], and [B, T - 1]: `pairs_in`."""
     if data.step_type.shape[1] < 2:
         raise ConfigError("RLlib needs trajectories of at least two steps: a row is a step and the next one")
-    is_pair = (data.step_type[:, :-1] != LAST) & (data.next_step_type[:, :-1] != FIRST)
+    is_pair = pairs_in(data, mask)
 
     def first(nest: Nest) -> Nest:
         return map_leaves(lambda leaf: leaf[:, :-1][is_pair], nest)

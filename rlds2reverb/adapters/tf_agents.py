@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.adapters.pieces import INFO_DTYPES, Cutter
-from rlds2reverb.adapters.tf_data import Source, made_dataset, opened
+from rlds2reverb.adapters.serving import Server, opened
+from rlds2reverb.adapters.tf_data import Source, made_dataset
 from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
@@ -33,7 +34,7 @@ _DETERMINISTIC = ("fifo", "lifo", "max_heap", "min_heap")
 
 
 def as_trajectory_dataset(
-    server: Client | str,
+    server: Server,
     table: str,
     sample_batch_size: int | None = None,
     num_steps: int | None = None,
@@ -43,7 +44,8 @@ def as_trajectory_dataset(
     """What `ReverbReplayBuffer(...).as_dataset(sample_batch_size, num_steps)` gives, sampled by our client.
 
     Args:
-      server: a client, which must stay open, or "host:port"; then every iterator has a connection of its own.
+      server: a client, which must stay open; or "host:port", a list of several, or a function that connects: then every iterator
+        has a connection of its own.
       table: its name.
       sample_batch_size: items, or pieces of `num_steps`, per element; None for single ones without the axis of a batch.
       num_steps: items are split into pieces of so many steps; what is left at their ends is dropped.
@@ -73,7 +75,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
 
     def __init__(
         self,
-        server: Client | str,
+        server: Server,
         table: str,
         sequence_length: int | None = None,
         data_spec: Nest = None,

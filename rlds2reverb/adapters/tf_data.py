@@ -8,7 +8,7 @@ generator therefore never waits long: it yields zeros for "nothing yet", which a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +16,12 @@ import numpy as np
 
 from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays, infos_of
 from rlds2reverb.adapters.polling import polled
-from rlds2reverb.client import Client
-from rlds2reverb.connecting import connect
+from rlds2reverb.adapters.serving import Server, opened
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo, Packing
-from rlds2reverb.learner.joining import columns_of
+from rlds2reverb.learner.leaves import columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.push.tables import table_of
@@ -36,7 +35,7 @@ _POLL_SECONDS = 0.1
 
 
 def as_dataset(
-    server: Client | str,
+    server: Server,
     table: str,
     batch_size: int = SampleOptions.batch_size,
     rows: int | None = None,
@@ -52,7 +51,8 @@ def as_dataset(
     What stops sampling stops the iterator: a `tf.errors.OpError` that has our error's sentence in its message.
 
     Args:
-      server: a client, which must stay open, or "host:port"; then every iterator has a connection of its own.
+      server: a client, which must stay open; or "host:port", a list of several, or a function that connects: then every iterator
+        has a connection of its own.
       table: its name.
       batch_size: samples per batch.
       rows: what all items have, where the signature leaves that free; makes the shapes static.
@@ -77,19 +77,19 @@ class Source:
     """What a dataset samples.
 
     Attributes:
-      server: a client, or an address.
+      server: see `adapters.serving`.
       table: as the server tells of it.
       structure: nest of what the items of a batch hold. Tuples where the signature has lists.
       options: how.
     """
 
-    server: Client | str
+    server: Server
     table: TableInfo
     structure: Nest
     options: SampleOptions
 
     @staticmethod
-    def of(server: Client | str, table: str, options: SampleOptions) -> Source:
+    def of(server: Server, table: str, options: SampleOptions) -> Source:
         """Asks the server. Raises as `as_dataset` does."""
         with opened(server) as client:
             info = table_of(client.server_info(), table)
@@ -118,13 +118,6 @@ class Source:
         if spec.image is None or not self.options.decode:
             return spec
         return ArraySpec((*spec.shape, *spec.image.shape), spec.image.dtype)
-
-
-def opened(server: Client | str) -> AbstractContextManager[Client]:
-    """The client, which stays open, or one of our own."""
-    if isinstance(server, Client):
-        return nullcontext(server)
-    return connect(server)
 
 
 def without_lists(nest: Nest) -> Nest:

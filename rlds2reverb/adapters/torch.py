@@ -14,20 +14,18 @@ What becomes of a column:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.client import Client
-from rlds2reverb.connecting import connect
+from rlds2reverb.adapters.serving import AnyClient, Server, check_pickles, opened
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.transport.forks import check_not_forked
 
@@ -52,8 +50,9 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
     `multiprocessing_context="forkserver"` or "spawn"; the workers of a fork raise an error that says so.
 
     Args:
-      server: "host:port", a list of several, as `rlds2reverb.connect` takes them, or a function without arguments that connects. Give
-        `functools.partial(...)` or a function of a module, where workers are not forked: they get it pickled.
+      server: "host:port", a list of several, a function without arguments that connects, or an open client, see `adapters.serving`.
+        Workers that are not forked get it pickled: a function must be `functools.partial(...)` or of a module, and a client is
+        for no workers.
       table: its name.
       batch_size: samples per batch.
       options: the other fields of `SampleOptions`, by name. `samples` is shared out over the workers, to the sample; each may end
@@ -67,7 +66,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
 
     def __init__(
         self,
-        server: str | list[str] | tuple[str, ...] | Callable[[], Client | ClientGroup],
+        server: Server,
         table: str,
         batch_size: int = SampleOptions.batch_size,
         **options: Any,
@@ -86,7 +85,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
             options["samples"] = _share(options.get("samples"), worker.id, worker.num_workers)
         if options.get("samples") == 0:  # more workers than samples
             return
-        with self._connected() as client, client.sample(self.table, self.batch_size, **options) as sampler:
+        with opened(self.server) as client, client.sample(self.table, self.batch_size, **options) as sampler:
             yield from batches(sampler)
 
     def _check_epochs(self, workers: int) -> None:
@@ -96,10 +95,10 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
                 "or samples=, which is shared out"
             )
 
-    def _connected(self) -> Client | ClientGroup:
-        server: Any = self.server
-        connected: Client | ClientGroup = server() if callable(server) else connect(server)
-        return connected
+    def __getstate__(self) -> dict[str, Any]:
+        """For workers. Raises ConfigError where the server is an open client."""
+        check_pickles(self.server)
+        return dict(vars(self))
 
 
 def batches(sampled: Iterable[Batch], device: Any = None) -> Iterator[TensorBatch]:
@@ -126,7 +125,7 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
     return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 
 
-def update_priorities(client: Client | ClientGroup, table: str, keys: Any, priorities: Any) -> None:
+def update_priorities(client: AnyClient, table: str, keys: Any, priorities: Any) -> None:
     """Gives items other priorities: `Client.update_priorities` for tensors of any device, of a graph or not.
 
     Args:

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.adapters.serving import AnyClient
 from rlds2reverb.adapters.tensordicts import Layout, tensordict_of, tensordicts
 from rlds2reverb.adapters.torch import on_host, tensors
-from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Batches
 from rlds2reverb.learner.keys import checked_priorities
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.several.client import ClientGroup
+from rlds2reverb.push.tables import table_of
 
 __all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]
 
@@ -45,7 +45,7 @@ class TableReplayBuffer:
 
     def __init__(
         self,
-        client: Client | ClientGroup,
+        client: AnyClient,
         table: str,
         batch_size: int = SampleOptions.batch_size,
         priority_key: str = "td_error",
@@ -66,8 +66,8 @@ class TableReplayBuffer:
         self.close()
 
     def __len__(self) -> int:
-        """Items in the table; asks the server."""
-        return self._client.tables()[self._table].current_size
+        """Items in the table; asks the server, and raises as `Client.sample` does."""
+        return table_of(self._client.server_info(), self._table).current_size
 
     def __iter__(self) -> Iterator[Any]:
         """TensorDicts, until the samples end. Raises as `sample` does otherwise."""
@@ -181,7 +181,7 @@ class TableReplayBuffer:
 
     def _uses_priorities(self) -> bool:
         if self._has_priorities is None:
-            table = self._client.tables()[self._table]
+            table = table_of(self._client.server_info(), self._table)
             kinds = f"{table.sampler} {table.remover}"
             self._has_priorities = "prioritized" in kinds or "heap" in kinds
         return self._has_priorities
@@ -190,7 +190,7 @@ class TableReplayBuffer:
         """[n] each."""
         item_keys, values = checked_priorities(keys, priorities)
         items, inverse = np.unique(item_keys, return_inverse=True)
-        largest = np.zeros(len(items))
+        largest = np.full(len(items), -np.inf)
         np.maximum.at(largest, inverse, values)
         self._client.update_priorities(self._table, items, largest)
 

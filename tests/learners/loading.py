@@ -6,6 +6,7 @@ python -m tests.learners.loading '{"way": "fork", "server": "localhost:8000", ..
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 from typing import Any
 
@@ -18,7 +19,8 @@ SECONDS = 200
 
 
 def loader(dataset: TableDataset, way: str, workers: int = 2, **more: Any) -> DataLoader:
-    """With workers of that kind."""
+    """With workers of that kind. Those of a fork server find what they need imported, which takes longer than all they do."""
+    multiprocessing.set_forkserver_preload(["rlds2reverb.adapters.torch"])
     return DataLoader(
         dataset, batch_size=None, num_workers=workers, multiprocessing_context=way, timeout=SECONDS, **more
     )

@@ -19,6 +19,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.trajectory import table_signature
+from tests.processes import eventually
 from tests.project import ROOT
 
 SERVER_PYTHON = "RLDS2REVERB_SERVER_PYTHON"
@@ -43,10 +44,18 @@ def signature_of(dataset: Any, view: str) -> Nest:
 
 
 def store_numbers(address: str, table: str, count: int, start: int = 0) -> None:
-    """Empties a table of the fixture `numbered`, and stores so many."""
+    """Empties a table of the fixture `numbered`, and stores so many.
+
+    A request that waits at the server when its stream is closed takes from what is stored next. Then it is done again.
+    """
     with rlds2reverb.connect(address) as client:
-        client.reset(table)
-        assert client.push(numbers(count, start), table, view="transition").items_confirmed == count
+        eventually(lambda: _store(client, table, numbers(count, start)))
+
+
+def _store(client: rlds2reverb.Client, table: str, episodes: list[Episode]) -> None:
+    client.reset(table)
+    confirmed = client.push(episodes, table, view="transition").items_confirmed
+    assert client.tables()[table].current_size == confirmed == len(episodes[0]) - 1
 
 
 class Server:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import flashbax
@@ -22,7 +23,8 @@ import rlds2reverb
 from rlds2reverb.adapters.jax import Placing, experience_pair, put_ahead, sample
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import ArraySpec, flatten
+from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from tests.learners.servers import numbers, store_numbers
 from tests.processes import eventually, free_port
 from tests.project import ROOT
@@ -235,6 +237,46 @@ def test_closing_and_dropping_ends_the_thread_and_the_stream(client: rlds2reverb
     for _ in sample(client, "transitions", 4):
         break
     eventually(lambda: _is(len(threads()), 0))
+
+
+# Several servers.
+
+
+SIGNATURE = {"x": ArraySpec((), np.dtype(np.int32))}
+
+
+def group_of(*servers: MemoryServer) -> rlds2reverb.ClientGroup:
+    """Of servers in memory."""
+    return rlds2reverb.ClientGroup([MemoryTransport(one, f"server{number}:1") for number, one in enumerate(servers)])
+
+
+def server_of(*values: int, times: int = 0) -> MemoryServer:
+    """Items that leave after so many samples."""
+    server = MemoryServer(replace(table_info("replay", SIGNATURE), max_times_sampled=times))
+    for value in values:
+        server.put("replay", value, (np.array(value, np.int32),))
+    return server
+
+
+def test_two_servers_are_sampled_as_one() -> None:
+    with group_of(server_of(1, 2), server_of(3, 4)) as group:
+        made = list(sample(group, "replay", 16, samples=128))
+    assert [batch.data["x"].shape for batch in made] == [(16,)] * 8
+    assert {int(value) for batch in made for value in batch.data["x"]} == {1, 2, 3, 4}
+    for batch in made:
+        assert isinstance(batch.info.source, jax.Array)
+        np.testing.assert_array_equal(batch.info.source, (np.asarray(batch.data["x"]) - 1) // 2)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_closing_ends_a_stream_of_two_servers(is_over: bool) -> None:
+    """The thread waits for samples of tables that have none left, or reads ahead."""
+    with group_of(*(server_of(*values, times=int(is_over)) for values in ((1, 2), (3, 4)))) as group:
+        made = sample(group, "replay", 4)
+        next(made)
+        assert "rlds2reverb-jax" in threads()
+        made.close()
+        eventually(lambda: _is("rlds2reverb-jax" in threads(), False))
 
 
 @pytest.mark.parametrize("ahead", [0, -1, 1.5, True, None])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +17,15 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.sac import SACConfig
 
 import rlds2reverb
-from rlds2reverb.adapters.rllib import episodes, multi_agent_batch, sample_batch, update_priorities
+from rlds2reverb.adapters.rllib import TableInput, episodes, multi_agent_batch, sample_batch, update_priorities
 from rlds2reverb.client import Client
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.specs import map_with_path
+from rlds2reverb.learner.leaves import columns_of
+from rlds2reverb.learner.padding import padded
+from rlds2reverb.specs import ArraySpec, flatten, map_with_path
+from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.requirements import Requirements
 from tests.peers.episodes import items, random_episode, random_episodes
@@ -47,9 +52,13 @@ VIEWS = {
 COLUMNS = ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds")
 
 
-def batch_of(view: Any, source: Sequence[Episode], **info: Any) -> Batch:
-    """The items of all episodes, as the client makes a batch of them."""
+def batch_of(view: Any, source: Sequence[Episode], lengths: Sequence[int] | None = None, **info: Any) -> Batch:
+    """The items of all episodes, as the client makes a batch of them; of each the first so many rows."""
     made = [item for episode in source for item in items(view, episode)]
+    if lengths is not None:
+        made = [
+            {path: rows[:length] for path, rows in item.items()} for item, length in zip(made, lengths, strict=True)
+        ]
     spec = rlds2reverb.open_source(list(source)).spec()
 
     def column(path: str, _: Any) -> Any:
@@ -92,6 +101,44 @@ def test_rows_are_the_transitions_of_the_data(name: str, terminal: bool) -> None
     assert rows["terminateds"].dtype == rows["truncateds"].dtype == bool
     assert rows["weights"].tolist() == [1.0] * rows.count
     assert rows["n_step"].tolist() == [1] * rows.count
+
+
+def filled_up(batch: Batch, view: Any, rows: int | None = None) -> Batch:
+    """As `ragged="pad"` gives it."""
+    paths = map_with_path(lambda path, _: path, view.signature(rlds2reverb.open_source([random_episode(2)]).spec()))
+    names = list(flatten(paths))
+    made = padded(columns_of(batch.data, paths), names, [True] * len(names), rows)
+    data = map_with_path(lambda path, _: made.columns[names.index(path)], paths)
+    return Batch(data, batch.info._replace(mask=made.mask, masks=made.masks))
+
+
+LENGTHS = {"sequence:length=4": [2, 4, 3, 2, 4], "fragments:length=3": [1, 3], "episode": [3, 8]}
+
+
+@pytest.mark.parametrize("rows", [None, 9])
+@pytest.mark.parametrize("view", LENGTHS)
+def test_rows_that_were_filled_up_are_no_data(view: str, rows: int | None) -> None:
+    """The items end within their episodes, so that only the mask tells where."""
+    source = [random_episode(8)] if view != "episode" else [random_episode(5), random_episode(9)]
+    ragged = batch_of(view_from(view), source, LENGTHS[view])
+    full = filled_up(ragged, view_from(view), rows)
+    wanted, found = sample_batch(ragged), sample_batch(full)
+    assert wanted.count == sum(LENGTHS[view]) - (0 if "fragments" in view else len(LENGTHS[view]))
+    assert sorted(wanted) == sorted(found)
+    for name, column in wanted.items():
+        np.testing.assert_array_equal(found[name], column)
+    if "fragments" not in view:
+        assert [told(one) for one in episodes(full)] == [told(one) for one in episodes(ragged)]
+    noted: Any = Table()
+    update_priorities(noted, "replay", full, np.arange(wanted.count), epsilon=0)
+    rows_of_items = [length - ("fragments" not in view) for length in LENGTHS[view]]
+    assert noted.given == dict(enumerate(np.cumsum(rows_of_items) - 1.0))
+
+
+def told(one: Any) -> list[Any]:
+    """What there is in an episode."""
+    values = [np.stack(one.get_observations()).tolist(), np.stack(one.get_actions()).tolist(), list(one.get_rewards())]
+    return [*values, one.is_terminated, one.is_truncated]
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -184,6 +231,47 @@ def test_an_item_without_rows_keeps_its_priority() -> None:
     assert rows.count == 3
     update_priorities(table, "replay", batch, np.ones((3, 1)), epsilon=0)
     assert table.given == {0: 1.0, 1: 1.0, 2: 1.0}
+
+
+def one_row(*keys: int) -> rlds2reverb.Client:
+    """Of a server whose table "replay" has rows."""
+    signature = {name: ArraySpec((), np.dtype(np.float32)) for name in COLUMNS}
+    server = MemoryServer(table_info("replay", signature))
+    for key in keys:
+        server.put("replay", key, [np.array(key, np.float32)] * len(COLUMNS))
+    return rlds2reverb.Client(MemoryTransport(server))
+
+
+def test_an_input_of_a_table_that_stays_empty_is_told_of() -> None:
+    reader = TableInput(one_row, "replay", 2, end_after_seconds=0.1)
+    with pytest.raises(Stalled, match='table "replay": it gave no sample'):
+        reader.next()
+    reader.close()
+
+
+def test_an_input_of_a_client_leaves_it_open_and_is_for_no_worker() -> None:
+    client = one_row(7)
+    reader = TableInput(client, "replay", 2, samples=3)
+    assert [reader.next()["obs"].tolist() for _ in range(3)] == [[7, 7], [7], [7, 7]]
+    reader.close()
+    assert client.tables()
+    with pytest.raises(ConfigError, match="an open client cannot be pickled for workers"):
+        pickle.dumps(reader)
+
+
+def test_an_input_closes_what_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(rlds2reverb.Client, "close", lambda self: closed.append(self))
+    with pytest.raises(ConfigError, match='no table "reply"'):
+        TableInput(one_row, "reply", 2).next()
+    assert len(closed) == 1
+    reader = TableInput(functools.partial(one_row, 1), "replay", 2)
+    reader.next()
+    assert len(closed) == 1
+    pickle.dumps(reader)  # without the open connection
+    reader.close()
+    reader.close()
+    assert len(closed) == 2
 
 
 class Spaces(gymnasium.Env):

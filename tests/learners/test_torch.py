@@ -168,6 +168,14 @@ def test_it_pickles_and_asks_no_server_before_it_is_iterated() -> None:
         next(iter(dataset))
 
 
+def test_an_open_client_is_sampled_in_this_process_only(client: rlds2reverb.Client) -> None:
+    dataset = TableDataset(client, "transitions", 4, samples=8)
+    assert [len(batch.info.key) for batch in DataLoader(dataset, batch_size=None)] == [4, 4]
+    assert client.tables()  # it stays open
+    with pytest.raises(ConfigError, match="an open client cannot be pickled for workers"):
+        next(iter(loader(dataset, "spawn", 1)))
+
+
 def loaded_elsewhere(way: str, server: str | list[str], **more: Any) -> list[list[int]]:
     """As `loaded`, in a process in which nothing has connected."""
     request = json.dumps({"way": way, "server": server, **more})
@@ -267,7 +275,8 @@ def test_a_workers_error_comes_with_its_type_and_words(numbered: str) -> None:
 def test_epochs_are_for_one_worker(numbered: str) -> None:
     store_numbers(numbered, "one", 6)
     found = [
-        batch.data["observation"].tolist() for batch in loader(TableDataset(numbered, "one", 4, epochs=1), "spawn", 1)
+        batch.data["observation"].tolist()
+        for batch in loader(TableDataset(numbered, "one", 4, epochs=1), "forkserver", 1)
     ]
     assert found == [[0, 1, 2, 3], [4, 5]]
     with pytest.raises(ConfigError, match="epochs, with 2 workers"):
@@ -288,7 +297,7 @@ def test_a_worker_samples_several_servers(numbered: str, start_server: StartServ
 def test_a_function_connects_where_an_address_is_not_enough(numbered: str) -> None:
     store_numbers(numbered, "keep", 5)
     connecting = functools.partial(rlds2reverb.connect, numbered, metadata=(("who", "test"),))
-    (batch,) = loader(TableDataset(connecting, "keep", 4, samples=4), "spawn", 1)
+    (batch,) = loader(TableDataset(connecting, "keep", 4, samples=4), "forkserver", 1)
     assert batch.data["observation"].shape == (4,)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from torchrl.objectives import DQNLoss, SACLoss
 from torchrl.trainers import ReplayBufferTrainer
 
 import rlds2reverb
+from rlds2reverb.adapters import torchrl
 from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer, tensordict_of, tensordicts
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from tests.learners.conftest import StartServer
 from tests.learners.servers import numbers, signature_of
 
@@ -239,6 +242,30 @@ def test_priorities_that_make_no_sense_are_refused(weighted: str) -> None:
                 buffer.update_tensordict_priority(data)
         with pytest.raises(ConfigError, match="2 for 4 keys"):
             buffer.update_priority(data["index"], torch.ones(2))
+
+
+def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
+    with rlds2reverb.Client(MemoryTransport(MemoryServer(table_info("replay")))) as client:
+        buffer = TableReplayBuffer(client, "reply")
+        asking: list[Callable[[], object]] = [
+            buffer.__len__,
+            buffer.sample,
+            lambda: buffer.update_tensordict_priority(TensorDict()),
+        ]
+        for asked in asking:
+            with pytest.raises(ConfigError, match='no table "reply"; it has replay'):
+                asked()
+
+
+def test_the_largest_of_an_item_may_be_below_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether such priorities are let through is not for this class to say."""
+    sent: list[Any] = []
+    monkeypatch.setattr(torchrl, "checked_priorities", lambda keys, values: (keys, values))
+    client: Any = SimpleNamespace(
+        update_priorities=lambda _, keys, values: sent.append((keys.tolist(), values.tolist()))
+    )
+    TableReplayBuffer(client, "heap").update_priority(torch.tensor([7, 8, 7]), torch.tensor([-3.0, -1.0, -2.0]))
+    assert sent == [([7, 8], [-2.0, -1.0])]
 
 
 def test_without_priorities_in_the_table_an_update_does_nothing(client: rlds2reverb.Client) -> None:
