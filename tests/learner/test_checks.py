@@ -38,7 +38,7 @@ def test_whole_numbers_of_any_kind_are_counts(count: Any) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.0, np.float32(2), "3", None])
 def test_nothing_else_is(count: Any) -> None:
-    with pytest.raises(ConfigError, match="^batch_size .*: expected a whole number of at least 1$"):
+    with pytest.raises(ConfigError, match=r"^batch_size .*: expected a whole number of at least 1$"):
         check_count("batch_size", count)
 
 
