@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import numpy.typing as npt
 
 from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.sampler import Sampler
@@ -138,7 +139,12 @@ class Client:
           ServerUnreachable: no answer within the deadline.
         """
         info = self.server_info()
-        return Sampler(self.transport, info, table_of(info, table), SampleOptions(batch_size, **options))
+        return Sampler(
+            self.transport,
+            info,
+            table_of(info, table),
+            options_of(SampleOptions, "Client.sample", batch_size, **options),
+        )
 
     def sample_one(self, table: str, timeout_seconds: float | None = None) -> Batch:
         """One sample of a table, without the axis of a batch.
@@ -148,7 +154,7 @@ class Client:
         """
         with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
             (batch,) = sampler
-        return unbatched(batch)
+        return unbatched(batch, sampler.structure)
 
     def writer(
         self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None = None, **options: Any
@@ -165,7 +171,9 @@ class Client:
         Raises:
           ConfigError, ViewError: the server has no such table, or what is asked for makes no sense; others as `sample` does.
         """
-        return EpisodeWriter(self.transport, self.server_info(), WriteOptions(table, view, **options))
+        return EpisodeWriter(
+            self.transport, self.server_info(), options_of(WriteOptions, "Client.writer", table, view, **options)
+        )
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Gives items other priorities; keys that the table does not have (any more) are passed over.
@@ -173,7 +181,7 @@ class Client:
         Args:
           table: its name.
           keys: [n] uint64, as `info.key` has them.
-          priorities: [n], finite and at least 0; or one for all.
+          priorities: [n], finite; at least 0 where the table samples or removes by them (`prioritized`). Or one for all.
 
         Raises:
           ConfigError: shapes or values that make no sense; nothing was sent.

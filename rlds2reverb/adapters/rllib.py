@@ -26,7 +26,7 @@ import numpy.typing as npt
 from rlds2reverb.adapters.rllib_rows import item_of, rows_of, told
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.options import SampleOptions
@@ -142,15 +142,19 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         """The next batch, for ever; a reader whose samples are limited begins again.
 
         Raises:
+          Stalled: it began, and ended without a batch.
           Rlds2ReverbError: as sampling does.
         """
-        if self._open is None:
-            client = connect(self._server)
-            self._open = client, client.sample(**self._asked)
-        batch = self._open[1].next_batch()
+        batch = None if self._open is None else self._open[1].next_batch()
         if batch is None:
             self.close()
-            return self.next()
+            client = connect(self._server)
+            self._open = client, client.sample(**self._asked)
+            batch = self._open[1].next_batch()
+        if batch is None:
+            raise Stalled(
+                f'table "{self._asked["table"]}": it gave no sample before the end that was asked for; fill it, or wait longer'
+            )
         return sample_batch(batch, self._n_step)
 
     def close(self) -> None:

@@ -49,7 +49,8 @@ def as_trajectory_dataset(
       num_steps: items are split into pieces of so many steps; what is left at their ends is dropped.
       sequence_length: steps of every item, where the table's signature leaves them free. It makes shapes static.
       options: `data_spec`, for a table without signature, and the fields of `SampleOptions` but `batch_size`, `ragged` and `spec`.
-        Encoded images stay encoded unless `decode=True`.
+        Encoded images stay encoded unless `decode=True`. With `slices` and `view`, an item is what they cut out; `weights` are
+        refused, for `reverb.SampleInfo` has no field for them.
 
     Raises:
       ValueError: `num_steps` does not divide the steps of an item.
@@ -82,12 +83,12 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
             if name in options:
                 raise ConfigError(f"{name}: as_dataset decides on it; leave it out")
         asked = SampleOptions(**{"decode": False, **options})
-        outer = None if data_spec is None else map_leaves(lambda leaf: _with_rows(leaf, sequence_length), data_spec)
+        _check_infos(asked)
+        rows = sequence_length if asked.cut is None else None  # the length is that of what is cut out
+        outer = None if data_spec is None else map_leaves(lambda leaf: _with_rows(leaf, rows), data_spec)
         self._source = Source.of(server, table, replace(asked, spec=outer))
-        self._row_spec, self._sequence_length = (
-            _row_spec(self._source, data_spec),
-            _length(self._source, sequence_length),
-        )
+        self._row_spec = _row_spec(self._source, data_spec if asked.cut is None else None)
+        self._sequence_length = _length(self._source, sequence_length)
         super().__init__(self._row_spec, self._source.table.max_size, stateful_dataset=True)
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
@@ -235,6 +236,20 @@ def _length(source: Source, sequence_length: int | None) -> int | None:
             f"{', '.join(map(str, found))} steps"
         )
     return sequence_length
+
+
+def _check_infos(options: SampleOptions) -> None:
+    """Refuses what `reverb.SampleInfo` has no field for."""
+    if options.weights is not None:
+        raise ConfigError(
+            "weights: reverb.SampleInfo has no field for them; adapters.tf_data gives them as info.weight, "
+            "and info.probability and info.table_size are here to compute them from"
+        )
+    if options.slices is not None and not options.slices.strict:
+        raise ConfigError(
+            "slices: strict=False fills short episodes up, and reverb.SampleInfo has no field for the mask that tells it; "
+            "leave strict out, or use adapters.tf_data"
+        )
 
 
 def _check_num_steps(num_steps: int | None, length: int | None) -> None:

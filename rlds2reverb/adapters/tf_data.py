@@ -21,10 +21,12 @@ from rlds2reverb.connecting import connect
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.batch import Batch, BatchInfo, Packing
+from rlds2reverb.learner.joining import columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions
+from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.wire.messages import TableInfo
 
 with needing("the adapter for tf.data", "tfds", ModuleNotFoundError):
@@ -42,9 +44,10 @@ def as_dataset(
 ) -> tf.data.Dataset:
     """A table's samples as a dataset: every iterator of it samples on streams of its own, and closes them when it is deleted.
 
-    Elements are (data, `BatchInfo`) of tensors. Data has the structure of the table's signature, with tuples for lists, which
-    tf.data does not know. Shapes and dtypes are those of the signature; sizes that it leaves free are None.
-    The batch axis is known where all batches are full: for ever, or with `drop_last`.
+    Elements are (data, `BatchInfo`) of tensors. Data has the structure of the sampled items, with tuples for lists, which
+    tf.data does not know: that of the table's signature, or of what `slices` and `view` cut. Shapes and dtypes are those of it;
+    sizes that it leaves free are None. The batch axis is known where all batches are full: for ever, or with `drop_last`.
+    `info.weight` is there with `weights`, `info.start` with `slices` and `view`; never `info.masks`.
 
     What stops sampling stops the iterator: a `tf.errors.OpError` that has our error's sentence in its message.
 
@@ -54,7 +57,7 @@ def as_dataset(
       batch_size: samples per batch.
       rows: what all items have, where the signature leaves that free; makes the shapes static.
       options: the other fields of `SampleOptions`, by name. `ragged` is "pad" unless given: `info.mask` is there where the signature
-        leaves numbers of rows free; "list" makes such columns a `tf.RaggedTensor`. `spec`, for a table without signature, has leaves
+        leaves numbers of rows free, and with `slices`; "list" makes such columns a `tf.RaggedTensor`. `spec`, for a table without signature, has leaves
         with shape and dtype.
 
     Raises:
@@ -76,8 +79,8 @@ class Source:
     Attributes:
       server: a client, or an address.
       table: as the server tells of it.
-      structure: nest of what items hold; leaves have shape and dtype. Tuples where the signature has lists.
-      options: how; `spec` is a flat list, and so are batches' columns.
+      structure: nest of what the items of a batch hold. Tuples where the signature has lists.
+      options: how.
     """
 
     server: Client | str
@@ -90,22 +93,28 @@ class Source:
         """Asks the server. Raises as `as_dataset` does."""
         with opened(server) as client:
             info = table_of(client.server_info(), table)
-        structure = info.signature if options.spec is None else options.spec
+        if options.spec is not None:
+            options = replace(options, spec=map_leaves(_array_spec, options.spec))
+        structure = Packing(info, options).structure
         if structure is None:
             raise ConfigError(
                 f'table "{table}": it has no signature, so nobody knows what tensors its items are; '
                 "give spec=, a nest of what has shape and dtype"
             )
-        flat = replace(options, spec=list(flatten(structure)))
-        return Source(server, info, without_lists(structure), flat)
+        return Source(server, info, without_lists(structure), options)
 
     @property
     def leaves(self) -> dict[str, ArraySpec]:
         """Path -> what the tensors of it are, images decoded where that is asked for."""
         return {path: self._decoded(leaf) for path, leaf in flatten(self.structure).items()}
 
-    def _decoded(self, leaf: Any) -> ArraySpec:
-        spec = leaf if isinstance(leaf, ArraySpec) else ArraySpec(tuple(leaf.shape), _numpy_dtype(leaf.dtype))
+    def flat(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches, with a list of columns for data."""
+        paths = map_with_path(lambda path, _: path, self.structure)
+        for data, info in batches:
+            yield Batch(columns_of(data, paths), info)
+
+    def _decoded(self, spec: ArraySpec) -> ArraySpec:
         if spec.image is None or not self.options.decode:
             return spec
         return ArraySpec((*spec.shape, *spec.image.shape), spec.image.dtype)
@@ -137,7 +146,7 @@ def made_dataset(
 
     Args:
       source: what is sampled, anew by every iterator.
-      arrays: batches -> what each element is made of.
+      arrays: batches of columns -> what each element is made of.
       specs: of the tensors that these become.
       packed: makes an element of the tensors: (data, what has `times_sampled`).
     """
@@ -145,14 +154,16 @@ def made_dataset(
 
     def elements() -> Iterator[Arrays]:
         with opened(source.server) as client, client.sample(source.table.name, **vars(source.options)) as sampler:
-            with closing(polled(arrays(sampler), _POLL_SECONDS)) as polls:
+            with closing(polled(arrays(source.flat(sampler)), _POLL_SECONDS)) as polls:
                 for one in polls:
                     yield nothing if one is None else one
 
     polls = tf.data.Dataset.from_generator(elements, output_signature=tuple(specs))
-    # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores. A filter below it
-    # would not end while the table gives nothing.
-    return polls.map(tf.autograph.experimental.do_not_convert(packed), num_parallel_calls=1).filter(_is_there)
+    # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores.
+    packs = polls.map(tf.autograph.experimental.do_not_convert(packed), num_parallel_calls=1)
+    # A filter never asks whether it is still wanted; a prefetch is told, and then ends the filter above it. Without it, whoever ends
+    # a thread that reads this (`.prefetch(m).take(n)`, a parallel map) would wait for that thread as long as the table is empty.
+    return packs.prefetch(1).filter(_is_there)
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[misc]
@@ -166,13 +177,18 @@ def _nothing(spec: tf.TensorSpec) -> Array:
     return np.full(shape, b"", object) if spec.dtype == tf.string else np.zeros(shape, spec.dtype.as_numpy_dtype)
 
 
-def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    return np.dtype(dtype.as_numpy_dtype if isinstance(dtype, tf.DType) else dtype)
+def _array_spec(leaf: Any) -> ArraySpec:
+    """A leaf of a `spec`, ours or TensorFlow's."""
+    if isinstance(leaf, ArraySpec):
+        return leaf
+    return ArraySpec(
+        tuple(leaf.shape), np.dtype(leaf.dtype.as_numpy_dtype if isinstance(leaf.dtype, tf.DType) else leaf.dtype)
+    )
 
 
 def is_full(options: SampleOptions) -> bool:
     """Whether every batch has as many samples as was asked for."""
-    return options.drop_last or (options.samples is None and options.end_after_seconds is None)
+    return options.drop_last or options.samples is options.epochs is options.end_after_seconds is None
 
 
 class _Layout:
@@ -183,7 +199,9 @@ class _Layout:
         self._leaves = {path: self._sized(leaf) for path, leaf in source.leaves.items()}
         self._free = [leaf.shape[:1] == (None,) for leaf in self._leaves.values()]
         self._is_padded = source.options.ragged == PAD
-        self._has_mask = self._is_padded and any(self._free)
+        self._is_cut, self._is_weighted = source.options.cut is not None, source.options.weights is not None
+        self._is_sliced = isinstance(source.options.cut, SliceSpec)
+        self._has_mask = self._is_sliced or (self._is_padded and any(self._free))
         self._batch = source.options.batch_size if is_full(source.options) else None
 
     def specs(self) -> list[tf.TensorSpec]:
@@ -194,7 +212,8 @@ class _Layout:
             specs.append(tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype))
             if is_free and not self._is_padded:
                 specs.append(tf.TensorSpec((self._batch,), tf.int64))
-        specs += [tf.TensorSpec((self._batch,), dtype) for dtype in INFO_DTYPES]
+        more = [np.float32] * self._is_weighted + [np.int64] * self._is_cut
+        specs += [tf.TensorSpec((self._batch,), dtype) for dtype in (*INFO_DTYPES, *more)]
         return [*specs, tf.TensorSpec((self._batch, None), tf.bool)] if self._has_mask else specs
 
     def arrays(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
@@ -202,8 +221,9 @@ class _Layout:
         for data, info in batches:
             self._check_rows(data)
             columns = [array for column, is_free in zip(data, self._free) for array in self._arrays(column, is_free)]
+            more = [one for one in (info.weight, info.start) if one is not None]
             mask = [self._mask(data, info)] if self._has_mask else []
-            yield (*columns, *infos_of(info), *mask)
+            yield (*columns, *infos_of(info), *more, *mask)
 
     def packed(self, *tensors: tf.Tensor) -> tuple[Nest, BatchInfo]:
         """Tensors -> element."""
@@ -212,8 +232,12 @@ class _Layout:
         return tf.nest.pack_sequence_as(self._source.structure, columns), self._info(list(left))
 
     def _info(self, tensors: list[tf.Tensor]) -> BatchInfo:
-        key, probability, table_size, priority, times_sampled, *mask = tensors
-        return BatchInfo(key, probability, table_size, priority, times_sampled, None, *mask)
+        left = iter(tensors)
+        fields = dict(zip(BatchInfo._fields, (next(left) for _ in INFO_DTYPES)))
+        for name, is_there in (("weight", self._is_weighted), ("start", self._is_cut), ("mask", self._has_mask)):
+            if is_there:
+                fields[name] = next(left)
+        return BatchInfo(**fields)
 
     def _tensor(self, left: Iterator[tf.Tensor], is_free: bool) -> tf.Tensor | tf.RaggedTensor:
         values = next(left)

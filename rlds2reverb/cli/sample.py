@@ -64,8 +64,7 @@ def command(table: str, samples: int, values: int, timeout_seconds: float, as_js
         _check_names(before)
         output.talk(_before(before, samples))
         with _told_when_stopped(samples) as came:
-            for batch in _sampled(client, before, samples, timeout_seconds):
-                item = unbatched(batch)
+            for item in _sampled(client, before, samples, timeout_seconds):
                 came.append(int(item.info.key))
                 columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
                 if as_json:
@@ -83,7 +82,8 @@ def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> 
     with client.sample(
         table.name, 1, prefetch=1, samples=samples, timeout_seconds=seconds, decode=False, on_wait=waits
     ) as sampler:
-        yield from sampler
+        for batch in sampler:
+            yield unbatched(batch, sampler.structure)
 
 
 class _Waits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,13 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import decode_images
 from rlds2reverb.learner.cutting import CutBatch
+from rlds2reverb.learner.leaves import columns_of, in_structure, paths_of
 from rlds2reverb.learner.options import PAD, SampleOptions
 from rlds2reverb.learner.padding import Padded, padded, rows_are_free
 from rlds2reverb.learner.slices import SliceSpec, Slicing
 from rlds2reverb.learner.view_items import Viewing
 from rlds2reverb.learner.weights import Weights
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
+from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import Column, FlatBatch
 
@@ -52,11 +53,11 @@ class BatchInfo(NamedTuple):
 
     @property
     def ends(self) -> Array | None:
-        """[B, L] bool, the last row of every item among those of `mask`: where a slice was cut off. None without a mask."""
+        """As `mask`, the last row of every item among those of it: where a slice was cut off. None without a mask."""
         if self.mask is None:
             return None
         after = np.zeros_like(self.mask)
-        after[:, :-1] = self.mask[:, 1:]
+        after[..., :-1] = self.mask[..., 1:]
         ends: Array = self.mask & ~after
         return ends
 
@@ -74,14 +75,16 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """B, the number of samples."""
-        return len(self.info.key)
+        """The number of samples; of stacked ones, too."""
+        return int(self.info.key.size)
 
 
-def unbatched(batch: Batch) -> Batch:
-    """The only sample of a batch, without the axis of the batch."""
+def unbatched(batch: Batch, structure: Nest | None) -> Batch:
+    """The only sample of a batch, without the axis of the batch; `structure` is the sampler's."""
     fields: list[Any] = [_first(values) for values in batch.info]
-    return Batch(map_leaves(lambda column: column[0], batch.data), BatchInfo(*fields))
+    paths = paths_of(batch.data, structure)
+    values = [column[0] for column in columns_of(batch.data, paths)]
+    return Batch(in_structure(values, paths), BatchInfo(*fields))
 
 
 def _first(values: Any) -> Any:
@@ -105,7 +108,7 @@ class Packing:
         self._name, self._options = table.name, options
         cut = cutter_of(table, options)
         _check_columns(table, options)
-        self.structure = structure_of(table, options) if cut is None else cut.signature
+        self.structure = item_structure(table, options) if cut is None else cut.signature
         self._leaves = None if self.structure is None else flatten(self.structure)
         known = self.structure if cut is not None or table.signature is None else table.signature
         leaves = flatten(known)
@@ -146,11 +149,10 @@ class Packing:
     def _packed(self, columns: Sequence[Column]) -> Nest:
         if self.structure is None:
             return list(columns)
-        left: Iterator[Column] = iter(columns)
-        return map_with_path(lambda _path, _leaf: next(left), self.structure)
+        return in_structure(columns, self.structure)
 
 
-def structure_of(table: TableInfo, options: SampleOptions) -> Nest | None:
+def item_structure(table: TableInfo, options: SampleOptions) -> Nest | None:
     """What the columns of a table's items are called; None where nothing tells."""
     return table.signature if options.spec is None else options.spec
 
@@ -164,7 +166,7 @@ def cutter_of(table: TableInfo, options: SampleOptions) -> Slicing | Viewing | N
     spec = options.cut
     if spec is None:
         return None
-    structure = structure_of(table, options)
+    structure = item_structure(table, options)
     return Slicing(table, structure, spec) if isinstance(spec, SliceSpec) else Viewing(table, structure, spec)
 
 

@@ -21,6 +21,9 @@ class Choices:
       seed: of the draws.
       weights: one per part.
 
+    Raises:
+      ConfigError: as `shares_of`.
+
     Attributes:
       made: draws so far.
       shares: [n] float64, weights that add up to 1.
@@ -29,14 +32,6 @@ class Choices:
     def __init__(self, seed: int, weights: Sequence[float]) -> None:
         self._seed, self._random = seed, np.random.RandomState(seed)
         self.made = 0
-        self.weigh(weights)
-
-    def weigh(self, weights: Sequence[float]) -> None:
-        """Other weights from here on.
-
-        Raises:
-          ConfigError: not as many as parts, one is negative or not finite, or all are 0.
-        """
         self.shares = shares_of(weights)
         self._are_equal = len(set(weights)) == 1
 
@@ -48,7 +43,7 @@ class Choices:
         return self._random.choice(len(self.shares), size=count, p=self.shares)
 
     def go_to(self, made: int) -> None:
-        """Goes to where so many draws were made, with the weights as they are."""
+        """Goes to where so many draws were made."""
         self._random, self.made = np.random.RandomState(self._seed), 0
         while self.made < made:
             self.take(min(_AT_ONCE, made - self.made))

@@ -119,6 +119,11 @@ class Cutting:
                 return None
             return self._next(self._cutter, samples)
 
+    def drain(self) -> None:
+        """From now on short batches are handed out, too, and an end that was due is none: more comes."""
+        with self._lock:
+            self._ends_now = self._drop_last = False
+
     @property
     def held(self) -> int:
         """Samples that came and have items left that are in no batch yet."""

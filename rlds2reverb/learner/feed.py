@@ -7,7 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.joining import Piece, check_alike, is_signature, item_spec, structure_of
+from rlds2reverb.learner.joining import Piece, check_alike, is_signature, item_spec
+from rlds2reverb.learner.leaves import paths_of
 from rlds2reverb.learner.states import State
 from rlds2reverb.specs import Nest
 
@@ -179,7 +180,7 @@ class Feed:
         """Sees what its samples are, at the first batch."""
         if self.structure is not None:
             return
-        self.structure = structure_of(batch, self._told)
+        self.structure = paths_of(batch.data, self._told)
         if self.spec is None:
             self.spec = item_spec(batch.data, self.structure)
 

@@ -9,10 +9,11 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.feed import Feed, check_feeds
-from rlds2reverb.learner.joining import Piece, columns_of, joined
+from rlds2reverb.learner.joining import Piece, joined
+from rlds2reverb.learner.leaves import columns_of, in_structure
 from rlds2reverb.learner.options import PAD
 from rlds2reverb.learner.padding import padded, rows_are_free
-from rlds2reverb.specs import Nest, flatten, map_with_path
+from rlds2reverb.specs import Nest, flatten
 
 
 class Interleave:
@@ -121,9 +122,10 @@ def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Ba
     names = list(flatten(structure).values())
     is_free = rows_are_free(flatten(spec).values()) if batch.info.mask is None else [False] * len(names)
     columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
-    left = iter(columns)
-    data = map_with_path(lambda _path, _leaf: next(left), structure)
-    return Batch(data, batch.info._replace(mask=batch.info.mask if mask is None else mask, masks=masks))
+    return Batch(
+        in_structure(columns, structure),
+        batch.info._replace(mask=batch.info.mask if mask is None else mask, masks=masks),
+    )
 
 
 def _only(pieces: Sequence[Piece], wanted: Array) -> list[Piece]:

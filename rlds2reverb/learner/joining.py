@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, SpecMismatch
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.items import placed
-from rlds2reverb.specs import ArraySpec, Nest, differences, dtype_name, flatten, map_with_path
+from rlds2reverb.learner.leaves import columns_of, in_structure
+from rlds2reverb.specs import ArraySpec, Nest, differences, dtype_name, flatten
 from rlds2reverb.wire.sample.batches import Column
 
 
@@ -35,24 +36,9 @@ class Piece(NamedTuple):
         return self.stop - self.start
 
 
-def structure_of(batch: Batch, told: Nest | None) -> Nest:
-    """The nest of a batch's columns, with a path per leaf; `told` is the one that the part tells of itself, None where it tells none."""
-    if told is not None:
-        return map_with_path(lambda path, _: path, told)
-    if isinstance(batch.data, list):  # a table without a signature: one entry per column
-        return [str(number) for number in range(len(batch.data))]
-    return map_with_path(lambda path, _: path, _without_lists(batch.data))
-
-
-def columns_of(data: Nest, structure: Nest) -> list[Column]:
-    """The columns of a batch in the order of its structure. A list of arrays in the place of a leaf is one column."""
-    return list(_columns(data, structure))
-
-
 def item_spec(data: Nest, structure: Nest) -> Nest:
     """The spec of one item of a batch; sizes in which its items differ are free."""
-    columns = iter(columns_of(data, structure))
-    return map_with_path(lambda _path, _leaf: _spec_of(next(columns)), structure)
+    return in_structure(map(_spec_of, columns_of(data, structure)), structure)
 
 
 def check_alike(first: tuple[str, Nest], other: tuple[str, Nest]) -> None:
@@ -98,9 +84,7 @@ def joined(
     for path, values in zip(flatten(structure).values(), columns, strict=True):
         _check_dtypes(path, values, pieces)
         whole.append(placed(values, places, len(parts)))
-    left = iter(whole)
-    data = map_with_path(lambda _path, _leaf: next(left), structure)
-    return Batch(data, _joined_info(pieces, places, parts))
+    return Batch(in_structure(whole, structure), _joined_info(pieces, places, parts))
 
 
 def _places(pieces: Sequence[Piece], parts: Array) -> list[Array]:
@@ -138,29 +122,6 @@ def _check_dtypes(path: str, values: Sequence[Column], pieces: Sequence[Piece]) 
 
 def _cut(columns: Sequence[Column], piece: Piece) -> list[Column]:
     return [column[piece.start : piece.stop] for column in columns]
-
-
-def _columns(data: Nest, structure: Nest) -> Iterator[Column]:
-    if isinstance(structure, str):  # the path of a leaf
-        yield data
-    elif isinstance(structure, Mapping):
-        for key in sorted(structure):
-            yield from _columns(data[key], structure[key])
-    else:
-        for one, inside in zip(data, structure, strict=True):
-            yield from _columns(one, inside)
-
-
-def _without_lists(data: Nest) -> Nest:
-    """The nest with a leaf in place of every list: items that differ in shape."""
-    if isinstance(data, list):
-        return None
-    if isinstance(data, Mapping):
-        return {key: _without_lists(child) for key, child in data.items()}
-    if isinstance(data, tuple):
-        inside = [_without_lists(child) for child in data]
-        return type(data)(*inside) if hasattr(data, "_fields") else tuple(inside)
-    return data
 
 
 def _spec_of(column: Column) -> ArraySpec:

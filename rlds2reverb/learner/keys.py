@@ -28,16 +28,17 @@ def checked_priorities(keys: npt.ArrayLike, priorities: npt.ArrayLike) -> tuple[
     """[n] uint64 keys and [n] float64 priorities; one priority does for all keys.
 
     Raises:
-      ConfigError: numbers of them that differ, or a priority that is negative or not finite.
+      ConfigError: numbers of them that differ, or a priority that is not finite. Negative ones are for the server to judge: heaps order by
+      them, prioritized samplers and removers refuse them.
     """
     item_keys = checked_keys(keys)
     values = np.asarray(priorities, np.float64)
     values = np.full(len(item_keys), values) if values.ndim == 0 else values.ravel()
     if len(values) != len(item_keys):
         raise ConfigError(f"priorities: {len(values)} for {len(item_keys)} keys; expected one each")
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         raise ConfigError(
-            f"priorities: {values[wrong[0]]} at index {wrong[0]} ({len(wrong)} such): expected finite numbers of at least 0"
+            f"priorities: {values[wrong[0]]} at index {wrong[0]} ({len(wrong)} such): expected finite numbers"
         )
     return item_keys, values

@@ -67,7 +67,7 @@ class LocalOptions:
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         if not isinstance(self.table, str):
-            raise ConfigError(f"sample: table {self.table!r}: expected the name of one table")
+            raise ConfigError(f"local: table {self.table!r}: expected the name of one table")
 
     @property
     def buffer_size(self) -> int:
@@ -82,7 +82,7 @@ def check_seed(seed: object) -> None:
       ConfigError: no whole number from 0 to 2**32 - 1.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
-        raise ConfigError(f"sample: seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
+        raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
 
 
 def split_options(view: str | View, options: dict[str, Any]) -> tuple[LocalOptions, PushOptions]:

@@ -14,14 +14,15 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.choices import Choices
 from rlds2reverb.learner.feed import Feed, Iterated, Repeated
 from rlds2reverb.learner.interleave import Interleave
-from rlds2reverb.learner.joining import columns_of
+from rlds2reverb.learner.leaves import columns_of, in_structure, paths_of
 from rlds2reverb.learner.local import Local, local
 from rlds2reverb.learner.mix_options import ITEM, MixOptions
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
-from rlds2reverb.specs import Nest, flatten, map_with_path
+from rlds2reverb.specs import Nest, flatten
 
 _KIND, _VERSION = "mix", 1
 
@@ -43,8 +44,10 @@ class Mix(Iterator[Batch]):
     """
 
     def __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None:
-        self.options, self._weights = options, [float(weight) for weight in Choices(options.seed, weights).shares]
-        self._choices = Choices(options.seed, weights)
+        if len(feeds) != len(weights):
+            raise ConfigError(f"mix: {len(weights)} weights for {len(feeds)} parts; expected one each")
+        self.options, self._choices = options, Choices(options.seed, weights)
+        self._weights = [float(share) for share in self._choices.shares]
         self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
         self._parts = Interleave(feeds, options.ragged, options.pad_to)
         self._given = 0
@@ -86,7 +89,7 @@ class Mix(Iterator[Batch]):
         """
         size = self.options.batch_size
         batch = self._next(size if self._draws == 0 else self._draws, size)
-        if batch is None or (len(batch.info.key) < size and (self.options.drop_last or self.options.stacked)):
+        if batch is None or (batch.size < size and (self.options.drop_last or self.options.stacked)):
             return None
         return _stacked(batch, self._draws, self.structure) if self.options.stacked else batch
 
@@ -184,20 +187,20 @@ class Mix(Iterator[Batch]):
 
 def _stacked(batch: Batch, draws: int, structure: Nest) -> Batch:
     """[B, ...] -> [draws, B / draws, ...], everywhere."""
-    columns = columns_of(batch.data, map_with_path(lambda path, _: path, structure))
+    columns = columns_of(batch.data, paths_of(batch.data, structure))
     for path, column in zip(flatten(structure), columns):
         if isinstance(column, list):
             raise ConfigError(
                 f'mix: column "{path}" has items of several shapes, which cannot be stacked; give ragged="pad"'
             )
-    left = iter(columns)
 
     def fold(values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: fold(inside) for name, inside in values.items()}
         return values.reshape(draws, len(values) // draws, *values.shape[1:])
 
-    data = map_with_path(lambda _path, _leaf: fold(next(left)), structure)
     fields: list[Any] = [None if values is None else fold(values) for values in batch.info]
-    return Batch(data, BatchInfo(*fields))
+    return Batch(in_structure(map(fold, columns), structure), BatchInfo(*fields))
 
 
 def mix(
@@ -218,7 +221,7 @@ def mix(
       ConfigError: parts, weights or options that make no sense.
       SpecMismatch: the items of two parts differ, as far as the parts tell of them; else the first batch raises it.
     """
-    chosen = MixOptions(batch_size, **options)
+    chosen = options_of(MixOptions, "mix", batch_size, **options)
     pairs = (
         list(parts.items()) if isinstance(parts, Mapping) else [_pair(number, one) for number, one in enumerate(parts)]
     )

@@ -12,6 +12,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.cutting import UNKNOWN_YIELD
 from rlds2reverb.learner.epochs import owed
+from rlds2reverb.learner.prefetch import default_prefetch
 from rlds2reverb.learner.slices import STEP, SliceSpec
 from rlds2reverb.learner.view_items import ViewSpec
 from rlds2reverb.learner.weights import Changing, check_weights
@@ -23,10 +24,6 @@ from rlds2reverb.wire.messages import TableInfo
 
 LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
-
-PREFETCH = 4
-PREFETCH_ONCE = 1
-"""Of tables whose items leave with their samples: what was taken and not read is gone for good."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,8 @@ class SampleOptions:
       prefetch: batches per stream that are asked for, on their way, or ready, before they are read. So many samples the
         server counts as taken although nobody has seen them: `streams * prefetch * batch_size` at most. Rate limiters count
         them, so do `times_sampled` and max_times_sampled, and priorities that change meanwhile come too late for them. By
-        default 4, and 1 for tables with a max_times_sampled: what such a table gave and nobody read is gone.
+        default 8 for small items of uniform samplers, else 4, and 1 for tables with a max_times_sampled: what such a table
+        gave and nobody read is gone. See `learner.prefetch`.
       samples: how many in all; None for no end.
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
         samples, see `learner.epochs`.
@@ -153,7 +151,7 @@ class SampleOptions:
         """`prefetch`, or what a careful learner would choose for the table."""
         if self.prefetch is not None:
             return self.prefetch
-        return PREFETCH_ONCE if table.max_times_sampled > 0 else PREFETCH
+        return default_prefetch(table, self.request_size)
 
 
 def check_pad(pad_to: int | None, ragged: str) -> None:

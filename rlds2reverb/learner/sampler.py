@@ -115,6 +115,8 @@ class Sampler(Iterator[Batch]):
     def drain(self, quiet_seconds: float = 1.0) -> Iterator[Batch]:
         """Asks for no more, hands out all that was asked for, and closes: where the table holds that much, no sample is lost.
 
+        The last batch may be shorter than others, with `drop_last`, too.
+
         A table that runs empty gives less than it was asked for, and says nothing. So this ends, too, when nothing came for
         `quiet_seconds`. The server hears of it when it has the next sample to send: then that one is lost (observed with 0.14:
         one item of those inserted later). `lost_at_most` counts what was asked for in vain.
@@ -124,6 +126,7 @@ class Sampler(Iterator[Batch]):
           WireError: an answer that is not Reverb's, likewise.
         """
         self.stop()
+        self._cutting.drain()
         failures: list[Rlds2ReverbError] = []
         flats = self._drained(quiet_seconds, failures)
         try:

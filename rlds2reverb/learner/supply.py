@@ -158,7 +158,7 @@ class Supply:
             elif quiet_seconds is None and not self._is_empty:
                 raise self._stalled()
             else:
-                is_more = self._ends_now = not self._drops_last and self._gather()
+                is_more = self._ends_now = not self._drops_last and self._gather(are_short_ones_dropped=False)
             if not is_more:
                 return None
         return flat
@@ -176,8 +176,8 @@ class Supply:
                 return
 
     def rests(self) -> Iterator[FlatBatch]:
-        """What is there, and in the end what is in no batch yet."""
-        self._gather()
+        """What is there, and in the end what is in no batch yet, in a short batch if need be, whatever `drop_last` says."""
+        self._gather(are_short_ones_dropped=False)
         while (flat := self._popped()) is not None:
             yield flat
 
@@ -236,18 +236,18 @@ class Supply:
         with self._changed:
             if self._is_closed:
                 return False
-            is_more = bool(self._pool.ready) or not self._is_over or self._gather()
+            is_more = bool(self._pool.ready) or not self._is_over or self._gather(self._drops_last)
         if not is_more:
             self.close()
         return is_more
 
-    def _gather(self) -> bool:
-        """Makes batches of the samples that are in none yet; whether there is one."""
+    def _gather(self, are_short_ones_dropped: bool) -> bool:
+        """Makes batches of the samples that are in none yet; whether there is one. What is dropped counts as lost."""
         with self._changed:
             rests = [rest for sampling in self._samplings if (rest := sampling.rest()) is not None]
             whole = list(pieces(rests, self._options.request_size))
-            if self._drops_last and whole and len(whole[-1]) < self._options.request_size:
-                whole.pop()
+            if are_short_ones_dropped and whole and len(whole[-1]) < self._options.request_size:
+                self._pool.lost_at_most += len(whole.pop())
             self._pool.put(whole, unheard)
             self._changed.notify_all()  # there is room for other samples
             return bool(whole)

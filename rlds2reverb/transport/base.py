@@ -107,7 +107,7 @@ class Transport(Protocol):
         Args:
           table: its name.
           item_keys: [n] uint64.
-          priorities: [n] float64, finite and at least 0.
+          priorities: [n] float64, finite; at least 0 for prioritized samplers and removers.
 
         Raises:
           ServerUnreachable: no answer within the deadline; some may be changed.

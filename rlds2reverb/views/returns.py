@@ -1,6 +1,6 @@
 """Priorities by an episode's return, for tables that keep the best: `Prioritized(WholeEpisode(), by_return)`.
 
-Reverb takes priorities from 0 up, and returns may be negative. So the priority is not the return, but grows with it:
+Views give priorities from 0 up, for prioritized tables take no others, and returns may be negative. So the priority is not the return, but grows with it:
 
 | return | priority |
 | --- | --- |

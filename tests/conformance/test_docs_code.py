@@ -58,7 +58,8 @@ def second(forks: Forks) -> Iterator[str]:
 @pytest.fixture
 def names(address: str) -> Iterator[dict[str, Any]]:
     """What the pages take for granted; the table is empty."""
-    reverb.Client(address).reset("replay")
+    with rlds2reverb.connect(address) as client:
+        client.reset("replay")
     observer = reverb_utils.ReverbAddTrajectoryObserver(reverb.Client(address), "replay", 2)
     yield {
         "rlds_data": rlds2reverb.load("bundled:cartpole@train[:3]"),

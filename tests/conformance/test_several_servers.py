@@ -15,7 +15,7 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.conventions import filled_spec
-from rlds2reverb.learner.joining import columns_of, structure_of
+from rlds2reverb.learner.leaves import columns_of, paths_of
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
 from tests.learner.reading import next_of, source_of
@@ -43,7 +43,7 @@ def test_a_source_gives_what_a_table_of_it_gives(forks: Forks, name: str) -> Non
         assert type(one.data) is type(other.data)
         np.testing.assert_array_equal(one.info.key, other.info.key)
         np.testing.assert_array_equal(one.info.priority, other.info.priority)
-        paths = structure_of(one, structure)
+        paths = paths_of(one.data, structure)
         for a, b in zip(columns_of(one.data, paths), columns_of(other.data, paths), strict=True):
             assert type(a) is type(b)
             for left, right in zip(a, b, strict=True):

@@ -105,6 +105,26 @@ def test_drain_hands_out_all_slices() -> None:
     assert taken > 1
 
 
+def test_drain_hands_out_short_batches_with_drop_last_too() -> None:
+    server = once([9])
+    with connected(server) as client:
+        sampler = client.sample("replay", 2, slices=SliceSpec(4, per_episode=3), prefetch=1, drop_last=True)
+        server.until(lambda: server.tables["replay"].samples == 1)
+        assert [batch.size for batch in sampler.drain(0.1)] == [2, 1]
+
+
+def test_drain_right_after_a_quiet_end_hands_out_what_came_since() -> None:
+    server = once([9])
+    with connected(server) as client:
+        sampler = client.sample("replay", 2, slices=SliceSpec(4, per_episode=3), end_after_seconds=0.1)
+        first = [next(sampler), next(sampler)]
+        assert [batch.size for batch in first] == [2, 1]
+        server.put("replay", 2, episodes_of([9])[0])
+        server.until(lambda: server.tables["replay"].samples == 2)
+        found = [*first, *sampler.drain(0.2)]
+    assert slices_of(found) == {1: 3, 2: 3}
+
+
 def test_a_closed_sampler_counts_the_episodes_that_have_slices_left() -> None:
     with connected(once([9])) as client:
         sampler = client.sample("replay", 2, slices=SliceSpec(4, per_episode=3), samples=1)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Batch, Client, Episode, Local, local, open_source
 from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError, SourceError
-from rlds2reverb.learner.joining import columns_of, structure_of
+from rlds2reverb.learner.leaves import columns_of, paths_of
 from rlds2reverb.sources.base import first_episodes, without_first
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.transformed import Transformed
@@ -50,7 +50,7 @@ def of_lengths(*lengths: int, columns: Any = None) -> list[Episode]:
 def assert_same(one: Batch, other: Batch, structure: Nest) -> None:
     """To the bit: data, and all of the info but what depends on how it was drawn."""
     assert type(one.data) is type(other.data)
-    paths = structure_of(one, structure)
+    paths = paths_of(one.data, structure)
     for mine, theirs in zip(columns_of(one.data, paths), columns_of(other.data, paths), strict=True):
         assert type(mine) is type(theirs)
         pairs = zip(mine, theirs, strict=True) if isinstance(mine, list) else [(mine, theirs)]
@@ -450,7 +450,7 @@ def test_encoded_images_are_decoded_as_from_a_table_or_left(shuffle: int) -> Non
     for decode in (True, False):
         made = local(source, encoded=CAMERA, decode=decode, shuffle=shuffle)
         (batch,), column = made, list(flatten(made.structure)).index(CAMERA)
-        image = columns_of(batch.data, structure_of(batch, made.structure))[column]
+        image = columns_of(batch.data, paths_of(batch.data, made.structure))[column]
         assert isinstance(image, np.ndarray)
         assert image.dtype == (np.uint8 if decode else object)
         assert image.ndim == (5 if decode else 2)

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from rlds2reverb import Batch, BatchInfo, Client, Episode, Mix, local, mix
 from rlds2reverb.errors import ConfigError, SpecMismatch
 from rlds2reverb.learner.choices import Choices
-from rlds2reverb.learner.joining import columns_of, structure_of
+from rlds2reverb.learner.feed import Feed, Repeated
+from rlds2reverb.learner.leaves import columns_of, paths_of
+from rlds2reverb.learner.mix_options import MixOptions
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from tests import strategies
 from tests.learner.reading import next_of, source_of
@@ -38,7 +40,7 @@ def batch_of(*values: float, first_key: int = 0, dtype: Any = np.float32, **info
 
 
 def columns(batch: Batch, made: Any) -> list[Any]:
-    return columns_of(batch.data, structure_of(batch, made.structure))
+    return columns_of(batch.data, paths_of(batch.data, made.structure))
 
 
 def assert_same(one: Batch, other: Batch, made: Any) -> None:
@@ -183,6 +185,27 @@ def test_runs_can_be_stacked() -> None:
         ragged.next_batch()
 
 
+def test_stacked_batches_can_be_filled_up_and_know_their_size_and_ends() -> None:
+    options: dict[str, Any] = {"by": "batch", "draws": 2, "ragged": "pad"}
+    flat, stacked = (
+        next_of(mix([(local(of_lengths(3, 4, 5, 6), "episode"), 1)], 4, stacked=stacked, **options))
+        for stacked in (False, True)
+    )
+    assert flat.size == stacked.size == 4
+    assert flat.info.masks is not None
+    assert stacked.info.masks is not None
+    assert set(flat.info.masks) == set(stacked.info.masks)
+    for one, other in [(flat.info.mask, stacked.info.mask), (flat.info.ends, stacked.info.ends)] + [
+        (flat.info.masks[name], stacked.info.masks[name]) for name in flat.info.masks
+    ]:
+        assert one is not None
+        assert other is not None
+        assert other.shape == (2, 2, *one.shape[1:])
+        np.testing.assert_array_equal(other.reshape(one.shape), one)
+    assert flat.info.ends is not None
+    assert flat.info.ends.sum(axis=1).tolist() == [1] * 4
+
+
 # What is refused.
 
 
@@ -222,6 +245,13 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: s
 def test_weights_that_make_no_sense_are_refused(weights: list[Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         mix([(local(of_lengths(4)), weight) for weight in weights])
+
+
+def test_there_is_one_weight_per_part() -> None:
+    feeds = [Feed(number, Repeated([batch_of(1)]), "x") for number in range(2)]
+    for weights in ([1.0], [1.0, 1.0, 1.0]):
+        with pytest.raises(ConfigError, match=f"{len(weights)} weights for 2 parts"):
+            Mix(feeds, weights, MixOptions())
 
 
 def test_parts_that_make_no_sense_are_refused() -> None:

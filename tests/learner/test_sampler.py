@@ -340,9 +340,27 @@ def test_a_drained_table_that_runs_empty_gives_all_it_had() -> None:
     server = MemoryServer(once())
     fill(server, range(25))
     sampler = client_of(server).sample("replay", 10, prefetch=4)
+    server.until(lambda: server.tables["replay"].samples == 25)
     assert keys_of(sampler.drain(quiet_seconds=0.05)) == list(range(25))
     assert sampler.lost_at_most == 15  # asked for, and perhaps taken later
     assert list(sampler) == []
+
+
+def test_drain_hands_out_the_short_batch_with_drop_last_too() -> None:
+    server = MemoryServer(once())
+    fill(server, range(6))
+    sampler = client_of(server).sample("replay", 4, prefetch=2, drop_last=True)
+    server.until(lambda: server.tables["replay"].samples == 6)
+    assert keys_of(sampler.drain(quiet_seconds=0.05)) == list(range(6))
+    assert sampler.lost_at_most == 2  # asked for, and perhaps taken later
+
+
+def test_a_short_batch_that_is_dropped_counts_as_lost() -> None:
+    server = MemoryServer(once())
+    fill(server, range(6))
+    with client_of(server).sample("replay", 4, samples=6, drop_last=True) as sampler:
+        assert keys_of(sampler) == list(range(4))
+    assert sampler.lost_at_most == 2
 
 
 def test_a_sampler_that_is_closed_tells_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:

@@ -233,9 +233,9 @@ def test_priorities_that_make_no_sense_are_refused(weighted: str) -> None:
         data = buffer.sample()
         with pytest.raises(ConfigError, match='needs "index" and "td_error"'):
             buffer.update_tensordict_priority(data)
-        for wrong in (float("nan"), -1.0):
+        for wrong in (float("nan"), float("inf")):
             data["td_error"] = torch.tensor([1.0, wrong, 1.0, 1.0])
-            with pytest.raises(ConfigError, match="expected finite numbers of at least 0"):
+            with pytest.raises(ConfigError, match="expected finite numbers"):
                 buffer.update_tensordict_priority(data)
         with pytest.raises(ConfigError, match="2 for 4 keys"):
             buffer.update_priority(data["index"], torch.ones(2))

@@ -18,7 +18,7 @@ from ray.rllib.algorithms.dqn.dqn_torch_policy import DQNTorchPolicy
 import rlds2reverb
 from rlds2reverb.adapters.rllib import TableInput, episodes, sample_batch, update_priorities
 from rlds2reverb.conventions import filled_spec
-from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.errors import ConfigError, ServerUnreachable, Stalled
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.views.registry import view_from
 
@@ -42,7 +42,7 @@ def table(name: str, view: str) -> reverb.Table:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Of a server with cartpole's episodes, drawn by their priorities."""
-    server = reverb.Server([table(*one) for one in VIEWS.items()])
+    server = reverb.Server([table(*one) for one in {**VIEWS, "empty": "transition"}.items()])
     with rlds2reverb.connect(f"localhost:{server.port}") as client:
         for name, view in VIEWS.items():
             client.push("bundled:cartpole@train[:5]", name, view=view)
@@ -76,6 +76,13 @@ def test_an_input_is_pickled_and_begins_again_after_its_last_sample(address: str
     assert rows[0]["n_step"].tolist() == [3] * 4
     reader.close()
     assert reader.next().count == 4
+    reader.close()
+
+
+def test_an_input_that_ends_without_a_sample_says_so(address: str) -> None:
+    reader = TableInput(address, "empty", 4, end_after_seconds=0.1)
+    with pytest.raises(Stalled, match='table "empty": it gave no sample'):
+        reader.next()
     reader.close()
 
 

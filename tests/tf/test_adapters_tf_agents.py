@@ -25,6 +25,7 @@ from rlds2reverb import Client
 from rlds2reverb.adapters.tf_agents import SampledReplayBuffer, as_trajectory_dataset, replay_buffer
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.trajectory import table_signature
@@ -48,7 +49,7 @@ def signature(view: str) -> Any:
 
 
 VIEWS = {"fours": "sequence:length=4", "whole": "episode", "bare": "sequence:length=4", "pairs": "two_step"}
-COPIES = 16
+COPIES = 12
 """Of each table that hands out its items once. A request that waits when a test ends would take what the next one stores."""
 
 
@@ -61,6 +62,8 @@ def tables() -> list[TableConfig]:
         TableConfig("bare0", **ONCE),
         TableConfig("pairs0", signature("two_step"), sampler="prioritized"),
         TableConfig("pairs1", signature("two_step")),
+        TableConfig("episodes", signature("episode")),
+        TableConfig("episodes_bare"),
         TableConfig("other", {"x": ArraySpec((), np.dtype(np.float32))}),
     ]
 
@@ -98,6 +101,8 @@ def twins(forks: Forks) -> Iterator[Twins]:
         made = Twins(one.address, other.address)
         made.fill("pairs0", "pairs")
         made.fill("pairs1", "pairs")
+        made.fill("episodes", "whole")
+        made.fill("episodes_bare", "whole")
         yield made
 
 
@@ -171,6 +176,20 @@ def test_each_item_goes_through_a_function_before_it_is_cut(twins: Twins) -> Non
     assert [values(one) for one in dataset] == [values(one) for one in expected]
 
 
+@pytest.mark.parametrize("cut", [{"slices": SliceSpec(4)}, {"view": "sequence:length=4"}])
+@pytest.mark.parametrize("name", ["episodes", "episodes_bare"])
+def test_items_are_cut_out_of_episodes(twins: Twins, cut: dict[str, Any], name: str) -> None:
+    spec = DATA_SPEC if name == "episodes_bare" else None
+    dataset = as_trajectory_dataset(twins.ours, name, 3, 2, data_spec=spec, **cut)
+    expected = as_trajectory_dataset(twins.ours, "fours0", 3, 2, 4)
+    assert tf.nest.map_structure(lambda one: (one.shape, one.dtype), dataset.element_spec) == tf.nest.map_structure(
+        lambda one: (one.shape, one.dtype), expected.element_spec
+    )
+    steps, info = next(iter(dataset))
+    assert steps.observation.shape == (3, 2, 4)
+    assert info.key.shape == (3, 2)
+
+
 def test_a_table_without_signature_takes_a_data_spec(twins: Twins) -> None:
     name = twins.filled("bare")
     dataset = as_trajectory_dataset(twins.ours, name, 3, 4, 4, data_spec=DATA_SPEC, samples=3)
@@ -218,6 +237,12 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=f"{name}: as_dataset decides on it"):
             as_trajectory_dataset(twins.ours, "pairs1", 2, **{name: 1})
 
+    def test_what_an_info_has_no_field_for(self, twins: Twins) -> None:
+        with pytest.raises(ConfigError, match=r"weights: .*SampleInfo has no field .* info\.weight"):
+            as_trajectory_dataset(twins.ours, "pairs0", 2, weights="batch_max", beta=0.4)
+        with pytest.raises(ConfigError, match=r"slices: strict=False .* no field for the mask"):
+            as_trajectory_dataset(twins.ours, "whole0", 2, slices=SliceSpec(3, strict=False))
+
     def test_a_table_without_steps(self, twins: Twins) -> None:
         with pytest.raises(ConfigError, match='table "other", column "x": it has no axis of steps'):
             as_trajectory_dataset(twins.ours, "other", 2)
@@ -238,14 +263,14 @@ def test_the_rest_of_a_buffer(twins: Twins) -> None:
 
 @pytest.fixture(scope="module")
 def train() -> Any:
-    """Of a DQN agent for cartpole: a step of learning, which TensorFlow traces once."""
+    """Of a DQN agent for cartpole: a step of learning."""
     action_spec = tensor_spec.BoundedTensorSpec((), tf.int64, 0, 1)
     network = sequential.Sequential([tf.keras.layers.Dense(8, "relu"), tf.keras.layers.Dense(2)])
     made = dqn_agent.DqnAgent(
         time_step.time_step_spec(DATA_SPEC.observation), action_spec, network, tf.keras.optimizers.legacy.Adam(1e-3)
     )
     made.initialize()
-    return tf.function(made.train)
+    return made.train
 
 
 @pytest.mark.parametrize("whose", ["ours", "theirs"])

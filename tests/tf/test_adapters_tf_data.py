@@ -14,9 +14,13 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb import Client
-from rlds2reverb.adapters.tf_data import as_dataset
+from rlds2reverb.adapters.tf_data import as_dataset, without_lists
+from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
+from rlds2reverb.views.registry import view_from
+from rlds2reverb.views.trajectory import table_signature
 from tests import pictures, strategies
 from tests.server.forks import Embedded, Forks
 
@@ -35,6 +39,8 @@ FREE = {
     "one": ArraySpec((), FLOAT),
 }
 IMAGES = {"camera": ArraySpec.of_images(pictures.IMAGE, (2,)), "x": ArraySpec((2,), FLOAT)}
+SPEC = filled_spec(rlds2reverb.open_source("bundled:cartpole").spec())
+AHEAD = [f"ahead{number}" for number in range(3)]
 ONCE: dict[str, Any] = {"sampler": "fifo", "max_times_sampled": 1}
 
 
@@ -42,10 +48,11 @@ ONCE: dict[str, Any] = {"sampler": "fifo", "max_times_sampled": 1}
 def tables(forks: Forks) -> Iterator[Embedded]:
     """Tables that hand out each item once and in order, and one that keeps its items."""
     configs = [
-        *(TableConfig(name, **ONCE) for name in ("bare", "bare2", "later", "ours", "theirs")),
+        *(TableConfig(name, **ONCE) for name in ("bare", "bare2", "later", "ours", "theirs", *AHEAD)),
         TableConfig("dtypes", EVERY_DTYPE, **ONCE),
         TableConfig("nested", NESTED, **ONCE),
         TableConfig("free", FREE, **ONCE),
+        TableConfig("weighted", {"x": ArraySpec((2,), FLOAT)}, sampler="prioritized"),
         TableConfig("images", IMAGES, **ONCE),
         TableConfig("keep", {"x": ArraySpec((2,), FLOAT)}),
     ]
@@ -179,6 +186,76 @@ class TestItemsThatDifferInRows:
             next(iter(dataset))
 
 
+class TestItemsThatAreCutOutOfEpisodes:
+    LENGTHS = (7, 3)
+
+    @pytest.fixture(autouse=True)
+    def _filled(self, tables: Embedded, ours: Client) -> None:
+        insert_steps(tables, "free", list(self.LENGTHS))
+
+    def test_shapes_are_those_of_slices(self, ours: Client) -> None:
+        asked = SliceSpec(5, per_episode=3, strict=False)
+        dataset = as_dataset(ours, "free", 6, slices=asked, samples=2, drop_last=True)
+        specs, infos = dataset.element_spec
+        assert (specs["steps"].shape, specs["texts"].shape, specs["one"].shape) == ((6, 5, 2), (6, 5), (6,))
+        data, info = next(iter(dataset))
+        start, mask = info.start.numpy(), info.mask.numpy()
+        assert infos.start.dtype == tf.int64
+        assert data["steps"].numpy()[:3, :, 0].tolist() == [list(range(one, one + 5)) for one in start[:3]]
+        assert (data["steps"].numpy()[3:, :3, 0] == [10, 11, 12]).all()
+        assert mask.tolist() == [[True] * 5] * 3 + [[True] * 3 + [False] * 2] * 3
+
+    @pytest.mark.parametrize("ragged", ["pad", "list"])
+    def test_ragged_columns_are_none_after_slicing(self, ours: Client, ragged: str) -> None:
+        dataset = as_dataset(ours, "free", 2, slices=SliceSpec(2), ragged=ragged, **just(2))
+        assert dataset.element_spec[0]["steps"] == tf.TensorSpec((2, 2, 2), tf.float32)
+        data, info = next(iter(dataset))
+        assert data["steps"].shape == (2, 2, 2)
+        assert info.mask.numpy().all()
+
+
+class TestAView:
+    """Of episodes of cartpole."""
+
+    @pytest.mark.parametrize("view", ["sequence:length=4", "n_step:n=3", "episode", "transition"])
+    def test_gives_what_the_sampler_gives(self, forks: Forks, view: str) -> None:
+        signature = table_signature(view_from("episode").signature(SPEC))
+        with (
+            forks.embedded([TableConfig("episodes", signature)]) as server,
+            rlds2reverb.connect(server.address) as client,
+        ):
+            client.push("bundled:cartpole@train[:1]", "episodes", view="episode")
+            expected = client.sample("episodes", 2, view=view, samples=2, ragged="pad")
+            dataset = as_dataset(client, "episodes", 2, view=view, samples=2)
+            with expected:
+                data, info = next(expected)
+            found, infos = next(iter(dataset))
+            assert [one.numpy().tolist() for one in tf.nest.flatten(found)] == [
+                one.tolist() for one in tf.nest.flatten(without_lists(data))
+            ]
+            assert infos.start.numpy().tolist() == info.start.tolist()
+
+
+class TestImportanceWeights:
+    @pytest.fixture(autouse=True)
+    def _filled(self, tables: Embedded, ours: Client) -> None:
+        for priority in (1.0, 3.0):
+            insert(tables, "weighted", [{"x": np.ones(2, FLOAT)}], priority)
+
+    @pytest.mark.parametrize("options", [{}, {"ragged": "list"}])
+    def test_are_those_of_the_formula(self, ours: Client, options: dict[str, Any]) -> None:
+        dataset = as_dataset(ours, "weighted", 32, weights="unscaled", beta=0.5, **options)
+        assert dataset.element_spec[1].weight == tf.TensorSpec((32,), tf.float32)
+        _, info = next(iter(dataset))
+        expected = (info.table_size.numpy() * info.probability.numpy()) ** -0.5
+        np.testing.assert_allclose(info.weight.numpy(), expected, rtol=1e-6)
+        assert len(set(info.weight.numpy().tolist())) == 2
+
+    def test_an_error_of_theirs_is_in_tensorflows(self, ours: Client) -> None:
+        with pytest.raises(tf.errors.OpError, match="beta -1"):
+            next(iter(as_dataset(ours, "weighted", 2, weights="unscaled", beta=lambda batch: -1.0)))
+
+
 @pytest.mark.parametrize("decode", [True, False])
 def test_encoded_images_are_decoded_or_left(tables: Embedded, ours: Client, decode: bool) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 2, pictures.HEIGHT, pictures.WIDTH, 3), np.uint8)
@@ -261,6 +338,32 @@ class TestATableThatGivesNothing:
     def test_an_iterator_that_has_what_it_takes_ends(self, tables: Embedded, ours: Client) -> None:
         insert(tables, "bare2", [self.ONE] * 2)
         assert len(list(as_dataset(ours, "bare2", 1, spec=self.SPEC).take(2))) == 2
+
+    @pytest.mark.parametrize(
+        ("number", "reading"),
+        enumerate(
+            [
+                lambda dataset: dataset.prefetch(2),
+                lambda dataset: dataset.map(lambda data, _: data, num_parallel_calls=2),
+                lambda dataset: dataset.prefetch(1).batch(1).prefetch(2),
+            ]
+        ),
+        ids=["prefetch", "parallel map", "prefetches"],
+    )
+    def test_a_thread_of_tensorflows_that_reads_ahead_ends(
+        self, tables: Embedded, ours: Client, number: int, reading: Any
+    ) -> None:
+        """Here TensorFlow waits for its own thread, and cancels nothing that the thread may wait for but other such threads."""
+        insert(tables, f"ahead{number}", [self.ONE])
+        dataset = reading(as_dataset(ours, f"ahead{number}", 1, spec=self.SPEC)).take(1)
+
+        @tf.function
+        def counted() -> Any:
+            return dataset.reduce(0, lambda count, *_: count + 1)
+
+        assert len(list(dataset)) == 1
+        insert(tables, f"ahead{number}", [self.ONE] * 3)  # some go to requests of the first iterator
+        assert counted() == 1
 
     def test_items_that_come_later_are_read(self, tables: Embedded, ours: Client) -> None:
         iterator = iter(as_dataset(ours, "later", 1, spec=self.SPEC).take(2))

@@ -117,7 +117,7 @@ class ClientGroup:
         """
         with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
             (batch,) = sampler
-        return unbatched(batch)
+        return unbatched(batch, sampler.structure)
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Gives items other priorities, each on the server that it was sampled from last; keys that nobody remembers go to all.

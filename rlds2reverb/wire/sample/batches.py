@@ -14,6 +14,7 @@ from rlds2reverb.wire.sample.arena import FREED_SHARE, Arena
 from rlds2reverb.wire.sample.entries import Entries, Samples, Told
 from rlds2reverb.wire.sample.loading import Loading
 from rlds2reverb.wire.sample.rows import Column, Rows, gather, joined, stacked, unequal_columns
+from rlds2reverb.wire.sample.templates import Templates
 
 __all__ = ["BatchBuilder", "Column", "FlatBatch", "SampleInfo"]
 
@@ -66,7 +67,7 @@ class BatchBuilder:
     def __init__(self, batch_size: int, arena_bytes: int) -> None:
         self._batch_size = batch_size
         self._entries = Entries()
-        self._arena = Arena(arena_bytes)
+        self._arena, self._templates = Arena(arena_bytes), Templates()
         self._told: list[Told] = []  # of samples in no batch yet
         self._gathered: list[tuple[Column, ...]] = []  # their columns, as far as they had to be gathered
         self._rows: list[Rows] = []  # where the others' are
@@ -97,7 +98,7 @@ class BatchBuilder:
         self._entries.lost()
 
     def _load(self, samples: Samples, full: list[FlatBatch]) -> None:
-        loading, count = Loading(samples, self._arena), len(samples.told)
+        loading, count = Loading(samples, self._arena, self._templates), len(samples.told)
         first = 0
         while first < count:
             end = loading.load(first, count)

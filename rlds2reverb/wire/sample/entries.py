@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from rlds2reverb.errors import WireError
+from rlds2reverb.wire.sample.outlines import outlines
 from rlds2reverb.wire.schema import message_class
 
 Told = tuple[int, float, int, float, int]
@@ -54,12 +55,14 @@ class Entries:
           WireError: no such response, or entries that make no sample.
         """
         try:
-            response = message_class("SampleStreamResponse").FromString(message)
+            found = outlines(message)
+            if found is None:
+                found = message_class("SampleStreamResponse").FromString(message).entries
         except DecodeError as error:
             raise WireError(f"SampleStreamResponse: {len(message)} bytes that are no such message ({error})") from error
         whole = Samples([], [], [])
         told, trajectories, entries = whole
-        for entry in response.entries:
+        for entry in found:
             info = entry.info
             item = info.item
             trajectory = item.flat_trajectory

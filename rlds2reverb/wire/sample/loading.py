@@ -14,7 +14,7 @@ from rlds2reverb.wire.sample.chunks import decode_chunk
 from rlds2reverb.wire.sample.entries import Samples
 from rlds2reverb.wire.sample.rows import Rows, find_rows
 from rlds2reverb.wire.sample.spans import starts_of
-from rlds2reverb.wire.sample.trajectories import read_trajectories
+from rlds2reverb.wire.sample.templates import Templates
 
 
 class Loading:
@@ -23,14 +23,15 @@ class Loading:
     Args:
       samples: at least one.
       arena: where their chunks go.
+      templates: read their trajectories.
 
     Raises:
       WireError: a trajectory cannot be read.
     """
 
-    def __init__(self, samples: Samples, arena: Arena) -> None:
+    def __init__(self, samples: Samples, arena: Arena, templates: Templates) -> None:
         self._samples, self._arena = samples, arena
-        pointers = self._pointers = read_trajectories(samples.trajectories)
+        pointers = self._pointers = templates.read(samples.trajectories)
         counts = pointers.item_slice_counts()
         self._first_slices: list[int] = [*starts_of(counts).tolist(), int(counts.sum())]
         # Columns of an item mostly read the same chunks: of equal keys only one is looked up.

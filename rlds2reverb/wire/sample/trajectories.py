@@ -10,7 +10,7 @@ order, a length of 0, unknown fields) is read by protobuf, item by item.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -24,6 +24,9 @@ from rlds2reverb.wire.schema import message_class
 _COLUMN, _SLICE, _KEY, _OFFSET, _LENGTH, _INDEX, _SQUEEZE, _OTHER = range(8)
 
 _MOST_INT32 = (1 << 31) - 1
+
+_SMALL_BYTES = 4
+"""Of offsets and lengths in a pattern, at most: whatever is in so many, it is an int32."""
 
 
 def _transitions() -> Array:
@@ -60,6 +63,41 @@ def read_trajectories(trajectories: Sequence[bytes]) -> Pointers:
     varints = varints_of(trajectories)
     pointers = None if varints is None else _read_together(varints)
     return _read_singly(trajectories) if pointers is None else pointers
+
+
+class Pattern(NamedTuple):
+    """A trajectory, and where in its bytes the numbers are that differ between items.
+
+    Attributes:
+      pointers: what it points to; one item.
+      keys: [slices, 2] int64, the first and the last byte of every slice's key.
+      lengths: [slices, 2] int64, of its length.
+      offsets: [slices with an offset, 2] int64, of its offset.
+      has_offset: [slices] bool.
+    """
+
+    pointers: Pointers
+    keys: Array
+    lengths: Array
+    offsets: Array
+    has_offset: Array
+
+
+def pattern_of(trajectory: bytes) -> Pattern | None:
+    """None when there is anything that a writer of protobuf's does not write, or an offset or a length that no item of a table has."""
+    varints = varints_of([trajectory])
+    if varints is None or (pointers := _read_together(varints)) is None:
+        return None
+    kinds = _kinds(varints.values[::2], np.zeros(1, np.int64))
+    if kinds is None:
+        return None
+    places = np.stack([varints.starts[1::2], np.append(varints.starts[2::2], varints.size) - 1], axis=1)
+    keys, lengths, offsets = (places[kinds == kind] for kind in (_KEY, _LENGTH, _OFFSET))
+    if any(np.any(wide[:, 1] - wide[:, 0] >= _SMALL_BYTES) for wide in (lengths, offsets)):
+        return None
+    has_offset = np.zeros(len(keys), bool)
+    has_offset[np.cumsum(kinds == _SLICE)[kinds == _OFFSET] - 1] = True
+    return Pattern(pointers, keys, lengths, offsets, has_offset)
 
 
 def _read_together(varints: Varints) -> Pointers | None:

@@ -13,8 +13,9 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.wire.varint import KEY_BYTES
 
-_WORD_BYTES = 8
-_PADDING = bytes(_WORD_BYTES)
+WORD_BYTES = 8
+PADDING = bytes(WORD_BYTES)
+"""Follows the messages where `long_values` reads them."""
 
 # Eight groups of 7 bits, one a byte -> 56 bits: neighbours are joined, then pairs, then fours.
 _JOINS = (
@@ -43,7 +44,7 @@ class Varints(NamedTuple):
 def varints_of(messages: Sequence[bytes]) -> Varints | None:
     """None when a message ends inside a varint, or one has more than 64 bits."""
     joined = b"".join(messages)
-    data = np.frombuffer(joined + _PADDING, np.uint8)
+    data = np.frombuffer(joined + PADDING, np.uint8)
     size = len(joined)
     ends = np.flatnonzero(data[:size] < 0x80)
     message_ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
@@ -58,29 +59,34 @@ def varints_of(messages: Sequence[bytes]) -> Varints | None:
         return None
     values = data[starts].astype(np.uint64)
     is_long = starts != ends
-    long = _long_values(data, starts[is_long], ends[is_long])
+    long = long_values(data, starts[is_long], ends[is_long])
     if long is None:
         return None
     values[is_long] = long
     return Varints(values, starts, np.diff(counts_up_to, prepend=0), size)
 
 
-def _long_values(data: Array, starts: Array, ends: Array) -> Array | None:
-    """Of varints of more than one byte; None when there is one of more than 64 bits."""
+def long_values(data: Array, starts: Array, ends: Array) -> Array | None:
+    """[n] uint64: the varints with these first and last bytes; None when there is one of more than 64 bits."""
     widths = ends - starts + 1
     if np.any(widths > KEY_BYTES):
         return None
-    every_word: Array = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u8", data, 0, (1,))
+    every_word: Array = np.ndarray((len(data) - WORD_BYTES + 1,), "<u8", data, 0, (1,))
     words = every_word[starts].astype(np.uint64)
-    unused_bits = (8 * np.maximum(_WORD_BYTES - widths, 0)).astype(np.uint64)
-    values = words << unused_bits >> unused_bits  # without the bytes of the next varint
-    for low, high, shift in _JOINS:
-        values = (values & low) | ((values & high) >> shift)
-    is_ninth, is_tenth = widths > _WORD_BYTES, widths == KEY_BYTES
+    unused_bits = (8 * np.maximum(WORD_BYTES - widths, 0)).astype(np.uint64)
+    values = joined_bits(words << unused_bits >> unused_bits)  # without the bytes of the next varint
+    is_ninth, is_tenth = widths > WORD_BYTES, widths == KEY_BYTES
     tenth = data[starts[is_tenth] + KEY_BYTES - 1]
     if np.any(tenth > 1):
         return None
-    ninth = (data[starts[is_ninth] + _WORD_BYTES] & 0x7F).astype(np.uint64)
+    ninth = (data[starts[is_ninth] + WORD_BYTES] & 0x7F).astype(np.uint64)
     values[is_ninth] |= ninth << np.uint64(56)
     values[is_tenth] |= tenth.astype(np.uint64) << np.uint64(63)
     return values
+
+
+def joined_bits(words: Array) -> Array:
+    """[...] uint64: of eight bytes 7 bits each, one after the other."""
+    for low, high, shift in _JOINS:
+        words = (words & low) | ((words & high) >> shift)
+    return words
