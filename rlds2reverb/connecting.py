@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
 from rlds2reverb.client import Client
-from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
 from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
@@ -65,35 +65,70 @@ def connect(
     """
     deadlines = Deadlines(backoff_most=1.0)  # a server that has started is not kept waiting for long
 
+    def made(one: str) -> GrpcTransport:
+        return GrpcTransport(one, credentials, metadata, timeout_seconds)
+
     def opened(one: str) -> GrpcTransport:
-        made = partial(GrpcTransport, one, credentials, metadata, timeout_seconds)
-        try:
-            return retry_until(wait_seconds, deadlines, lambda: _open(made()))
-        except ServerUnreachable:
-            if not allow_missing:
-                raise
-            return made()
+        return retry_until(wait_seconds, deadlines, lambda: _open(made(one)))
 
     if not isinstance(address, str):
-        return _group(address, opened, allow_missing)
+        return _group(address, opened, made, allow_missing)
     if allow_missing:
         raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
     return Client(opened(address))
 
 
-def _group(addresses: Sequence[str], opened: Callable[[str], GrpcTransport], allow_missing: bool) -> ClientGroup:
-    """A client of several servers, of which one answers at least."""
-    transports: list[GrpcTransport] = []
+def _group(
+    addresses: Sequence[str],
+    opened: Callable[[str], GrpcTransport],
+    made: Callable[[str], GrpcTransport],
+    allow_missing: bool,
+) -> ClientGroup:
+    """A client of several servers, of which one answers at least; all are asked at once.
+
+    Args:
+      addresses: of the servers.
+      opened: the way to a server that answers.
+      made: the way to one, without a word.
+      allow_missing: see `connect`.
+    """
+    found: dict[int, GrpcTransport | Rlds2ReverbError] = {}
+
+    def attempt(number: int) -> None:
+        try:
+            found[number] = opened(addresses[number])
+        except Rlds2ReverbError as error:
+            found[number] = error
+
     try:
-        transports.extend(map(opened, addresses))
-        group = ClientGroup(transports, allow_missing)
-        if allow_missing:
-            group.servers()
-        return group
+        with ThreadPoolExecutor(max(1, len(addresses)), "rlds2reverb-connect") as threads:
+            list(threads.map(attempt, range(len(addresses))))
+        missing = _missing(found, allow_missing)
+        found.update({number: made(addresses[number]) for number in missing})
+        transports = [
+            one for _, one in sorted(found.items(), key=lambda pair: pair[0]) if isinstance(one, GrpcTransport)
+        ]
+        return ClientGroup(transports, allow_missing, missing=missing)
     except BaseException:
-        for transport in transports:
-            transport.close()
+        for one in found.values():
+            if isinstance(one, GrpcTransport):
+                one.close()
         raise
+
+
+def _missing(found: dict[int, GrpcTransport | Rlds2ReverbError], allow_missing: bool) -> dict[int, ServerUnreachable]:
+    """The servers that cannot be reached.
+
+    Raises:
+      Rlds2ReverbError: what was found at the first server where it is not that, or may not be.
+    """
+    missing: dict[int, ServerUnreachable] = {}
+    for number, one in sorted(found.items(), key=lambda pair: pair[0]):
+        if isinstance(one, ServerUnreachable) and allow_missing:
+            missing[number] = one
+        elif isinstance(one, Rlds2ReverbError):
+            raise one
+    return missing
 
 
 def _open(transport: GrpcTransport) -> GrpcTransport:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.episodes import Array
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import SampleOptions
@@ -30,15 +28,24 @@ class ClientGroup:
       transports: the ways to the servers; their order gives them their numbers in `info.source`.
       allow_missing: go on without servers that cannot be reached, as long as one can; the log `rlds2reverb.learner` is told.
       ask_seconds: how often the sizes of tables are asked for while they are sampled.
+      missing: number -> why, of servers that were found missing just now.
 
     Raises:
       ConfigError: no server, or one that is named twice.
+      ServerUnreachable: one is missing that may not be, or all are.
     """
 
     def __init__(
-        self, transports: Sequence[Transport], allow_missing: bool = False, ask_seconds: float = ASK_SECONDS
+        self,
+        transports: Sequence[Transport],
+        allow_missing: bool = False,
+        ask_seconds: float = ASK_SECONDS,
+        missing: Mapping[int, ServerUnreachable] | None = None,
     ) -> None:
         self._servers = Servers(transports, allow_missing)
+        lost = [self._servers.lost(number, error) for number, error in sorted((missing or {}).items())]
+        if len(lost) == len(transports):
+            raise lost[-1]
         self._ask_seconds = ask_seconds
         self._routes: dict[str, Routes] = {}
 
@@ -129,10 +136,13 @@ class ClientGroup:
         servers = np.full(len(item_keys), -1) if routes is None else routes.servers_of(item_keys)
         anywhere = bool((servers < 0).any())
         numbers = self._having(table) if anywhere else sorted(set(servers.tolist()))
-        for number in numbers:
-            mine = (servers == number) | (servers < 0)
-            if mine.any():
-                self._servers.each(partial(_update, table, item_keys[mine], values[mine]), [number])
+        mine = {self.addresses[number]: (servers == number) | (servers < 0) for number in numbers}
+
+        def update(one: Transport) -> None:
+            chosen = mine[one.address]
+            one.update_priorities(table, item_keys[chosen], values[chosen])
+
+        self._servers.each(update, [number for number in numbers if mine[self.addresses[number]].any()])
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
         """Takes items out of a table, on all servers; keys that they do not have are passed over. Raises as `update_priorities` does."""
@@ -149,7 +159,7 @@ class ClientGroup:
         self._servers.each(lambda one: one.reset(table), self._having(table))
 
     def checkpoint(self, seconds: float = 600.0) -> dict[str, str]:
-        """Makes every server write a checkpoint, one after the other.
+        """Makes all servers write a checkpoint at the same time.
 
         Args:
           seconds: how long each may take.
@@ -158,7 +168,7 @@ class ClientGroup:
           Address -> the folder on the server's machine.
 
         Raises:
-          ServerUnreachable: one cannot be reached, and may not be missing; those before it have written theirs.
+          ServerUnreachable: one cannot be reached, and may not be missing; the others have written theirs.
           TransportError: a server has no checkpointer, or could not write.
         """
         paths = self._servers.each(lambda one: one.checkpoint(seconds))
@@ -197,7 +207,3 @@ class ClientGroup:
         infos = self._servers.infos()
         table_of(self._servers.merged(infos), table)
         return [number for number, info in infos.items() if table in info.tables]
-
-
-def _update(table: str, keys: Array, priorities: Array, transport: Transport) -> None:
-    transport.update_priorities(table, keys, priorities)

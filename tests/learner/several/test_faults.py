@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rlds2reverb import ClientGroup
-from rlds2reverb.errors import TransportError
+from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.learner.several.part import Part
 from rlds2reverb.learner.several.sampler import SeveralSampler
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan
+from rlds2reverb.wire.messages import ServerInfo
 from tests.learner.reading import next_of
 from tests.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
 
@@ -117,11 +118,12 @@ def test_a_soft_end_keeps_what_is_no_whole_batch() -> None:
         group_of(one, two, ask_seconds=1e-9) as group,
         group.sample("replay", 4, drop_last=True, end_after_seconds=0.3) as sampler,
     ):
-        first = list(sampler)
+        batches = list(sampler)
         fill(one, [7, 8])
-        second = list(sampler)
-        assert [batch.size for batch in (*first, *second)] == [4, 4]
-        assert sorted(keys_of([*first, *second])) == [*range(1, 9)]
+        for _ in range(20):  # ends, of which the last of those that are needed brings the rest
+            batches += list(sampler) if len(batches) < 2 else []
+        assert [batch.size for batch in batches] == [4, 4]
+        assert sorted(keys_of(batches)) == [*range(1, 9)]
 
 
 def test_after_a_stop_comes_what_was_asked_for_and_nothing_else() -> None:
@@ -192,3 +194,57 @@ def test_reconnects_add_up() -> None:
         for _ in range(30):
             next_of(sampler)
         assert sampler.reconnects == 1
+
+
+# Servers that give no answer.
+
+
+class Slow(MemoryTransport):
+    """Asks meet at a barrier: none is answered before so many are asked."""
+
+    barrier: threading.Barrier | None = None
+    asked = 0
+
+    def server_info(self, at_once: bool = False) -> ServerInfo:
+        self.asked += 1
+        if self.barrier is not None:
+            self.barrier.wait(PATIENCE_SECONDS)
+        return super().server_info(at_once)
+
+
+def test_all_servers_are_asked_at_once() -> None:
+    servers = [filled(number) for number in range(3)]
+    transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
+    barrier = threading.Barrier(3)
+    with ClientGroup(transports) as group:
+        for transport in transports:
+            transport.barrier = barrier
+        assert list(group.servers()) == ["0:1", "1:1", "2:1"]  # one after the other, the barrier would break
+
+
+def test_a_server_that_is_known_to_be_missing_is_not_waited_for() -> None:
+    servers = [filled(number) for number in range(3)]
+    transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
+    with ClientGroup(transports, allow_missing=True) as group:
+        servers[1].is_away = True
+        assert list(group.servers()) == ["0:1", "2:1"]
+        asked = transports[1].asked
+        for _ in range(3):
+            assert list(group.servers()) == ["0:1", "2:1"]
+            group.update_priorities("replay", [0, 1, 2], 2.0)
+        assert transports[1].asked == asked
+        servers[1].is_away = False
+        assert list(group.servers()) == ["0:1", "1:1", "2:1"]
+        assert group.missing == ()
+
+
+def test_servers_that_were_found_missing_are_so_from_the_beginning() -> None:
+    servers = [filled(1), filled(2)]
+    transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
+    lost = ServerUnreachable("gone")
+    with ClientGroup(transports, True, missing={1: lost}) as group:
+        assert group.missing == ("1:1",)
+    with pytest.raises(ServerUnreachable, match="1:1: gone"):
+        ClientGroup(transports, False, missing={1: lost})
+    with pytest.raises(ServerUnreachable, match="no server of 0:1, 1:1 can be reached"):
+        ClientGroup(transports, True, missing={0: lost, 1: lost})
