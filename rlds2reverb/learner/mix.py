@@ -108,7 +108,11 @@ class Mix(Iterator[Batch]):
         return self._next(self._draws or count, count)
 
     def stop(self) -> None:
-        """Ends it: the next batch is None."""
+        """Asks its parts for no more, and ends: the next batch is None.
+
+        What its parts had asked for ahead is theirs: `stop` and `drain` a `Sampler` that is a part where no sample may get lost, before
+        the mix is closed.
+        """
         self._is_stopped = True
 
     def close(self) -> None:
