@@ -108,7 +108,7 @@ class Mix(Iterator[Batch]):
         return self._next(self._draws or count, count)
 
     def stop(self) -> None:
-        """Asks its parts for no more, and ends: the next batch is None.
+        """Ends it at once: the next batch is None. The parts hear nothing of it before `close`.
 
         What its parts had asked for ahead is theirs: `stop` and `drain` a `Sampler` that is a part where no sample may get lost, before
         the mix is closed.
