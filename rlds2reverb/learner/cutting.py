@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import Nest
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
+from rlds2reverb.wire.sample.rows import joined
 
 UNKNOWN_YIELD = 8
 """Samples that are asked for at a time where nobody knows how many items one gives."""
@@ -41,11 +42,20 @@ class CutBatch(FlatBatch):
 
 
 class Rows(NamedTuple):
-    """Some items: `columns` each [n, ...], `start` [n] int64, `mask` [n, L] bool or None."""
+    """Some items, in memory of their own: `columns` as of a batch, `start` [n] int64, `mask` [n, L] bool or None."""
 
-    columns: Sequence[Array]
+    columns: Sequence[Column]
     start: Array
     mask: Array | None = None
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """The items of all parts, of which there is one at least."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [joined(values) for values in zip(*(part.columns for part in parts))]
+    masks = [part.mask for part in parts if part.mask is not None]
+    return Rows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
 
 
 def item_columns(flat: FlatBatch, number: int) -> list[Array]:
@@ -53,20 +63,20 @@ def item_columns(flat: FlatBatch, number: int) -> list[Array]:
     return [column[number] if isinstance(column, list) else column[number, ...] for column in flat.columns]
 
 
-class Piece(Protocol):
-    """The items that one sample gives."""
+class CutItems(Protocol):
+    """The items that a batch of samples gives."""
 
     @property
-    def count(self) -> int:
-        """How many there are."""
+    def counts(self) -> Array:
+        """[S] int64, how many each sample gives."""
         ...
 
-    def rows(self, first: int, stop: int) -> Rows:
-        """Items [first, stop) of them, which are at least one."""
+    def rows(self, samples: Array, numbers: Array) -> Rows:
+        """Some of them: `samples`, [n] int64 in ascending order, tells of which sample; `numbers`, [n] int64, which of its items."""
         ...
 
 
-class Cutter(Protocol):
+class SampleCutter(Protocol):
     """A way to cut sampled items."""
 
     @property
@@ -79,8 +89,8 @@ class Cutter(Protocol):
         """Why a sample may give no item at all, as the end of a sentence."""
         ...
 
-    def pieces(self, flat: FlatBatch) -> Iterator[Piece]:
-        """One for each sample.
+    def items(self, flat: FlatBatch) -> CutItems:
+        """What these samples give.
 
         Raises:
           ConfigError: the samples are not what can be cut so.
@@ -98,7 +108,7 @@ class Cutting:
       drop_last: hold a batch that is shorter than others back.
     """
 
-    def __init__(self, table: str, cutter: Cutter | None, batch_size: int, drop_last: bool = False) -> None:
+    def __init__(self, table: str, cutter: SampleCutter | None, batch_size: int, drop_last: bool = False) -> None:
         self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
         self._lock = threading.Lock()
         self._ends_now = False  # the rest was handed out: what follows is the end
@@ -127,25 +137,26 @@ class Cutting:
     @property
     def held(self) -> int:
         """Samples that came and have items left that are in no batch yet."""
-        return len(self._held)
+        return sum(len(np.unique(held.samples[held.taken :])) for held in self._held)
 
-    def _next(self, cutter: Cutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
+    def _next(self, cutter: SampleCutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
         while self._count < self._batch_size and (flat := samples()) is not None:
-            for number, piece in enumerate(cutter.pieces(flat)):
-                self._take(SampleInfo(*(values[number : number + 1] for values in flat.info)), piece)
+            self._take(flat.info, cutter.items(flat))
         if self._count >= self._batch_size:
             return self._batch()
         self._ends_now = self._count > 0 and not self._drop_last
         return self._batch() if self._ends_now else None
 
-    def _take(self, info: SampleInfo, piece: Piece) -> None:
-        if piece.count:
-            self._held.append(_Held(info, piece))
-            self._count += piece.count
-            self._empty = 0
-            return
-        self._empty += 1
-        if self._empty > _EMPTY_LEAST + _EMPTY_PER_ITEM * int(info.table_size[0]):
+    def _take(self, info: SampleInfo, items: CutItems) -> None:
+        counts = items.counts
+        giving = np.flatnonzero(counts)
+        if len(giving):
+            samples = np.repeat(np.arange(len(counts)), counts)
+            firsts = np.cumsum(counts) - counts
+            self._held.append(_Held(info, items, samples, np.arange(len(samples)) - firsts[samples]))
+            self._count += len(samples)
+        self._empty = len(counts) - 1 - int(giving[-1]) if len(giving) else self._empty + len(counts)
+        if self._empty > _EMPTY_LEAST + _EMPTY_PER_ITEM * int(info.table_size[-1]):
             why = "" if self._cutter is None else self._cutter.nothing
             raise ConfigError(f'table "{self._table}": {self._empty:,} samples in a row gave nothing: {why}')
 
@@ -153,34 +164,29 @@ class Cutting:
         """What is held, as far as it fills a batch."""
         parts: list[Rows] = []
         infos: list[SampleInfo] = []
-        counts: list[int] = []
         wanted = min(self._batch_size, self._count)
         self._count -= wanted
         while wanted:
             held = self._held[0]
-            counts.append(min(wanted, held.piece.count - held.taken))
-            parts.append(held.piece.rows(held.taken, held.taken + counts[-1]))
-            infos.append(held.info)
-            held.taken += counts[-1]
-            wanted -= counts[-1]
-            if held.taken == held.piece.count:
+            own = slice(held.taken, held.taken + wanted)
+            samples = held.samples[own]
+            parts.append(held.items.rows(samples, held.numbers[own]))
+            infos.append(SampleInfo(*(values[samples] for values in held.info)))
+            held.taken += len(samples)
+            wanted -= len(samples)
+            if held.taken == len(held.samples):
                 self._held.popleft()
-        info = SampleInfo(*(np.repeat(np.concatenate(values), counts) for values in zip(*infos)))
-        columns = tuple(_joined(values) for values in zip(*(part.columns for part in parts)))
-        masks = [part.mask for part in parts if part.mask is not None]
-        start = np.concatenate([part.start for part in parts])
-        return CutBatch(columns, info, start, np.concatenate(masks) if masks else None)
+        rows = joined_rows(parts)
+        info = SampleInfo(*map(np.concatenate, zip(*infos)))
+        return CutBatch(tuple(rows.columns), info, rows.start, rows.mask)
 
 
 @dataclass
 class _Held:
+    """What a batch of samples gives: `samples` [n] and `numbers` [n] tell all its items, `taken` of which are in batches."""
+
     info: SampleInfo
-    piece: Piece
+    items: CutItems
+    samples: Array
+    numbers: Array
     taken: int = 0
-
-
-def _joined(values: Sequence[Array]) -> Column:
-    """[B, ...], or B arrays where shapes differ."""
-    if len({value.shape[1:] for value in values}) == 1:
-        return np.concatenate(values)
-    return [one for value in values for one in value]

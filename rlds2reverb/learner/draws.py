@@ -48,8 +48,13 @@ def picks(seed: int, keys: Array, times: Array, counts: Array, among: Array) -> 
     Returns:
       B arrays [count] int64.
     """
+    return np.split(picks_in_a_row(seed, keys, times, counts, among), np.cumsum(counts)[:-1])
+
+
+def picks_in_a_row(seed: int, keys: Array, times: Array, counts: Array, among: Array) -> Array:
+    """[sum of counts] int64: what `picks` gives, item after item."""
     ends = np.cumsum(counts)
     ranks = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
     drawn = uniforms(seed, np.repeat(keys, counts), np.repeat(times, counts), ranks)
-    chosen = (drawn * np.repeat(among, counts)).astype(np.int64)
-    return np.split(chosen, ends[:-1])
+    chosen: Array = (drawn * np.repeat(among, counts)).astype(np.int64)
+    return chosen

@@ -108,7 +108,7 @@ class Local(Iterator[Batch]):
         return self._packing.pack(FlatBatch(tuple(picks.columns()), info))
 
     def stop(self) -> None:
-        """Ends it: the next batch is None."""
+        """Ends it at once: the next batch is None. Nothing is asked for ahead, so nothing is left to `drain`, as of a `Sampler`."""
         self._is_stopped = True
 
     def close(self) -> None:

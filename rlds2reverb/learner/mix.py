@@ -109,7 +109,11 @@ class Mix(Iterator[Batch]):
         return self._next(self._draws or count, count)
 
     def stop(self) -> None:
-        """Ends it: the next batch is None."""
+        """Ends it at once: the next batch is None. The parts hear nothing of it before `close`.
+
+        What its parts had asked for ahead is theirs: `stop` and `drain` a `Sampler` that is a part where no sample may get lost, before
+        the mix is closed.
+        """
         self._is_stopped = True
 
     def close(self) -> None:

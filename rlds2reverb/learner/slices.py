@@ -14,7 +14,7 @@ A slice depends on the seed, the item's key and its `times_sampled` only: not on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,13 +23,14 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
-from rlds2reverb.learner.cutting import Rows, item_columns
-from rlds2reverb.learner.draws import picks, uniforms
+from rlds2reverb.learner.cutting import Rows
+from rlds2reverb.learner.draws import picks_in_a_row, uniforms
 from rlds2reverb.learner.leaves import in_structure
 from rlds2reverb.learner.weights import alpha_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo
-from rlds2reverb.wire.sample.batches import FlatBatch
+from rlds2reverb.wire.sample.batches import Column, FlatBatch
+from rlds2reverb.wire.sample.rows import stacked
 
 TRAJECTORY, STEP = "trajectory", "step"
 ZERO, LAST = "zero", "last"
@@ -85,7 +86,7 @@ class SliceSpec:
 
 
 class Slicing:
-    """Cuts slices; a `cutting.Cutter`.
+    """Cuts slices; a `cutting.SampleCutter`.
 
     Args:
       table: as the server tells of it.
@@ -138,16 +139,17 @@ class Slicing:
             more = leaf.shape[0] - min(known)
         return replace(leaf, shape=(None if more is None else self._spec.length + more, *leaf.shape[1:]))
 
-    def pieces(self, flat: FlatBatch) -> Iterator[Slice]:
+    def items(self, flat: FlatBatch) -> Slices:
         """The slices of every sample."""
         spec, info = self._spec, flat.info
-        items = [item_columns(flat, number) for number in range(len(flat))]
-        steps = np.array([self._steps(columns) for columns in items], np.int64)
+        if self._names and len(flat.columns) != len(self._names):
+            raise self._refused(f"items have {len(flat.columns)} columns", f"expected {len(self._names)}")
+        steps = self._steps(flat)
         starts = steps - spec.length + 1
         starts = np.maximum(starts, 0 if spec.strict else steps > 0)
         counts = spec.per_episode * (starts > 0) if spec.by == TRAJECTORY else self._counts(flat, starts)
-        for columns, rows, chosen in zip(items, steps, picks(spec.seed, info.key, info.times_sampled, counts, starts)):
-            yield Slice(columns, self._cuts(len(columns)), int(rows), chosen, spec)
+        chosen = picks_in_a_row(spec.seed, info.key, info.times_sampled, counts, starts)
+        return Slices(flat.columns, self._cuts(len(flat.columns)), steps, counts, chosen, spec)
 
     def _counts(self, flat: FlatBatch, starts: Array) -> Array:
         """[B] slices of each sample by "step"."""
@@ -173,24 +175,33 @@ class Slicing:
     def _cut_columns(self, columns: int) -> Sequence[bool]:
         return self._is_cut or [True] * columns
 
-    def _steps(self, columns: Sequence[Array]) -> int:
-        """The rows that an item has in all columns that are cut."""
-        found = {number: columns[number] for number, one in enumerate(self._cut_columns(len(columns))) if one}
-        if bare := [number for number, column in found.items() if column.ndim == 0]:
-            raise self._refused(
-                f"{self._name(bare[0])} has no rows", "expected episodes, whose columns have an axis of steps"
-            )
-        rows = [len(column) for column in found.values()]
-        steps = min(rows)
-        extra = tuple(count - steps for count in rows)
-        self._extra = self._extra or extra
-        if max(extra) > 1 or extra != self._extra:
-            described = ", ".join(f"{self._name(number)} {len(column)}" for number, column in found.items())
+    def _steps(self, flat: FlatBatch) -> Array:
+        """[S] the rows that every item has in all columns that are cut."""
+        cut = [number for number, one in enumerate(self._cut_columns(len(flat.columns))) if one]
+        rows = np.stack([self._rows(number, flat.columns[number]) for number in cut])  # [columns, S]
+        steps: Array = rows.min(axis=0)
+        extra = rows - steps
+        self._extra = self._extra or tuple(extra[:, 0].tolist())
+        is_wrong = ((extra > 1) | (extra != np.array(self._extra)[:, np.newaxis])).any(axis=0)
+        if is_wrong.any():
+            wrong = rows[:, int(np.argmax(is_wrong))].tolist()
+            described = ", ".join(f"{self._name(number)} {count}" for number, count in zip(cut, wrong))
             raise self._refused(
                 f"rows differ between columns: {described}",
                 "expected as many in all, or one more in some of them, such as that of observations, and so in all items",
             )
         return steps
+
+    def _rows(self, number: int, column: Column) -> Array:
+        """[S] the rows of every item in a column."""
+        is_bare = any(value.ndim == 0 for value in column) if isinstance(column, list) else column.ndim == 1
+        if is_bare:
+            raise self._refused(
+                f"{self._name(number)} has no rows", "expected episodes, whose columns have an axis of steps"
+            )
+        if isinstance(column, list):
+            return np.array([len(value) for value in column], np.int64)
+        return np.full(len(column), column.shape[1], np.int64)
 
     def _name(self, number: int) -> str:
         return f'column "{self._names[number]}"' if self._names else f"column {number}"
@@ -199,51 +210,69 @@ class Slicing:
         return ConfigError(f'table "{self._table.name}": slices: {came}; {expected}')
 
 
-@dataclass(frozen=True)
-class Slice:
-    """The slices of one sample; a `cutting.Piece`.
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """The slices of a batch of samples; a `cutting.CutItems`.
 
     Attributes:
-      columns: the item's, as sampled.
+      columns: of the samples.
       cuts: for every column how many rows more than `length` a slice of it has; None for one that is not cut.
-      steps: rows of the item.
-      starts: [n] int64.
+      steps: [S] int64, rows of every sample.
+      counts: [S] int64, slices of every sample.
+      starts: [sum of counts] int64, where each slice begins, sample after sample.
       spec: which slices.
     """
 
-    columns: Sequence[Array]
+    columns: Sequence[Column]
     cuts: tuple[int | None, ...]
-    steps: int
+    steps: Array
+    counts: Array
     starts: Array
     spec: SliceSpec
 
-    @property
-    def count(self) -> int:
-        """How many slices there are."""
-        return len(self.starts)
-
-    def rows(self, first: int, stop: int) -> Rows:
-        """Slices [first, stop): [n, length, ...], and [n, length] bool, the rows that are the item's."""
-        starts = self.starts[first:stop]
+    def rows(self, samples: Array, numbers: Array) -> Rows:
+        """Some slices: [n, length, ...], and [n, length] bool, the rows that are the sample's."""
+        starts = self.starts[(np.cumsum(self.counts) - self.counts)[samples] + numbers]
         columns = [
-            np.repeat(column[np.newaxis], len(starts), 0)
-            if cut is None
-            else self._cut(column, starts, self.spec.length + cut)
+            _whole(column, samples) if cut is None else self._cut(column, samples, starts, self.spec.length + cut)
             for column, cut in zip(self.columns, self.cuts)
         ]
-        mask = starts[:, np.newaxis] + np.arange(self.spec.length) < self.steps
+        mask = starts[:, np.newaxis] + np.arange(self.spec.length) < self.steps[samples, np.newaxis]
         return Rows(columns, starts, mask)
 
-    def _cut(self, column: Array, starts: Array, length: int) -> Array:
-        if len(starts) == 1 and (start := int(starts[0])) + length <= len(column):
-            return column[np.newaxis, start : start + length]  # no copy: batches join slices anyway
-        rows = starts[:, np.newaxis] + np.arange(length)  # [n, length]
-        beyond = rows >= len(column)
-        found: Array = column[np.minimum(rows, len(column) - 1)]
+    def _cut(self, column: Column, samples: Array, starts: Array, length: int) -> Column:
+        """[n, length, ...] of a column; n arrays where they differ."""
+        if not isinstance(column, list):
+            rows = starts[:, np.newaxis] + np.arange(length)  # [n, length]
+            found = column[samples[:, np.newaxis], np.minimum(rows, column.shape[1] - 1)]
+            return self._filled(found, rows >= column.shape[1])
+        values = [column[sample] for sample in samples.tolist()]
+        there = [value[start : start + length] for value, start in zip(values, starts.tolist())]
+        if len({(value.shape[1:], value.dtype) for value in there}) == 1:
+            return self._of_lengths(np.concatenate(there), np.array([len(one) for one in there]), length)
+        return stacked([self._of_lengths(one.copy(), np.array([len(one)]), length)[0] for one in there])
+
+    def _of_lengths(self, rows: Array, lengths: Array, length: int) -> Array:
+        """[sum of lengths, ...], slice after slice -> [n, length, ...]."""
+        if (lengths == length).all():
+            return rows.reshape(len(lengths), length, *rows.shape[1:])
+        firsts, offsets = (np.cumsum(lengths) - lengths)[:, np.newaxis], np.arange(length)
+        beyond = offsets >= lengths[:, np.newaxis]  # [n, length]
+        return self._filled(rows[firsts + np.minimum(offsets, lengths[:, np.newaxis] - 1)], beyond)
+
+    def _filled(self, found: Array, beyond: Array) -> Array:
+        """Slices whose rows beyond the end repeat the last one, as the spec wants them."""
         if self.spec.fill == ZERO and beyond.any():
-            empty: Any = b"" if column.dtype.kind == "O" else 0
+            empty: Any = b"" if found.dtype.kind == "O" else 0
             found[beyond] = empty
         return found
+
+
+def _whole(column: Column, samples: Array) -> Column:
+    """What is not cut, once for every slice."""
+    if not isinstance(column, list):
+        return column[samples]
+    return stacked([column[sample].copy() for sample in samples.tolist()])
 
 
 def _columns(structure: Nest | None) -> tuple[list[str], list[bool]]:

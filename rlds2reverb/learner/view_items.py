@@ -14,7 +14,7 @@ A view whose items hold steps of several episodes is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from rlds2reverb.episodes import (
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count
-from rlds2reverb.learner.cutting import Rows, item_columns
+from rlds2reverb.learner.cutting import Rows, item_columns, joined_rows
 from rlds2reverb.learner.draws import picks
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import StreamView, View
@@ -83,7 +83,7 @@ class ViewSpec:
 
 
 class Viewing:
-    """Cuts sampled episodes as a view does; a `cutting.Cutter`.
+    """Cuts sampled episodes as a view does; a `cutting.SampleCutter`.
 
     Args:
       table: as the server tells of it.
@@ -109,7 +109,7 @@ class Viewing:
         """Why an episode may give no item."""
         return f"the view {self._view} cuts no item out of them"
 
-    def pieces(self, flat: FlatBatch) -> Iterator[ViewItems]:
+    def items(self, flat: FlatBatch) -> ViewItems:
         """The items of every sampled episode."""
         info, wanted = flat.info, self._spec.per_episode
         cuts = [self._cut(item_columns(flat, number), int(info.key[number])) for number in range(len(flat))]
@@ -118,7 +118,7 @@ class Viewing:
             chosen = [np.arange(count) for count in counts]
         else:
             chosen = picks(self._spec.seed, info.key, info.times_sampled, wanted * (counts > 0), counts)
-        yield from map(ViewItems, cuts, chosen)
+        return ViewItems(cuts, chosen)
 
     def _cut(self, columns: Sequence[Array], key: int) -> Cut:
         if len(columns) != len(self._names):
@@ -176,26 +176,32 @@ class Viewing:
 
 @dataclass(frozen=True, eq=False)
 class ViewItems:
-    """Items of one sampled episode; a `cutting.Piece`.
+    """Items of sampled episodes; a `cutting.CutItems`.
 
     Attributes:
-      cut: of the episode.
-      chosen: [n] int64, which of its items.
+      cuts: of every episode.
+      chosen: [n] int64 of every episode, which of its items.
     """
 
-    cut: Cut
-    chosen: Array
+    cuts: Sequence[Cut]
+    chosen: Sequence[Array]
 
     @property
-    def count(self) -> int:
-        """How many items there are."""
-        return len(self.chosen)
+    def counts(self) -> Array:
+        """[S] int64, how many items each episode gives."""
+        return np.array([len(one) for one in self.chosen], np.int64)
 
-    def rows(self, first: int, stop: int) -> Rows:
-        """Items [first, stop); each starts at the step that it is anchored at."""
-        chosen = self.chosen[first:stop]
-        columns = [_values(self.cut, field, chosen) for field in self.cut.fields.values()]
-        return Rows(columns, self.cut.steps[chosen].astype(np.int64))
+    def rows(self, samples: Array, numbers: Array) -> Rows:
+        """Some items; each starts at the step that it is anchored at."""
+        own, firsts = np.unique(samples, return_index=True)
+        runs = np.split(numbers, firsts[1:])
+        return joined_rows([_rows(self.cuts[one], self.chosen[one][run]) for one, run in zip(own.tolist(), runs)])
+
+
+def _rows(cut: Cut, chosen: Array) -> Rows:
+    """These items of one episode."""
+    columns = [_values(cut, field, chosen) for field in cut.fields.values()]
+    return Rows(columns, cut.steps[chosen].astype(np.int64))
 
 
 def _values(cut: Cut, field: Field, chosen: Array) -> Array:

@@ -29,19 +29,20 @@ class Counted:
     def __init__(self, counts: Sequence[int]) -> None:
         self._counts = counts
 
-    def pieces(self, flat: FlatBatch) -> Iterator[Piece]:
-        for number in flat.columns[0]:
-            yield Piece(int(number), self._counts[int(number)])
+    def items(self, flat: FlatBatch) -> CountedItems:
+        numbers = np.array(flat.columns[0])
+        return CountedItems(numbers, np.array([self._counts[number] for number in numbers], np.int64))
 
 
-class Piece:
-    def __init__(self, number: int, count: int) -> None:
-        self._number, self.count = number, count
+class CountedItems:
+    def __init__(self, values: Array, counts: Array) -> None:
+        self._values, self.counts = values, counts
 
-    def rows(self, first: int, stop: int) -> Rows:
-        assert 0 <= first < stop <= self.count
-        starts = np.arange(first, stop)
-        return Rows([100 * self._number + starts], starts)
+    def rows(self, samples: Array, numbers: Array) -> Rows:
+        assert len(samples)
+        assert (np.diff(samples) >= 0).all()
+        assert (numbers < self.counts[samples]).all()
+        return Rows([100 * self._values[samples] + numbers], numbers)
 
 
 def flats(sizes: Sequence[int]) -> Iterator[FlatBatch]:

@@ -354,8 +354,8 @@ def test_all_rows_of_a_part_without_a_mask_are_there(lengths: tuple[int, ...], r
 
 
 def test_a_part_that_stacks_is_refused_in_words() -> None:
-    info = batch_of(1, 2, 3, 4).info
-    fields: list[Any] = [None if one is None else np.reshape(one, (2, 2)) for one in info]
+    info: Any = batch_of(1, 2, 3, 4).info
+    fields: list[Any] = [None if one is None else one.reshape(2, 2) for one in info]
     stacked = Batch({"x": np.ones((2, 2))}, BatchInfo(*fields))
     with pytest.raises(ConfigError, match="part 0 stacks its samples"):
         mix([([stacked], 1)], 2).next_batch()
@@ -384,7 +384,8 @@ class Stalling(Iterated):
 
 def all_of(made: Mix) -> tuple[list[float], int]:
     """Values up to the end, and how often an error came between."""
-    found, errors = [], 0
+    found: list[float] = []
+    errors = 0
     while True:
         try:
             batch = made.next_batch()

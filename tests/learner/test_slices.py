@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb import mix
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.cutting import CutBatch, Cutting
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.slices import SliceSpec, Slicing
 from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.transport.memory import table_info
-from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
 from tests.learner.stored import STEPS, connected, episodes_of, server_of
 
 INT, TEXT = np.dtype(np.int64), np.dtype(object)
@@ -133,6 +134,55 @@ def test_slices_are_rows_of_their_episodes(
                 assert all(np.array_equal(one, filler) for one in found[len(there) :])
             assert info.mask[row].tolist() == [start + one < len(action) for one in range(length)]
             assert np.flatnonzero(info.ends[row]).tolist() == [min(length, len(action) - start) - 1]
+
+
+@pytest.mark.parametrize("fill", ["zero", "last"])
+def test_slices_of_columns_that_differ_in_more_than_rows_keep_dtypes_and_shapes(fill: str) -> None:
+    items: list[list[Array]] = [[], [], []]
+    for number, (dtype, width) in enumerate([(np.int64, 2), (np.float32, 2), (np.int64, 3)]):
+        items[0].append(np.full((2 + number, width), 2**53 + 1, np.int64).astype(dtype))
+        items[1].append(np.arange(2 + number))
+        items[2].append(np.full(width, number, dtype))
+    ones = np.ones(3)
+    flat = FlatBatch(
+        (*items,), SampleInfo(np.arange(3).astype(np.uint64), ones, np.full(3, 3), ones, ones.astype("i4"))
+    )
+    structure = {"a": ArraySpec((None, None), INT), "b": ArraySpec((None,), INT), "c": ArraySpec((2,), INT)}
+    cutter = Slicing(table_info(), structure, SliceSpec(4, 3, strict=False, fill=fill))
+    batch = Cutting("replay", cutter, 9).next(lambda: flat)
+    assert isinstance(batch, CutBatch)
+    values, steps, whole = batch.columns
+    assert isinstance(values, list)
+    assert isinstance(steps, np.ndarray)
+    assert isinstance(whole, list)
+    for row, start in enumerate(batch.start):
+        number = row // 3
+        for found, item in ((values[row], items[0][number]), (steps[row], items[1][number])):
+            there = item[start : start + 4]
+            wanted = [*there, *[item[-1] if fill == "last" else np.zeros_like(item[0])] * (4 - len(there))]
+            assert found.dtype == item.dtype
+            np.testing.assert_array_equal(found, wanted)
+        assert whole[row].dtype == items[2][number].dtype
+        np.testing.assert_array_equal(whole[row], items[2][number])
+
+
+@pytest.mark.parametrize("ragged", [True, False])
+def test_slices_share_no_memory_with_their_episodes(ragged: bool) -> None:
+    """Several slices may have one row, and each learner's batch is its own."""
+    episodes = np.arange(24).reshape(2, 12)
+    column: Column = list(episodes) if ragged else episodes
+    ones = np.ones(2)
+    flat = FlatBatch(
+        (column, np.arange(2)), SampleInfo(np.arange(2).astype("u8"), ones, np.full(2, 2), ones, ones.astype("i4"))
+    )
+    structure = {"a": ArraySpec((None,), INT), "b": ArraySpec((), INT)}
+    cutting = Cutting("replay", Slicing(table_info(), structure, SliceSpec(12, 2)), 1)
+    for number in range(4):
+        batch = cutting.next(lambda: flat)
+        assert batch is not None
+        assert np.array_equal(batch.columns[0], episodes[number // 2][None])
+        batch.columns[0][0][:] = -1
+    assert episodes.min() == 0
 
 
 def test_strict_slices_end_with_their_last_row() -> None:
