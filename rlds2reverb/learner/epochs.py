@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, TransportError
+from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.limiter import samples_allowed
 from rlds2reverb.wire.messages import TableInfo
 
@@ -56,6 +57,19 @@ def owed(table: TableInfo, epochs: int) -> int:
             " one that never holds samples back, such as {kind: min_size, min_size: 1}"
         )
     return count
+
+
+def look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
+    """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
+
+    Streams wait for a server that is away as long as they may, and a table that cannot be seen is not an empty one.
+    """
+    try:
+        return transport.server_info().tables.get(table.name)
+    except TransportError as error:
+        if not error.retryable:
+            raise
+        return table
 
 
 class Drained:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from rlds2reverb.errors import Stalled, TransportError
-from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained
+from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained, look_at
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.pieces import pieces
 from rlds2reverb.learner.pool import Pool
@@ -217,7 +217,7 @@ class Supply:
     def _is_found_empty(self, drained: Drained, end: float) -> bool:
         """Looks at the table; whether it is empty for good. What comes meanwhile ends the look, and so does the clock at `end`."""
         received = self.received
-        look = Question(self._changed, self._look)
+        look = Question(self._changed, partial(look_at, self._transport, self._table))
         self._watch.is_done_until(lambda: look.is_over or self._is_due(), end)
         if not look.is_over:
             return False
@@ -228,18 +228,6 @@ class Supply:
     def _is_empty(self) -> bool:
         """Whether the table was found empty for good."""
         return self._drained is not None and self._drained.was_over
-
-    def _look(self) -> TableInfo | None:
-        """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
-
-        Streams wait for a server that is away as long as they may, and an empty table is none that cannot be seen.
-        """
-        try:
-            return self._transport.server_info().tables.get(self._table.name)
-        except TransportError as error:
-            if not error.retryable:
-                raise
-            return self._table
 
     def _is_due(self) -> bool:
         """Whether there is a batch, or none will come. With the lock held.
