@@ -52,7 +52,7 @@ class Client()
     @_takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
     @_takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
 class ClientGroup()
-    __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS) -> None
+    __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS, missing: Mapping[int, ServerUnreachable] | None=None) -> None
     __enter__(self) -> ClientGroup
     __exit__(self, *_: object) -> None
     close(self) -> None
@@ -272,6 +272,8 @@ class Sampler(Iterator[Batch])
     @property reconnects(self) -> int
     @property restarts(self) -> int
     @property lost_at_most(self) -> int
+    @property is_closed(self) -> bool
+    allow(self, more: int) -> None
     next_batch(self) -> Batch | None
     stop(self) -> None
     drain(self, quiet_seconds: float=1.0) -> Iterator[Batch]

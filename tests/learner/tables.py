@@ -47,6 +47,16 @@ def keys_of(batches: Iterable[Batch]) -> list[int]:
     return keys
 
 
+_of_others: set[threading.Thread] = set()
+
+
+def set_threads_aside() -> None:
+    """The threads that there are now are of tests before."""
+    _of_others.clear()
+    _of_others.update(threading.enumerate())
+
+
 def our_threads() -> list[str]:
-    """Threads of streams that are open."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rlds2reverb-")]
+    """Threads of streams that are open, and that this test opened."""
+    now = [thread for thread in threading.enumerate() if thread not in _of_others]
+    return [thread.name for thread in now if thread.name.startswith("rlds2reverb-")]

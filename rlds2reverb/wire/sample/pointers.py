@@ -83,7 +83,9 @@ class Pointers:
         moved = np.repeat(column_starts - column_starts[first_columns], counts)
         own = np.arange(len(moved))
         like = own - moved
-        is_equal = self.slices.keys[like] == self.slices.keys
+        # A column with more slices than the first one has: what is beyond would be compared with a slice of another column.
+        ends_of_first = np.repeat((column_starts + counts)[first_columns], counts)
+        is_equal = (like < ends_of_first) & (self.slices.keys[like] == self.slices.keys)
         return np.where(is_equal, like, own)
 
 
