@@ -197,7 +197,11 @@ class TestItemsThatAreCutOutOfEpisodes:
         asked = SliceSpec(5, per_episode=3, strict=False)
         dataset = as_dataset(ours, "free", 6, slices=asked, samples=2, drop_last=True)
         specs, infos = dataset.element_spec
-        assert (specs["steps"].shape, specs["texts"].shape, specs["one"].shape) == ((6, 5, 2), (6, 5), (6,))
+        assert [specs[name] for name in ("steps", "texts", "one")] == [
+            tf.TensorSpec([6, None, 2], tf.float32),  # one column may have a row more than the others
+            tf.TensorSpec([6, None], tf.string),
+            tf.TensorSpec([6], tf.float32),
+        ]
         data, info = next(iter(dataset))
         start, mask = info.start.numpy(), info.mask.numpy()
         assert infos.start.dtype == tf.int64
@@ -206,11 +210,12 @@ class TestItemsThatAreCutOutOfEpisodes:
         assert mask.tolist() == [[True] * 5] * 3 + [[True] * 3 + [False] * 2] * 3
 
     @pytest.mark.parametrize("ragged", ["pad", "list"])
-    def test_ragged_columns_are_none_after_slicing(self, ours: Client, ragged: str) -> None:
+    def test_rows_are_free_where_a_column_may_have_one_more(self, ours: Client, ragged: str) -> None:
         dataset = as_dataset(ours, "free", 2, slices=SliceSpec(2), ragged=ragged, **just(2))
-        assert dataset.element_spec[0]["steps"] == tf.TensorSpec((2, 2, 2), tf.float32)
+        assert dataset.element_spec[0]["steps"].shape.as_list() == [2, None, 2]
         data, info = next(iter(dataset))
-        assert data["steps"].shape == (2, 2, 2)
+        steps = data["steps"] if ragged == "pad" else data["steps"].to_tensor()
+        assert steps.shape == (2, 2, 2)
         assert info.mask.numpy().all()
 
 
