@@ -10,7 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy.typing as npt
 
-from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.batch_iterator import only_sample
 from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import SampleOptions
@@ -152,9 +153,8 @@ class Client:
         Raises:
           Stalled: none came within `timeout_seconds`; the others as `sample` does.
         """
-        with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
-            (batch,) = sampler
-        return unbatched(batch, sampler.structure)
+        sampler = self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds)
+        return only_sample(sampler, sampler.structure)
 
     def writer(
         self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None = None, **options: Any

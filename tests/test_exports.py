@@ -98,10 +98,8 @@ class EpisodeWriter()
     steps_like(self, step: Any) -> Steps
     take(self, episode: Episode) -> None
     check_new(self, episode_id: str) -> None
-class Local(Iterator[Batch])
+class Local(BatchIterator)
     __init__(self, source: Opened, options: LocalOptions) -> None
-    __enter__(self) -> Local
-    __exit__(self, *_: object) -> None
     @property name(self) -> str
     @property signature(self) -> Nest
     @property rejected(self) -> dict[str, int]
@@ -123,10 +121,8 @@ class LocalOptions()
     pad_to: int | None = None
     decode: bool = True
     @property buffer_size(self) -> int
-class Mix(Iterator[Batch])
+class Mix(BatchIterator)
     __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None
-    __enter__(self) -> Mix
-    __exit__(self, *_: object) -> None
     @property structure(self) -> Nest | None
     @property name(self) -> str
     next_batch(self) -> Batch | None
@@ -264,10 +260,8 @@ class SampleOptions()
     in_samples(self, table: TableInfo) -> SampleOptions
     @property request_size(self) -> int
     prefetch_of(self, table: TableInfo) -> int
-class Sampler(Iterator[Batch])
+class Sampler(BatchIterator)
     __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None
-    __enter__(self) -> Sampler
-    __exit__(self, *_: object) -> None
     @property received(self) -> int
     @property reconnects(self) -> int
     @property restarts(self) -> int

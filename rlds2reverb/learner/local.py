@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.learner.batch_iterator import BatchIterator
 from rlds2reverb.learner.items import Picks
 from rlds2reverb.learner.local_options import LocalOptions, split_options
 from rlds2reverb.learner.local_pass import Item, Pass
@@ -24,7 +25,7 @@ from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 _KIND, _VERSION = "local", 1
 
 
-class Local(Iterator[Batch]):
+class Local(BatchIterator):
     """Iterates batches of a source's items, like a `Sampler` of a table that was filled with them. Made by `local`. Not thread-safe.
 
     `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
@@ -49,22 +50,6 @@ class Local(Iterator[Batch]):
         self._until = options.epochs
         self._is_closed = self._is_stopped = False
         self._pass = Pass(source, options, 0)
-
-    def __iter__(self) -> Local:
-        """Batches, until all epochs are over. Raises as `next_batch` does."""
-        return self
-
-    def __next__(self) -> Batch:
-        """The next batch. Raises as `next_batch` does."""
-        if (batch := self.next_batch()) is None:
-            raise StopIteration
-        return batch
-
-    def __enter__(self) -> Local:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.batch_iterator import BatchIterator
 from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.choices import Choices
 from rlds2reverb.learner.feed import Feed, Iterated, Repeated
@@ -27,7 +28,7 @@ from rlds2reverb.specs import Nest, flatten
 _KIND, _VERSION = "mix", 1
 
 
-class Mix(Iterator[Batch]):
+class Mix(BatchIterator):
     """Iterates batches of samples of several parts. Made by `mix`. Close it, or use it as a context manager. Not thread-safe.
 
     Samples of a part come in the order in which it gives them. `info.source` says of which part a sample is; all else in `info` is as
@@ -53,22 +54,6 @@ class Mix(Iterator[Batch]):
         self._parts = Interleave(feeds, options.ragged, options.pad_to)
         self._given = 0
         self._is_closed = self._is_stopped = False
-
-    def __iter__(self) -> Mix:
-        """Batches, until all samples came, or a table ends. Raises as `next_batch` does."""
-        return self
-
-    def __next__(self) -> Batch:
-        """The next batch. Raises as `next_batch` does."""
-        if (batch := self.next_batch()) is None:
-            raise StopIteration
-        return batch
-
-    def __enter__(self) -> Mix:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def structure(self) -> Nest | None:

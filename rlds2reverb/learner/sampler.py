@@ -13,6 +13,7 @@ from functools import partial
 
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, WireError
 from rlds2reverb.learner.batch import Batch, Packing, cutter_of
+from rlds2reverb.learner.batch_iterator import BatchIterator
 from rlds2reverb.learner.cutting import Cutting
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.supply import Supply
@@ -21,7 +22,7 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch
 
 
-class Sampler(Iterator[Batch]):
+class Sampler(BatchIterator):
     """Iterates batches. Close it, or use it as a context manager; `drain` first where no sample may get lost.
 
     Several threads may iterate, and any may close it: each batch goes to one of them, and all end. A sampler that is dropped
@@ -53,29 +54,6 @@ class Sampler(Iterator[Batch]):
         self._supply = Supply(transport, info, table, options.in_samples(table), options.epochs is not None)
         self._finalizer = weakref.finalize(self, _end_dropped, self._supply)
 
-    def __iter__(self) -> Sampler:
-        """Batches, until all samples came, or none for `end_after_seconds`; then iterating again goes on with later ones.
-
-        Raises:
-          Stalled: no batch came for `timeout_seconds`; says what the rate limiter waits for.
-          TransportError: the server is gone for longer than `reconnect_seconds`, or refuses.
-          WireError: an answer that is not Reverb's.
-          ServerRestarted: the new server process has no such table any more, or one of another signature.
-        """
-        return self
-
-    def __next__(self) -> Batch:
-        """The next batch; see `__iter__`."""
-        if (batch := self.next_batch()) is None:
-            raise StopIteration
-        return batch
-
-    def __enter__(self) -> Sampler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def received(self) -> int:
         """Samples that came so far."""
@@ -106,7 +84,14 @@ class Sampler(Iterator[Batch]):
         self._supply.allow(more)
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None at the end. Raises as iterating does."""
+        """The next batch; None when all samples came, or none for `end_after_seconds`: then iterating goes on with later ones.
+
+        Raises:
+          Stalled: no batch came for `timeout_seconds`; says what the rate limiter waits for.
+          TransportError: the server is gone for longer than `reconnect_seconds`, or refuses.
+          WireError: an answer that is not Reverb's.
+          ServerRestarted: the new server process has no such table any more, or one of another signature.
+        """
         return self._next(self._supply.next_flat)
 
     def _next(self, flats: Callable[[], FlatBatch | None]) -> Batch | None:

@@ -1,4 +1,4 @@
-"""A sample stream of a server in memory, seen from both sides.
+"""A sample stream of a server in memory, from the server's side.
 
 Every item comes with one chunk of its own, which holds one row per column: the item's value. Samples are taken when the client
 reads, not ahead of it. Source of the rules: WIRE's SampleStream in docs/wire.md; `tests/transport/sample_contract.py` holds them to
@@ -10,13 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlds2reverb.errors import WireError
-from rlds2reverb.transport.memory_stream import CANCELLED
+from rlds2reverb.transport.memory_side import CANCELLED, ServerSide
 from rlds2reverb.transport.memory_tables import MemoryTable, StoredItem
-from rlds2reverb.transport.statuses import SAMPLING, stream_error
 from rlds2reverb.wire.insert.receiving import Refused
 from rlds2reverb.wire.messages import SampleRequest
 from rlds2reverb.wire.sample import served
@@ -43,7 +41,7 @@ class SamplePlan:
     at_once: int = 128
 
 
-class ServerSamples:
+class ServerSamples(ServerSide):
     """The server's side. Thread-safe.
 
     Args:
@@ -54,53 +52,17 @@ class ServerSamples:
     Attributes:
       requests: as they came.
       sent: keys of the samples, in their order.
-      over: whether it has ended, on either side.
     """
 
     def __init__(self, changed: threading.Condition, table: Callable[[str], MemoryTable], plan: SamplePlan) -> None:
-        self._changed, self._table, self.plan = changed, table, plan
+        super().__init__(changed)
+        self._table, self.plan = table, plan
         self._waiting: deque[SampleRequest] = deque()
-        self._refused: Refused | None = None
-        self._is_half_closed = False
         self.requests: list[SampleRequest] = []
         self.sent: list[int] = []
-        self.over = False
-
-    def read(self, messages: Iterator[bytes]) -> None:
-        """Takes the client's messages to their end; in a thread of its own."""
-        try:
-            for message in messages:
-                with self._changed:
-                    if self.over:
-                        return
-                    self._take(served.decode_sample_request(message))
-        except WireError as error:
-            self.refuse(Refused("INTERNAL", str(error)))
-        except Exception as error:  # as gRPC does
-            self.refuse(Refused("UNKNOWN", f"Exception iterating requests! {error!r}"))
-            raise
-        with self._changed:
-            self._is_half_closed = True
-            self._changed.notify_all()
-
-    def refuse(self, refused: Refused) -> None:
-        """Ends it with a status."""
-        with self._changed:
-            self._refused = self._refused or refused
-            self._changed.notify_all()
-
-    def cut(self) -> None:
-        """Ends it at once, from the client's side."""
-        with self._changed:
-            self.over = True
-            self._changed.notify_all()
 
     def next_response(self) -> bytes | None:
-        """Waits for the next samples; None at the end of the stream.
-
-        Raises:
-          Refused: it ends with a status.
-        """
+        """Waits for the next samples; see `ServerSide`."""
         with self._changed:
             self._wait(lambda: self._is_planned_end or bool(self._waiting) or self._is_half_closed)
             if self._is_planned_end or not self._waiting:
@@ -112,7 +74,8 @@ class ServerSamples:
                 return response
             return served.encode_samples(self._next_samples())
 
-    def _take(self, request: SampleRequest) -> None:
+    def _take(self, message: bytes) -> None:
+        request = served.decode_sample_request(message)
         self.requests.append(request)
         self._waiting.append(request)
         self._changed.notify_all()
@@ -174,48 +137,6 @@ class ServerSamples:
             raise CANCELLED
         if self._refused is not None:
             raise self._refused
-
-
-class MemorySampleStream:
-    """The client's side; see `base.Stream`.
-
-    Args:
-      samples: the server's side.
-      address: what messages call the server.
-      messages: what the client sends; taken in a thread.
-      ended: called by `end`.
-    """
-
-    def __init__(
-        self,
-        samples: ServerSamples,
-        address: str,
-        messages: Iterator[bytes],
-        ended: Callable[[MemorySampleStream], None],
-    ) -> None:
-        self._samples, self._address, self._ended = samples, address, ended
-        threading.Thread(target=samples.read, args=(messages,), name="rlds2reverb-memory", daemon=True).start()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The server's messages, until it ends the stream; see `base.Stream`."""
-        try:
-            while (response := self._samples.next_response()) is not None:
-                yield response
-        except Refused as refused:
-            raise stream_error(self._address, SAMPLING, refused.status, refused.details) from refused
-
-    def cancel(self) -> None:
-        """Ends it on this side, at once."""
-        self._samples.cut()
-
-    def end(self) -> None:
-        """Says that it was read to its end, or is not wanted any more. Call it once."""
-        self.cancel()
-        self._ended(self)
-
-    def leave(self) -> None:
-        """Cancels it; there is no connection that could be dead."""
-        self.cancel()
 
 
 def _sampled(table: MemoryTable, item: StoredItem, size: int) -> served.Sampled:

@@ -1,19 +1,16 @@
-"""An insert stream of a server in memory, seen from both sides."""
+"""An insert stream of a server in memory, from the server's side."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlds2reverb.errors import WireError
+from rlds2reverb.transport.memory_side import CANCELLED, ServerSide
 from rlds2reverb.transport.memory_tables import MemoryTable
-from rlds2reverb.transport.statuses import INSERTING, stream_error
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert.receiving import ReceivedStream, Refused, Stored
-
-CANCELLED = Refused("CANCELLED", "Locally cancelled by application!")
 
 
 @dataclass
@@ -91,7 +88,7 @@ class Gate:
         return keys
 
 
-class ServerStream:
+class ServerStream(ServerSide):
     """The server's side. Thread-safe.
 
     Args:
@@ -104,57 +101,19 @@ class ServerStream:
       confirmed: keys in the order in which they were confirmed.
       waiting: items that came and are not confirmed.
       most_waiting: the largest number of them so far.
-      over: whether it has ended, on either side.
     """
 
     def __init__(self, changed: threading.Condition, gate: Gate, plan: StreamPlan) -> None:
-        self._changed, self._gate, self.plan = changed, gate, plan
+        super().__init__(changed)
+        self._gate, self.plan = gate, plan
         self._rules = ReceivedStream()
-        self._refused: Refused | None = None
-        self._ended_by_client = False
         self.messages: list[bytes] = []
         self.confirmed: list[int] = []
         self.waiting: deque[Stored] = deque()
         self.most_waiting = 0
-        self.over = False
-
-    def read(self, messages: Iterator[bytes]) -> None:
-        """Takes the client's messages to their end; in a thread of its own."""
-        try:
-            for message in messages:
-                with self._changed:
-                    if self.over:
-                        return
-                    self._take(message)
-        except Refused as refused:
-            self.refuse(refused)
-        except WireError as error:
-            self.refuse(Refused("INTERNAL", str(error)))
-        except Exception as error:  # as gRPC does
-            self.refuse(Refused("UNKNOWN", f"Exception iterating requests! {error!r}"))
-            raise
-        with self._changed:
-            self._ended_by_client = True
-            self._changed.notify_all()
-
-    def refuse(self, refused: Refused) -> None:
-        """Ends it with a status, after what can be confirmed."""
-        with self._changed:
-            self._refused = self._refused or refused
-            self._changed.notify_all()
-
-    def cut(self) -> None:
-        """Ends it at once, from the client's side."""
-        with self._changed:
-            self.over = True
-            self._changed.notify_all()
 
     def next_response(self) -> bytes | None:
-        """Waits for the next answer; None at the end of the stream.
-
-        Raises:
-          Refused: it ends with a status.
-        """
+        """Waits for the next answer; see `ServerSide`."""
         with self._changed:
             while not self.over:
                 if (response := self._response()) is not None:
@@ -204,7 +163,7 @@ class ServerStream:
     def _is_at_end(self) -> bool:
         if self._is_planned_end() or self._refused is not None:
             return True
-        return self._ended_by_client and not self.waiting and not self._is_silent
+        return self._is_half_closed and not self.waiting and not self._is_silent
 
     def _end(self) -> None:
         """Raises the status with which it ends, if it does."""
@@ -212,41 +171,3 @@ class ServerStream:
             raise self._refused
         if self._is_planned_end() and self.plan.status is not None:
             raise Refused(self.plan.status, "as planned")
-
-
-class MemoryStream:
-    """The client's side; see `base.Stream`.
-
-    Args:
-      stream: the server's side.
-      address: what messages call the server.
-      messages: what the client sends; taken in a thread.
-      ended: called by `end`.
-    """
-
-    def __init__(
-        self, stream: ServerStream, address: str, messages: Iterator[bytes], ended: Callable[[MemoryStream], None]
-    ) -> None:
-        self._stream, self._address, self._ended = stream, address, ended
-        threading.Thread(target=stream.read, args=(messages,), name="rlds2reverb-memory", daemon=True).start()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The server's messages, until it ends the stream; see `base.Stream`."""
-        try:
-            while (response := self._stream.next_response()) is not None:
-                yield response
-        except Refused as refused:
-            raise stream_error(self._address, INSERTING, refused.status, refused.details) from refused
-
-    def cancel(self) -> None:
-        """Ends it on this side, at once."""
-        self._stream.cut()
-
-    def end(self) -> None:
-        """Says that it was read to its end, or is not wanted any more. Call it once."""
-        self.cancel()
-        self._ended(self)
-
-    def leave(self) -> None:
-        """Cancels it; there is no connection that could be dead."""
-        self.cancel()

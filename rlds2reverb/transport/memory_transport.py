@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import TransportError
-from rlds2reverb.transport.memory_samples import MemorySampleStream
 from rlds2reverb.transport.memory_server import MemoryServer
-from rlds2reverb.transport.memory_stream import MemoryStream
+from rlds2reverb.transport.memory_side import MemoryStream, ServerSide
 from rlds2reverb.transport.memory_tables import MemoryTable
-from rlds2reverb.transport.statuses import call_error, refused_call
+from rlds2reverb.transport.statuses import INSERTING, SAMPLING, call_error, refused_call
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire.insert.receiving import Refused
 from rlds2reverb.wire.messages import ServerInfo
@@ -28,7 +27,7 @@ class MemoryTransport:
     def __init__(self, server: MemoryServer, address: str = "memory", call_seconds: float = Deadlines.call) -> None:
         self.address = address
         self._server, self._call_seconds = server, call_seconds
-        self._streams: set[MemoryStream | MemorySampleStream] = set()
+        self._streams: set[MemoryStream] = set()
         self._is_closed = False
 
     def server_info(self, at_once: bool = False) -> ServerInfo:
@@ -82,18 +81,16 @@ class MemoryTransport:
 
     def insert_stream(self, messages: Iterator[bytes]) -> MemoryStream:
         """Opens an insert stream; see `base.Transport`."""
-        with self._server.changed:
-            self._check_open()
-            opened = self._server.opened_stream()
-            stream = MemoryStream(opened, self.address, messages, self._streams.discard)
-            self._streams.add(stream)
-            return stream
+        return self._open(self._server.opened_stream, INSERTING, messages)
 
-    def sample_stream(self, messages: Iterator[bytes]) -> MemorySampleStream:
+    def sample_stream(self, messages: Iterator[bytes]) -> MemoryStream:
         """Opens a sample stream; see `base.Transport`."""
+        return self._open(self._server.opened_samples, SAMPLING, messages)
+
+    def _open(self, opened: Callable[[], ServerSide], doing: str, messages: Iterator[bytes]) -> MemoryStream:
         with self._server.changed:
             self._check_open()
-            stream = MemorySampleStream(self._server.opened_samples(), self.address, messages, self._streams.discard)
+            stream = MemoryStream(opened(), self.address, doing, messages, self._streams.discard)
             self._streams.add(stream)
             return stream
 

@@ -13,8 +13,7 @@ import grpc
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.transport.memory import MemoryServer, StreamPlan
-from rlds2reverb.transport.memory_samples import ServerSamples
-from rlds2reverb.transport.memory_stream import ServerStream
+from rlds2reverb.transport.memory_side import ServerSide
 from rlds2reverb.wire.insert.receiving import Refused
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.schema import message_class
@@ -86,10 +85,9 @@ class FakeReverb(MemoryServer):
         """Ends every call and the server."""
         self._server.stop(None).wait()
         with self.changed:
-            for stream in self.streams:
-                stream.cut()
-            for sampled in self.sampled:
-                sampled.cut()
+            sides: tuple[ServerSide, ...] = (*self.streams, *self.sampled)
+            for side in sides:
+                side.cut()
         self._workers.shutdown()
 
     def answer_all(self) -> None:
@@ -149,9 +147,7 @@ class FakeReverb(MemoryServer):
         return data
 
 
-def _answers(
-    stream: ServerStream | ServerSamples, requests: Iterator[bytes], context: grpc.ServicerContext
-) -> Iterator[bytes]:
+def _answers(stream: ServerSide, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
     if not context.add_callback(stream.cut):
         stream.cut()
     threading.Thread(target=stream.read, args=(_until_the_call_is_over(requests),), daemon=True).start()

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.errors import ConfigError, ServerUnreachable
-from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.batch_iterator import only_sample
+from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.several.routes import Routes
@@ -103,7 +105,7 @@ class ClientGroup:
           SpecMismatch: the table has not the same signature on all that have it.
           ServerUnreachable: as for `servers`.
         """
-        chosen = SampleOptions(batch_size, **options)
+        chosen = options_of(SampleOptions, "ClientGroup.sample", batch_size, **options)
         infos = self._servers.infos()
         found = table_of(self._servers.merged(infos), table)
         sizes = Sizes(self._servers, table, infos, self._ask_seconds)
@@ -115,9 +117,8 @@ class ClientGroup:
         Raises:
           Stalled: none came within `timeout_seconds`; the others as `sample` does.
         """
-        with self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds) as sampler:
-            (batch,) = sampler
-        return unbatched(batch, sampler.structure)
+        sampler = self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds)
+        return only_sample(sampler, sampler.structure)
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Gives items other priorities, each on the server that it was sampled from last; keys that nobody remembers go to all.

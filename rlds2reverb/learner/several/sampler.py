@@ -20,6 +20,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import Rlds2ReverbError, Stalled
 from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.learner.batch_iterator import BatchIterator
 from rlds2reverb.learner.feed import Feed
 from rlds2reverb.learner.interleave import joined_of
 from rlds2reverb.learner.options import SampleOptions
@@ -39,7 +40,7 @@ _LOOK_SECONDS = 0.25
 """How often the servers are asked while all are empty."""
 
 
-class SeveralSampler(Iterator[Batch]):
+class SeveralSampler(BatchIterator):
     """Iterates batches of one table of several servers; `info.source` is the server's number. Like a `Sampler`.
 
     Several threads may iterate, one after the other, and any may stop or close it.
@@ -83,22 +84,6 @@ class SeveralSampler(Iterator[Batch]):
         self._last_sizes = sizes.now()
         self._given = 0
         self._stopped, self._ended = threading.Event(), threading.Event()
-
-    def __iter__(self) -> SeveralSampler:
-        """Batches, until all samples came, or none for `end_after_seconds`. Raises as `next_batch` does."""
-        return self
-
-    def __next__(self) -> Batch:
-        """The next batch."""
-        if (batch := self.next_batch()) is None:
-            raise StopIteration
-        return batch
-
-    def __enter__(self) -> SeveralSampler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end.
