@@ -41,6 +41,13 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("bundled:NAME[@SPLIT][?OPTIONS]", "a small dataset shipped with this package", BUNDLED),),
         ),
         Format(
+            "d4rl",
+            Lazily("rlds2reverb.sources.d4rl:open_d4rl"),
+            "reading D4RL files",
+            extra="hdf5",
+            forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",

@@ -18,11 +18,10 @@ their "?".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.source_options import Parse, one_of, parted, read_options
 from rlds2reverb.tfds_files.records import LOST_RECORDS, REFUSE
 
 SYNTAX = "tfds:NAME[/CONFIG][:VERSION][@SPLIT] or tfds:/path[@SPLIT]"
@@ -39,7 +38,6 @@ _DIRECTORY = re.compile(r"[/~\\]|\.\.?[/\\]|[a-zA-Z]:[/\\]|\w+://")
 """How a directory begins, on Linux, on Windows and in a cloud."""
 
 _SPLIT = re.compile(r"(?P<dataset>.*)@(?P<split>[^/\\]*)", re.DOTALL)
-_OPTIONS = re.compile(r"(?P<rest>.*)\?(?P<options>[^/\\]*)", re.DOTALL)
 _EVEN = re.compile(r"(?P<index>\d{1,9})of(?P<count>\d{1,9})", re.ASCII)
 
 
@@ -133,11 +131,12 @@ class Request:
           SourceError: there is no dataset, its name is none, or an option is unknown; says what there is.
         """
         people = people or f"tfds:{text}"
-        rest, options = _without(_OPTIONS, "options", text)
-        dataset, split = _without(_SPLIT, "split", rest)
+        rest, options = parted(text)
+        in_parts = _SPLIT.fullmatch(rest)
+        dataset, split = (in_parts["dataset"], in_parts["split"]) if in_parts else (rest, "")
         if not dataset:
             raise SourceError(f'"{people}": expected {SYNTAX}')
-        wanted = _options(people, options)
+        wanted = read_options(people, options, _KNOWN)
         drop = wanted.pop("drop_remainder", None)
         if drop is not None:
             if "even" not in wanted:
@@ -154,12 +153,6 @@ def in_snake_case(name: str) -> str:
     return re.sub("([a-z0-9])([A-Z])", r"\1_\2", apart).lower()
 
 
-def _without(pattern: re.Pattern[str], group: str, text: str) -> tuple[str, str]:
-    """What stands before a last part, and that part; "" where there is none."""
-    found = pattern.fullmatch(text)
-    return (found[1], found[group]) if found else (text, "")
-
-
 def _even(text: str) -> EvenPart:
     found = _EVEN.fullmatch(text)
     if found is None or not int(found["index"]) < int(found["count"]):
@@ -167,34 +160,10 @@ def _even(text: str) -> EvenPart:
     return EvenPart(int(found["index"]), int(found["count"]))
 
 
-def _one_of(**known: Any) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        if text not in known:
-            raise ValueError(f"expected {' or '.join(known)}")
-        return known[text]
-
-    return parse
-
-
-_KNOWN: dict[str, Callable[[str], Any]] = {
-    "order": _one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
-    "lost_records": _one_of(**{name: name for name in LOST_RECORDS}),
-    "reader": _one_of(files=False, tfds=True),
+_KNOWN: dict[str, Parse] = {
+    "order": one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
+    "lost_records": one_of(**{name: name for name in LOST_RECORDS}),
+    "reader": one_of(files=False, tfds=True),
     "even": _even,
-    "drop_remainder": _one_of(yes=True, no=False),
+    "drop_remainder": one_of(yes=True, no=False),
 }
-
-
-def _options(people: str, options: str) -> dict[str, Any]:
-    wanted: dict[str, Any] = {}
-    for option in options.split(",") if options else ():
-        key, _, value = option.partition("=")
-        if key not in _KNOWN:
-            raise SourceError(f'"{people}": unknown option "{option}"; there are: {", ".join(_KNOWN)}')
-        if key in wanted:
-            raise SourceError(f'"{people}": option "{key}" is given twice')
-        try:
-            wanted[key] = _KNOWN[key](value)
-        except ValueError as error:
-            raise SourceError(f'"{people}": option "{option}": {error}') from error
-    return wanted

@@ -1,0 +1,96 @@
+"""What every destination offers. The engine (`converting`) does what all of them share: the temporary folder, the way on after a kill, bad episodes.
+
+A dataset is written into a folder beside the final one, which gets its name when all is done. So nobody finds half a dataset. Now and
+then the sink tells a state, all before which is on disk; a conversion that is begun again goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.specs import ArraySpec
+
+State = dict[str, Any]
+"""Plain values, for JSON."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Something that the format cannot hold.
+
+    Attributes:
+      code: which kind; the same word in docs/convert.md.
+      text: what is lost or changed, and how to have it otherwise; one line.
+      path: the step column or metadata feature, "" for the whole.
+    """
+
+    code: str
+    text: str
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is converted.
+
+    Attributes:
+      source: as people call it.
+      columns: path -> spec of a step's value.
+      metadata: path -> spec of an episode's feature.
+    """
+
+    source: str
+    columns: Mapping[str, ArraySpec]
+    metadata: Mapping[str, ArraySpec]
+
+
+class Sink(Protocol):
+    """Takes episodes, in order. Used by one thread."""
+
+    def write(self, episode: Episode) -> Sequence[Loss]:
+        """Takes a valid episode with the columns of the content; what of this one is lost that `Destination.losses` could not know.
+
+        Raises:
+          OSError: the disk.
+        """
+
+    def sync(self) -> State:
+        """Puts all that was taken on disk; what `Destination.sink` needs to go on behind it."""
+
+    def finish(self) -> None:
+        """Completes the dataset, after the last episode."""
+
+    def close(self) -> None:
+        """Lets go of files, complete or not. May be called twice."""
+
+
+class Destination(Protocol):
+    """A dataset to be."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def path(self) -> Path:
+        """The folder or the file that there will be."""
+
+    def losses(self, content: Content) -> Sequence[Loss]:
+        """What the format cannot hold of such a content, as far as the specs tell.
+
+        Raises:
+          ConfigError: it can hold nothing of it; says why.
+        """
+
+    def sink(self, work: Path, content: Content, state: State | None) -> Sink:
+        """Begins to write, or goes on.
+
+        Args:
+          work: a folder that exists; it, or the file of the same name in it, becomes `path`.
+          content: what is to come.
+          state: what `Sink.sync` told last; None for the beginning. What was written after it is to be cut off.
+        """

@@ -1,0 +1,113 @@
+"""What a format has to offer to become a source: episodes by number, each as RLDS columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.remarks import Remark
+from rlds2reverb.specs import Nest
+
+ENDLESS = 1 << 62
+"""More than a dataset has episodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """An episode as it was recorded, in RLDS' alignment (`episodes`).
+
+    Attributes:
+      name: names it among all of its dataset, however much of that is read; "" for the number.
+      columns: path -> [T, ...]. What the format does not record (reward, discount, is_terminal) is left out: conventions fill it.
+      metadata: what is known of the whole episode, by path; text as `bytes`.
+      faults: (path of a column, or "" for the episode; why it cannot be read, and in which file). An episode with faults is a bad one.
+    """
+
+    columns: Mapping[str, Array]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+class BrokenEpisode(Exception):
+    """One episode cannot be read; the others may be. It becomes an episode with a fault, and goes by the policy of bad episodes.
+
+    Attributes:
+      path: the column's, "" for the whole episode.
+      why: which file, what was expected, and what was found.
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
+
+
+class Recordings(Protocol):
+    """The episodes of a dataset, numbered from 0."""
+
+    @property
+    def name(self) -> str:
+        """What people call it; for messages."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data, not the place: a copy elsewhere has the same."""
+
+    @property
+    def count(self) -> int | None:
+        """How many episodes there are; None where only reading tells."""
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What is to be said of the data as a whole: how the format's last steps were read, what its producers did to it."""
+
+    def spec(self) -> Nest:
+        """The steps' spec: a nest of `ArraySpec` without the time axis.
+
+        Raises:
+          SourceError: it cannot be told.
+        """
+
+    def metadata_spec(self) -> Nest:
+        """The spec of what `Recording.metadata` holds."""
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers.
+
+        Args:
+          numbers: ascending. Those that turn out not to exist are left out where `count` is None.
+
+        Raises:
+          SourceError: nothing more can be read.
+        """
+
+
+@runtime_checkable
+class TellsAhead(Protocol):
+    """Recordings that know every episode's metadata without reading its steps."""
+
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        """The metadata of one episode, by path."""
+
+
+@runtime_checkable
+class HoldsImages(Protocol):
+    """Recordings whose files hold images as JPEG or PNG, and that can give these bytes as they are."""
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """Path -> what it decodes to."""
+
+    def encoded(self, paths: Collection[str]) -> Recordings:
+        """The same recordings with these image columns as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
+
+
+def each(recordings: Any, numbers: Sequence[int]) -> Iterator[Recording]:
+    """Reads one after the other by `recordings.one(number)`; what raises `BrokenEpisode` becomes an episode with that fault."""
+    for number in numbers:
+        try:
+            yield recordings.one(number)
+        except BrokenEpisode as broken:
+            yield Recording({}, name=str(number), faults=((broken.path, broken.why),))

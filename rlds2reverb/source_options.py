@@ -1,0 +1,66 @@
+"""Options behind a source's name: `minari:door/human-v2?episodes=0:100,seed=3`, `key=value` separated by commas.
+
+A path may hold any character: options begin at the last "?" that no separator follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlds2reverb.errors import SourceError
+
+Parse = Callable[[str], Any]
+"""Makes a value of an option's text; raises `ValueError` with what was expected."""
+
+_OPTIONS = re.compile(r"(?P<rest>.*)\?(?P<options>[^/\\]*)", re.DOTALL)
+
+
+def parted(text: str) -> tuple[str, str]:
+    """What stands before the options, and the options' text; "" where there are none."""
+    found = _OPTIONS.fullmatch(text)
+    return (found["rest"], found["options"]) if found else (text, "")
+
+
+def read_options(people: str, options: str, known: Mapping[str, Parse]) -> dict[str, Any]:
+    """The options that are given, by name.
+
+    Args:
+      people: what messages call the source.
+      options: "key=value,...".
+      known: what there is, and how its value is read.
+
+    Raises:
+      SourceError: an option is unknown, given twice, or its value makes no sense.
+    """
+    wanted: dict[str, Any] = {}
+    for option in options.split(",") if options else ():
+        key, _, value = option.partition("=")
+        if key not in known:
+            raise SourceError(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}')
+        if key in wanted:
+            raise SourceError(f'"{people}": option "{key}" is given twice')
+        try:
+            wanted[key] = known[key](value)
+        except ValueError as error:
+            raise SourceError(f'"{people}": option "{option}": {error}') from error
+    return wanted
+
+
+def one_of(**known: Any) -> Parse:
+    """Reads one of a few words, each of which stands for a value."""
+
+    def parse(text: str) -> Any:
+        if text not in known:
+            raise ValueError(f"expected {' or '.join(known)}")
+        return known[text]
+
+    return parse
+
+
+def whole_number(text: str) -> int:
+    """Reads a number of at least 0."""
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise ValueError("expected a whole number")
+    return int(text)

@@ -1,0 +1,153 @@
+"""Which episodes of a dataset: the options that every format with numbered episodes has.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `episodes` | `A:B`, `A:`, `:B`, `N`; negative numbers count from the end | by number |
+| `sample` | `N` | so many of them, drawn without replacement by `seed` |
+| `split` | `N+M+...` | parts of so many episodes of one permutation that `seed` draws; `part` says which, from 0 |
+| `part` | `K` | of `split` |
+| `seed` | `S` | 0 by default |
+| `where` | `KEY=VALUE`, `KEY>VALUE`, `KEY<VALUE` | those whose metadata say so |
+
+They are taken in this order: `where`, `episodes`, then `sample` or `split`. Episodes always come in the order of the dataset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.recordings import Recordings, TellsAhead
+from rlds2reverb.source_options import Parse, whole_number
+
+_SLICE = re.compile(r"(?P<start>-?\d{1,18})?:(?P<stop>-?\d{1,18})?|(?P<one>\d{1,18})", re.ASCII)
+_WHERE = re.compile(r"(?P<key>[^<>=]+)(?P<sign>[<>=])(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Where:
+    """A condition on an episode's metadata."""
+
+    key: str
+    sign: str
+    value: str
+
+    def holds(self, found: Any) -> bool:
+        """Whether a value satisfies it: as numbers where both are, else as text."""
+        text = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+        try:
+            one, other = float(text), float(self.value)
+        except ValueError:
+            return self.sign == "=" and text == self.value
+        return {"=": one == other, "<": one < other, ">": one > other}[self.sign]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Parsed options; see the module's table."""
+
+    episodes: slice | None = None
+    sample: int | None = None
+    split: tuple[int, ...] | None = None
+    part: int | None = None
+    seed: int = 0
+    where: Where | None = None
+
+    @staticmethod
+    def taken_from(options: dict[str, Any]) -> Choice:
+        """The choice that options make; takes them out of there."""
+        return Choice(**{key: options.pop(key) for key in CHOICES if key in options})
+
+    def numbers(self, recordings: Recordings) -> Sequence[int] | None:
+        """The numbers of the episodes that are chosen, ascending; None for all.
+
+        Raises:
+          SourceError: more are asked for than there are, or what only reading tells would have to be known.
+        """
+        if self == Choice(seed=self.seed):
+            return None
+        name, count = recordings.name, recordings.count
+        if count is None and not self._only_by_number:
+            raise SourceError(
+                f"{name}: only reading tells how many episodes there are; choose by episodes=A:B, without negative numbers"
+            )
+        found: Sequence[int] = range((1 << 62) if count is None else count)
+        if self.where is not None:
+            found = self._satisfying(recordings, self.where)
+        if self.episodes is not None:
+            found = found[self.episodes]
+        if self.sample is not None:
+            return self._drawn(name, found, 0, self.sample)
+        if self.split is not None:
+            part = 0 if self.part is None else self.part
+            if part >= len(self.split) or sum(self.split) > len(found):
+                raise SourceError(
+                    f"{name}: part {part} of split {'+'.join(map(str, self.split))}: there are {len(found):,} episodes"
+                )
+            return self._drawn(name, found, sum(self.split[:part]), self.split[part], draws=len(found))
+        if self.part is not None:
+            raise SourceError(f"{name}: part goes with split only")
+        return found
+
+    @property
+    def _only_by_number(self) -> bool:
+        ends = (self.episodes.start or 0, self.episodes.stop or 0) if self.episodes else (0, 0)
+        return self.sample is None and self.split is None and self.where is None and min(ends) >= 0
+
+    def _drawn(self, name: str, found: Sequence[int], start: int, size: int, draws: int | None = None) -> Sequence[int]:
+        if size > len(found):
+            raise SourceError(f"{name}: a sample of {size:,} episodes: there are {len(found):,}")
+        rng = np.random.default_rng(self.seed)
+        order = rng.choice(len(found), size, replace=False) if draws is None else rng.permutation(len(found))
+        return tuple(found[int(at)] for at in sorted(order[start : start + size]))
+
+    def _satisfying(self, recordings: Recordings, where: Where) -> Sequence[int]:
+        if not isinstance(recordings, TellsAhead):
+            raise SourceError(
+                f"{recordings.name}: where: its episodes have no metadata that is known before they are read"
+            )
+        known = {number: recordings.metadata_of(number) for number in range(recordings.count or 0)}
+        if known and not any(where.key in metadata for metadata in known.values()):
+            there = sorted({key for metadata in known.values() for key in metadata})
+            raise SourceError(
+                f'{recordings.name}: where: no episode has metadata "{where.key}"; there are: {", ".join(there)}'
+            )
+        return tuple(
+            number for number, metadata in known.items() if where.key in metadata and where.holds(metadata[where.key])
+        )
+
+
+def _episodes(text: str) -> slice:
+    found = _SLICE.fullmatch(text)
+    if found is None:
+        raise ValueError("expected A:B, A:, :B or a number")
+    if found["one"]:
+        return slice(int(found["one"]), int(found["one"]) + 1)
+    return slice(*(int(found[end]) if found[end] else None for end in ("start", "stop")))
+
+
+def _split(text: str) -> tuple[int, ...]:
+    return tuple(map(whole_number, text.split("+")))
+
+
+def _where(text: str) -> Where:
+    found = _WHERE.fullmatch(text)
+    if found is None:
+        raise ValueError("expected KEY=VALUE, KEY<VALUE or KEY>VALUE")
+    return Where(found["key"], found["sign"], found["value"])
+
+
+CHOICES: dict[str, Parse] = {
+    "episodes": _episodes,
+    "sample": whole_number,
+    "split": _split,
+    "part": whole_number,
+    "seed": whole_number,
+    "where": _where,
+}
+"""The options, and how each is read."""
