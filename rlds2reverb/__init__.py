@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlds2reverb.client import Client, Target
     from rlds2reverb.connecting import connect
+    from rlds2reverb.conversion import ConvertOptions, convert
+    from rlds2reverb.destinations.report import ConvertReport
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
     from rlds2reverb.learner.batch import Batch, BatchInfo
@@ -48,6 +50,8 @@ _HOMES = {
     "BatchInfo": "learner.batch",
     "Client": "client",
     "ClientGroup": "learner.several.client",
+    "ConvertOptions": "conversion",
+    "ConvertReport": "destinations.report",
     "Episode": "episodes",
     "Local": "learner.local",
     "LocalOptions": "learner.local_options",

@@ -58,11 +58,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
-    "destinations": FOUNDATION | {"formats"},
+    "destinations": FOUNDATION
+    | {"conventions", "formats", "source_options", "sources", "tfds_files", "validation", "wire"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
+    "conversion": BELOW_PUSH | {"destinations", "push"},
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
@@ -71,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
-    "cli": BELOW_PUSH | {"client", "connecting", "datasets", "formats", "learner", "push", "reports"},
+    "cli": BELOW_PUSH | {"client", "connecting", "conversion", "datasets", "destinations", "formats", "learner", "push", "reports"},
     "__main__": {"cli"},
 }
 
