@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -57,7 +57,9 @@ class ConvertOptions:
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
 
     def __post_init__(self) -> None:
-        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1):
+        if self.limit is not None and (
+            isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
+        ):
             raise ConfigError(f"limit (--limit) {self.limit}: expected at least 1 episode, a whole number")
         if isinstance(self.allow_loss, str):
             raise ConfigError(f'allow_loss "{self.allow_loss}": expected several codes, such as allow_loss=["all"]')
@@ -122,9 +124,7 @@ class Conversion:
             return
         self._told_at = now
         self._options.on_progress(
-            Progress(
-                account.episodes_read, account.steps_read, self._count, 0, account.bytes, now - self._began
-            )
+            Progress(account.episodes_read, account.steps_read, self._count, 0, account.bytes, now - self._began)
         )
 
 
@@ -155,13 +155,17 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
 def _split(options: dict[str, Any]) -> tuple[ConvertOptions, PushOptions]:
     own = {one.name for one in fields(ConvertOptions)}
     if unknown := sorted(set(options) - own - set(AS_PUSHED)):
-        raise ConfigError(f"convert: unknown option {', '.join(unknown)}; there are: {', '.join(sorted({*own, *AS_PUSHED}))}")
+        raise ConfigError(
+            f"convert: unknown option {', '.join(unknown)}; there are: {', '.join(sorted({*own, *AS_PUSHED}))}"
+        )
     chosen = ConvertOptions(**{name: value for name, value in options.items() if name in own})
     pushed = PushOptions("-", **{name: value for name, value in options.items() if name in AS_PUSHED})
     if chosen.decode and pushed.encoded_paths:
         raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
     if refused := sorted(set(pushed.allow) & set(_ONE_SPEC)):
-        raise ConfigError(f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated")
+        raise ConfigError(
+            f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
+        )
     pushed.check_files()
     return chosen, pushed
 

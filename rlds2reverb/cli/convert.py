@@ -33,7 +33,9 @@ _own_options = with_options(
         "--decode", is_flag=True, help="Decode images also where both formats could hold the bytes of their files."
     ),
     click.option(
-        "--verify", is_flag=True, help="Read back what was written and compare it with SOURCE, before it appears at DEST."
+        "--verify",
+        is_flag=True,
+        help="Read back what was written and compare it with SOURCE, before it appears at DEST.",
     ),
     click.option(
         "--allow-loss", multiple=True, metavar="CODE", help='Losses that --strict lets pass, or "all"; may be repeated.'
@@ -105,7 +107,8 @@ def _fields(report: ConvertReport) -> dict[str, str]:
         "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {(report.episodes_read - report.episodes_resumed) / seconds:,.0f} episodes/s",
     }
     optional = {
-        "rejected": _codes(report.rejected) and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
+        "rejected": _codes(report.rejected)
+        and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
         "repaired": _codes(report.repaired),
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",

@@ -56,13 +56,13 @@ class Account:
 
     def report(self) -> ConvertReport:
         """So far; who converts what is not known here."""
-        counters = {name: dict(getattr(self.policy, name)) for name in _COUNTERS}
-        return ConvertReport("", "", losses=self.losses.counted(), **self._numbers(), **counters)
+        of_policy: dict[str, Any] = self._counters()
+        numbers: dict[str, Any] = self._numbers()
+        return ConvertReport("", "", losses=self.losses.counted(), **numbers, **of_policy)
 
     def as_state(self) -> dict[str, Any]:
         """For JSON."""
-        counters = {name: dict(getattr(self.policy, name)) for name in _COUNTERS}
-        return {"numbers": self._numbers(), "counters": counters, "losses": self.losses.as_state()}
+        return {"numbers": self._numbers(), "counters": self._counters(), "losses": self.losses.as_state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from a state."""
@@ -71,6 +71,9 @@ class Account:
         for name, counts in state["counters"].items():
             getattr(self.policy, name).update(counts)
         self.losses.restore(state["losses"])
+
+    def _counters(self) -> dict[str, dict[str, int]]:
+        return {name: dict(getattr(self.policy, name)) for name in _COUNTERS}
 
     def _numbers(self) -> dict[str, int]:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("policy", "losses")}

@@ -66,7 +66,9 @@ class Job:
         """
         found = refused(losses, self.allowed_losses) if self.strict else []
         if found:
-            told = "; ".join(f'{one.code}: "{one.path}": {one.text}' if one.path else f"{one.code}: {one.text}" for one in found)
+            told = "; ".join(
+                f'{one.code}: "{one.path}": {one.text}' if one.path else f"{one.code}: {one.text}" for one in found
+            )
             raise ConversionError(
                 f"{where}: {self.destination.name} cannot hold all of it: {told}. Leave out strict, or allow_loss={found[0].code} "
                 "(--allow-loss)"

@@ -1,11 +1,14 @@
-"""One writer per place: a lock on a file, which the system drops when the process ends, however it ends."""
+"""One writer per place: a lock on a file, which the system drops when the process ends, however it ends.
+
+SQLite does it, because it locks files on every system in that system's way.
+"""
 
 from __future__ import annotations
 
 import os
-import sys
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 
@@ -16,31 +19,20 @@ def locked(path: Path) -> Iterator[bool]:
     Raises:
       OSError: the file cannot be made.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        yield _try_lock(descriptor) and _is_at(descriptor, path)
-    finally:
-        os.close(descriptor)
+    path.touch()
+    before = path.stat()
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError:
+            yield False
+            return
+        yield _is_still(before, path)
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_still(before: os.stat_result, path: Path) -> bool:
     """Whether the file is still there: whoever had it locked may have removed it."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
+        return os.path.samestat(before, path.stat())
     except FileNotFoundError:
         return False

@@ -70,9 +70,7 @@ class Losses:
         """Whether nothing was told of a column, or a feature "metadata/NAME", of a written episode."""
         told = [one.path for one in self.of_all]
         told += [
-            where
-            for (_, where), ranges in self.ranges.items()
-            if any(start <= number < stop for start, stop in ranges)
+            where for (_, where), ranges in self.ranges.items() if any(start <= number < stop for start, stop in ranges)
         ]
         return not any(where and is_under(path, where) for where in told)
 

@@ -144,7 +144,13 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Puts a file on disk, or a folder's list of names where the system lets a program do that."""
+    if path.is_dir():
+        if os.name == "nt":
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+    else:
+        descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

@@ -19,7 +19,9 @@ DESTINATIONS: Formats[Destination] = Formats(
             Lazily("rlds2reverb.destinations.tfds.destination:open_tfds"),
             "writing TFDS files",
             forms=(
-                Form("tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"),
+                Form(
+                    "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
+                ),
             ),
         ),
     ),

@@ -15,7 +15,6 @@ SHUFFLED = 1024
 """Items of a shuffle buffer, where its size is not said."""
 
 
-
 @dataclass(frozen=True)
 class LocalOptions:
     """What `local` is told beside a push's own options. Each field is a keyword of `local`.

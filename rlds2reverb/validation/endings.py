@@ -50,7 +50,12 @@ class Ending(NamedTuple):
 
 
 class Single(NamedTuple):
-    """An observation with which one episode ended, so far."""
+    """An observation with which one episode ended, so far.
+
+    Attributes:
+      title: of the episode.
+      before: what stands for the row before it.
+    """
 
     title: str
     before: bytes
@@ -75,13 +80,16 @@ class Shared:
 
     @property
     def is_false(self) -> bool:
+        """Whether it is not the own observation of those that end with it."""
         return self.votes_for >= _VOTES and self.votes_for > self.votes_against
 
     @property
     def is_open(self) -> bool:
+        """Whether more episodes may show that it is not."""
         return self.episodes < _DOUBTED and not self.is_false
 
     def with_episode(self, before: bytes, has_leapt: bool) -> Shared:
+        """With another one that ends so, and comes to it from the row `before`."""
         is_other_way = before not in self.befores
         is_for = is_other_way and has_leapt
         return Shared(

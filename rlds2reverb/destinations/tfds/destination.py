@@ -11,7 +11,7 @@ from rlds2reverb.destinations.tfds.features import Choices, feature_of, tree_of
 from rlds2reverb.destinations.tfds.files import check_libraries
 from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.pictures import check_pictures
-from rlds2reverb.destinations.tfds.sink import TfdsSink
+from rlds2reverb.destinations.tfds.sink import Layout, TfdsSink
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
 from rlds2reverb.tfds_files.features import Feature, ImageFeature
@@ -62,7 +62,9 @@ class TfdsDestination:
             for path, spec in (*content.columns.items(), *_named(content.metadata))
             if feature_of(spec, self._choices, not path.startswith("metadata/")) is None
         ]
-        named = [Loss("name_of_steps", LOSSES["name_of_steps"], path) for path, _ in _named(content.metadata) if _hides(path)]
+        named = [
+            Loss("name_of_steps", LOSSES["name_of_steps"], path) for path, _ in _named(content.metadata) if _hides(path)
+        ]
         return [*named, *lost]
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
@@ -79,7 +81,8 @@ class TfdsDestination:
             f"{_STEPS}/{path}": spec.image.format for path, spec in content.columns.items() if spec.image is not None
         }
         tree = tree_of({**metadata, **{f"{_STEPS}/{path}": one for path, one in steps.items()}}, files)
-        return TfdsSink(work, self._target, _stored(steps, (None,), _STEPS), _stored(metadata, (), ""), tree, state)
+        layout = Layout(_stored(steps, (None,), _STEPS), _stored(metadata, (), ""), tree)
+        return TfdsSink(work, self._target, layout, state)
 
     def _features(self, specs: Mapping[str, ArraySpec], in_steps: bool) -> Iterator[tuple[str, Feature]]:
         for path, spec in specs.items():

@@ -39,7 +39,9 @@ _LEAST_SIDE = 16
 """An array with fewer rows or columns of pixels is no picture, but a map of a grid, say."""
 _CHANNELS = (1, 3, 4)
 _TEXT_DTYPE = np.dtype(object)
-_LISTED = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32".split())
+_LISTED = frozenset(
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
+)
 """What a list of an Example holds exactly."""
 
 
@@ -120,7 +122,9 @@ def _text(shape: Shape, in_steps: bool) -> Feature | None:
 
 def _node(feature: Feature, path: str, files: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(feature, DictFeature):
-        nodes = {name: _node(child, f"{path}/{name}" if path else name, files) for name, child in feature.features.items()}
+        nodes = {
+            name: _node(child, f"{path}/{name}" if path else name, files) for name, child in feature.features.items()
+        }
         return {"pythonClassName": f"{HOME}features_dict.FeaturesDict", "featuresDict": {"features": nodes}}
     if isinstance(feature, SequenceFeature):
         name = "dataset_feature.Dataset" if feature.is_dataset else "sequence_feature.Sequence"

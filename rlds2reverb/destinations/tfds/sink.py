@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +26,40 @@ from rlds2reverb.tfds_files.names import FileNames
 _DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What the records hold.
+
+    Attributes:
+      steps, metadata: columns of the steps, and features of the episode.
+      tree: what features.json says of both.
+    """
+
+    steps: Sequence[Column]
+    metadata: Sequence[Column]
+    tree: Mapping[str, Any]
+
+
 class TfdsSink:
     """Writes one split.
 
     Args:
       work: the version directory to be.
       target: what the files are called, and how they are written.
-      steps, metadata: where columns and features of an episode are stored.
-      tree: what features.json says.
+      layout: where columns and features of an episode are stored.
       state: of an earlier run.
     """
 
-    def __init__(
-        self,
-        work: Path,
-        target: Target,
-        steps: Sequence[Column],
-        metadata: Sequence[Column],
-        tree: Mapping[str, Any],
-        state: State | None,
-    ) -> None:
-        self._work, self._target, self._tree = work, target, tree
-        self._steps, self._metadata = steps, metadata
+    def __init__(self, work: Path, target: Target, layout: Layout, state: State | None) -> None:
+        self._work, self._target, self._tree = work, target, layout.tree
+        self._steps, self._metadata = layout.steps, layout.metadata
         self._state: State = {"records": 0, "size": 0} if state is None else state
         is_cut = state is not None and not (work / RECORDS).exists()  # `finish` came so far in an earlier run
         self._spool = None if is_cut else Spool(work, self._state["records"], self._state["size"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Takes an episode; nothing of it is lost."""
-        entries = [
-            entry for column in self._steps for entry in entries_of(column, episode.columns[column.path])
-        ]
+        entries = [entry for column in self._steps for entry in entries_of(column, episode.columns[column.path])]
         for column in self._metadata:
             entries += entries_of(column, _item(episode.metadata[column.path], column))
         self._opened.append(example(entries))
@@ -105,7 +110,7 @@ class TfdsSink:
             "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
             "name": self._target.split,
             "numBytes": str(total_bytes),
-            "shardLengths": [str(stop - start) for start, stop in zip(cuts, cuts[1:])],
+            "shardLengths": [str(stop - start) for start, stop in pairwise(cuts)],
         }
         return {
             "description": _DESCRIPTION,
