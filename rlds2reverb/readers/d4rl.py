@@ -27,12 +27,13 @@ class D4rlRecordings:
     def __init__(self, path: Path, name: str) -> None:
         self.name, self._path = name, path
         with hdf5.opened(path) as file:
-            missing = [key for key in _MANDATORY if key not in file]
-            if missing:
-                raise SourceError(f"{path}: no {', '.join(missing)}; expected a D4RL file with {', '.join(_MANDATORY)}")
             try:
+                missing = [key for key in _MANDATORY if hdf5.found(file, key) is None]
+                if missing:
+                    expected = f"expected a D4RL file with {', '.join(_MANDATORY)}"
+                    raise SourceError(f"{path}: no {', '.join(missing)}; {expected}")
                 ends = _flags(hdf5.column(file, "terminals", "terminals"))
-                if "timeouts" in file:
+                if hdf5.found(file, "timeouts") is not None:
                     ends = ends | _flags(hdf5.column(file, "timeouts", "timeouts"))
                 self._spec = {
                     "observation": _leaf(hdf5.column(file, "observations", "observation", slice(0, 1))),
@@ -72,7 +73,7 @@ class D4rlRecordings:
         with hdf5.opened(self._path) as file:
             observation = hdf5.column(file, "observations", "observation", rows)
             last = observation[-1]
-            if "next_observations" in file:
+            if hdf5.found(file, "next_observations") is not None:
                 last = hdf5.column(file, "next_observations", "observation", slice(rows.stop - 1, rows.stop))[0]
             terminal = bool(_flags(hdf5.column(file, "terminals", "is_terminal", slice(rows.stop - 1, rows.stop)))[0])
             columns = steps(
