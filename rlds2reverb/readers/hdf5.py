@@ -15,6 +15,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.readers.hdf5_chunks import Chunks, missing_filter
 from rlds2reverb.readers.hdf5_files import (
     ERRORS,
+    Stamp,
     attributes,
     bytes_of,
     failure_of,
@@ -22,13 +23,27 @@ from rlds2reverb.readers.hdf5_files import (
     names,
     opened,
     path_of,
+    stamp_of,
     where,
 )
 from rlds2reverb.readers.hdf5_texts import check_texts
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 
-__all__ = ["Column", "attributes", "column", "found", "leaves", "names", "opened", "path_of", "value", "where"]
+__all__ = [
+    "Column",
+    "Stamp",
+    "attributes",
+    "column",
+    "found",
+    "leaves",
+    "names",
+    "opened",
+    "path_of",
+    "stamp_of",
+    "value",
+    "where",
+]
 
 _MOST_BYTES = 1 << 32
 """Of what is read of one column at once: an episode's."""
@@ -57,6 +72,7 @@ class Column:
     """
 
     def __init__(self, group: h5py.Group, name: str, path: str) -> None:
+        self._is_virtual = False
         self.path, self.where = path, f"{where(group).rstrip('/')}/{name}"
         try:
             self._dataset = self._looked_up(group, name)
@@ -107,7 +123,7 @@ class Column:
 
     def _check_storage(self) -> None:
         plan = self._dataset.id.get_create_plist()
-        if plan.get_layout() == h5py.h5d.VIRTUAL or plan.get_external_count():
+        if plan.get_external_count() or not self._is_of_this_file(plan):
             raise self._broken("its values lie in other files, which are not read")
         missing = missing_filter(plan)
         if missing:
@@ -116,10 +132,22 @@ class Column:
             )
         self._chunks = Chunks(self._dataset, plan, bytes_of(self._dataset))
 
+    def _is_of_this_file(self, plan: Any) -> bool:
+        """Whether the parts of a virtual dataset are plain ones of the same file; True for a plain one."""
+        if plan.get_layout() != h5py.h5d.VIRTUAL:
+            return True
+        parts = self._dataset.virtual_sources()
+        ours = [found(self._dataset.file, one.dset_name) for one in parts if one.file_name == "."]
+        plain = [one for one in ours if isinstance(one, h5py.Dataset) and not one.is_virtual and not one.external]
+        self._is_virtual = True
+        return len(plain) == len(parts)
+
     def _check_size(self, size: int) -> None:
         if size <= _FREE_BYTES:
             return
-        stored = min(self._dataset.id.get_storage_size(), bytes_of(self._dataset).size)
+        stored = bytes_of(self._dataset).size
+        if not self._is_virtual:
+            stored = min(stored, self._dataset.id.get_storage_size())
         most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
         if size > most:
             raise self._broken(

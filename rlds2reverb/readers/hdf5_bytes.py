@@ -40,6 +40,8 @@ class CheckedFile:
         """What was last refused."""
         found = os.fstat(self._descriptor)
         self.size = found.st_size
+        self.stamp = (found.st_size, found.st_mtime_ns)
+        """Differs once the file is written anew."""
         if not stat.S_ISREG(found.st_mode):
             self.close()
             raise OSError("not a regular file")
@@ -52,6 +54,12 @@ class CheckedFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it is as it was when it was opened."""
+        now = os.fstat(self._descriptor)
+        return self.stamp == (now.st_size, now.st_mtime_ns)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """As of any file."""

@@ -56,23 +56,38 @@ class _Open:
     closing: ExitStack = field(default_factory=ExitStack)
 
 
+Stamp = tuple[int, int]
+"""Size in bytes, and the time of the last change in nanoseconds."""
+
 _OPEN: dict[str, _Open] = {}
 """`h5py.File.filename` -> the file: all that h5py tells of a file that Python opened."""
 
 
 @contextmanager
-def opened(path: Path, folder: Path | None = None) -> Iterator[h5py.File]:
+def opened(path: Path, folder: Path | None = None, stamp: Stamp | None = None) -> Iterator[h5py.File]:
     """The file, open for reading.
 
     Args:
       path: of the file.
       folder: links may lead to the files in it; by default that of the file.
+      stamp: what it was when it was first looked at (`stamp_of`).
 
     Raises:
-      SourceError: it is missing, no regular file, or not HDF5.
+      SourceError: it is missing, no regular file, not HDF5, or changed since it was first looked at, or while it was read.
     """
     with ExitStack() as closing:
-        yield _open(path, path.parent if folder is None else folder, closing)
+        file = _open(path, path.parent if folder is None else folder, closing)
+        checked = bytes_of(file)
+        if stamp not in (None, checked.stamp):
+            raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+        yield file
+        if not checked.is_unchanged:
+            raise SourceError(f"{path}: was written anew while it was read; open the source again")
+
+
+def stamp_of(file: h5py.File) -> Stamp:
+    """Tells whether a file is still what it is now."""
+    return bytes_of(file).stamp
 
 
 def where(thing: h5py.Group | h5py.Dataset) -> str:
@@ -137,7 +152,7 @@ def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
       BrokenEpisode: they cannot be read, or are more.
     """
     try:
-        listed = list(itertools.islice(group, most + 1))
+        listed = [_decoded(name) for name in itertools.islice(group, most + 1)]
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: its names cannot be read: {failure_of(group, error)}") from error
     if len(listed) > most:
@@ -146,7 +161,7 @@ def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
 
 
 def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    """The attributes of a group, a dataset or the file; None for an empty one.
+    """The attributes of a group, a dataset or the file; None for an empty one. What is neither numbers nor texts is left out.
 
     Raises:
       SourceError: one cannot be read, or they are too many or too large.
@@ -164,13 +179,27 @@ def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
     values = {}
     for number in range(count):
         one = h5py.h5a.open(thing.id, index=number)
+        if not _is_plain(one.get_type()):
+            continue
         size = int(np.prod(one.shape, dtype=object)) * one.get_type().get_size()
         if size > _MOST_ATTRIBUTE_BYTES:
             raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
-        name = one.name.decode("utf-8", "surrogateescape")
+        name = _decoded(one.name)
         value = thing.attrs[name]
         values[name] = None if isinstance(value, h5py.Empty) else value
     return values
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether values are numbers or texts. libhdf5 2.0 crashes over others where the file is damaged."""
+    if isinstance(kind, h5py.h5t.TypeArrayID):
+        return _is_plain(kind.get_super())
+    plain = (h5py.h5t.TypeIntegerID, h5py.h5t.TypeFloatID, h5py.h5t.TypeStringID, h5py.h5t.TypeEnumID)
+    return isinstance(kind, plain) or kind.dtype.kind == "c"
+
+
+def _decoded(name: str | bytes) -> str:
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
 def _open(path: Path, folder: Path, closing: ExitStack) -> h5py.File:
