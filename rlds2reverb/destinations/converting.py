@@ -28,7 +28,8 @@ from rlds2reverb.validation.endings_state import endings_of, state_of
 from rlds2reverb.validation.policy import RAISE
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
-_SYNC_SECONDS = 5.0
+SYNC_SECONDS = 5.0
+"""How often all is put on disk while episodes are written."""
 
 Tell = Callable[[Account, bool], object]
 """Hears of the account after every episode; and whether episodes are being compared, not written."""
@@ -43,7 +44,6 @@ class Converter:
       restart: begin anew, whatever an earlier run has done.
       verifies: read back what was written, and compare.
       tell: see `Tell`.
-      sync_seconds: how often all is put on disk.
     """
 
     def __init__(
@@ -54,10 +54,9 @@ class Converter:
         restart: bool = False,
         verifies: bool = False,
         tell: Tell = lambda *_: None,
-        sync_seconds: float = _SYNC_SECONDS,
     ) -> None:
         self._job, self._overwrite, self._restart, self._verifies = job, overwrite, restart, verifies
-        self._tell, self._sync_seconds = tell, sync_seconds
+        self._tell = tell
         self._policy = job.policy()
         self._account = Account(self._policy)
         self._account.losses.of_all = job.losses
@@ -177,7 +176,7 @@ class Converter:
         def clear(endings: Endings) -> None:
             nonlocal synced_at
             self._endings = endings
-            if time.monotonic() - synced_at >= self._sync_seconds:
+            if time.monotonic() - synced_at >= SYNC_SECONDS:
                 self._save(place, WRITING, sink.sync())
                 synced_at = time.monotonic()
 

@@ -9,6 +9,9 @@ from typing import Any
 from rlds2reverb.destinations.base import Loss
 from rlds2reverb.episodes import is_under
 
+ALL = "all"
+"""In place of codes: every loss."""
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -86,8 +89,8 @@ class Losses:
 
 
 def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
-    """Those whose codes are not among the allowed ones."""
-    return [one for one in losses if one.code not in allowed]
+    """Those whose codes are not among the allowed ones; "all" allows every one."""
+    return [] if ALL in allowed else [one for one in losses if one.code not in allowed]
 
 
 def table(losses: Mapping[str, Mapping[str, str]]) -> str:
