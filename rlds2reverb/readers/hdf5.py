@@ -62,6 +62,7 @@ class Column:
       group: where it is.
       name: of the dataset, with "/" in it for one deeper inside.
       path: what it is the column of; for messages.
+      dataset: when it was looked up already.
 
     Raises:
       BrokenEpisode: it is missing, no dataset of numbers or texts, or not stored in a way that is read.
@@ -71,11 +72,11 @@ class Column:
       dtype: of the values; object for text.
     """
 
-    def __init__(self, group: h5py.Group, name: str, path: str) -> None:
+    def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.Dataset | None = None) -> None:
         self._is_virtual = False
         self.path, self.where = path, f"{where(group).rstrip('/')}/{name}"
         try:
-            self._dataset = self._looked_up(group, name)
+            self._dataset = self._with_rows(found(group, name) if dataset is None else dataset)
             self.shape: tuple[int, ...] = self._dataset.shape
             stored = self._dataset.dtype
             self._is_text = stored.kind == "O" and h5py.check_string_dtype(stored) is not None
@@ -115,8 +116,7 @@ class Column:
             raise self._broken(f"cannot be read: {failure_of(self._dataset, error)}") from error
         return values if values.dtype.kind in "biufcO" else values.astype(object)
 
-    def _looked_up(self, group: h5py.Group, name: str) -> h5py.Dataset:
-        one = found(group, name)
+    def _with_rows(self, one: Any) -> h5py.Dataset:
         if not isinstance(one, h5py.Dataset) or not one.shape:
             raise self._broken(f"expected a dataset with rows, found {_kind(one)}")
         return one

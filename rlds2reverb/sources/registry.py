@@ -48,6 +48,13 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "robomimic",
+            Lazily("rlds2reverb.sources.robomimic:open_robomimic"),
+            "reading robomimic's files",
+            extra="hdf5",
+            forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
