@@ -48,6 +48,12 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "ilr",
+            Lazily("rlds2reverb.sources.ilr:open_ilr"),
+            "reading il-representations' datasets",
+            forms=(Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards for webdataset"),),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
