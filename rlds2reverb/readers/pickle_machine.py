@@ -1,14 +1,8 @@
-"""A pickle's program, run by the letter and with nothing in reach: see `safe_pickle`.
-
-Every instruction takes at least a byte of the pickle, and makes at most one small value beside the bytes that it copies out of it. So
-time and memory are bounded by the pickle's length. Source of the instructions: Lib/pickletools.py.
-"""
+"""What a pickle's instructions do: to a stack, a memo, and nothing else. See `pickle_instructions` and `safe_pickle`."""
 
 from __future__ import annotations
 
-import codecs
 import struct
-from collections.abc import Callable
 from typing import Any
 
 from rlds2reverb.readers.pickle_values import (
@@ -22,14 +16,11 @@ from rlds2reverb.readers.pickle_values import (
 )
 from rlds2reverb.wording import shortened
 
-_LONGEST_INTEGER = 1024
-"""Most bytes, or digits, of a whole number."""
-
 _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 class Machine:
-    """Runs one pickle.
+    """The state of reading one pickle.
 
     Args:
       data: the pickle.
@@ -43,23 +34,15 @@ class Machine:
         self._memo: dict[int, Any] = {}
         self._classes: dict[str, type[Inert]] = {}
 
-    def run(self) -> Any:
-        """What the pickle holds.
+    def code(self) -> int:
+        """The next instruction."""
+        self._at += 1
+        return self._data[self._at - 1]
 
-        Raises:
-          Refused: it asks for something that is not done.
-          ValueError, TypeError, LookupError: it is damaged; so are those errors of Python that `safe_pickle` lists.
-        """
-        data = self._data
-        while True:
-            code = data[self._at]
-            self._at += 1
-            if code == _STOP:
-                return self._stack.pop()
-            do = _INSTRUCTIONS.get(code)
-            if do is None:
-                raise ValueError(f"no instruction {code:#x} at byte {self._at - 1:,}")
-            do(self)
+    @property
+    def at(self) -> int:
+        """How many bytes were read."""
+        return self._at
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
@@ -91,6 +74,17 @@ class Machine:
         if self._marks and len(self._stack) <= self._marks[-1]:
             raise IndexError("a mark where a value was expected")
         return self._stack.pop()
+
+    def drop(self) -> None:
+        """Drops the last value, or the mark behind it."""
+        if self._marks and len(self._stack) == self._marks[-1]:
+            self._marks.pop()
+        else:
+            self.pop()
+
+    def twice(self) -> None:
+        """Puts the last value there once more."""
+        self.push(self._stack[-1])
 
     def mark(self) -> None:
         """Begins a sequence."""
@@ -227,111 +221,3 @@ class Machine:
             target.state = state
         else:
             raise Refused(f"the pickle sets the state of a {type(target).__name__}")
-
-
-def _whole(text: str) -> Any:
-    if text in ("00", "01"):
-        return text == "01"
-    if len(text) > _LONGEST_INTEGER:
-        raise ValueError("a number of too many digits")
-    return int(text.removesuffix("L"))
-
-
-def _long(data: bytes) -> int:
-    if len(data) > _LONGEST_INTEGER:
-        raise ValueError("a number of too many bytes")
-    return int.from_bytes(data, "little", signed=True)
-
-
-def _quoted(text: str) -> str:
-    if len(text) < 2 or text[0] != text[-1] or text[0] not in "'\"":
-        raise ValueError("a text without quotes")
-    decoded: Any = codecs.escape_decode(text[1:-1].encode("latin1"))[0]
-    return str(decoded, "latin1")
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
-
-
-def _outside(machine: Machine) -> None:
-    raise Refused("the pickle refers to something outside of it")
-
-
-_STOP = ord(".")
-_Instruction = Callable[[Machine], Any]
-_INSTRUCTIONS: dict[int, _Instruction] = {
-    # numbers, texts and other plain values
-    ord("N"): lambda m: m.push(None),
-    0x88: lambda m: m.push(True),
-    0x89: lambda m: m.push(False),
-    ord("I"): lambda m: m.push(_whole(m.line())),
-    ord("L"): lambda m: m.push(_whole(m.line())),
-    ord("J"): lambda m: m.push(m.number("<i")),
-    ord("K"): lambda m: m.push(m.number("<B")),
-    ord("M"): lambda m: m.push(m.number("<H")),
-    0x8A: lambda m: m.push(_long(m.sized("<B"))),
-    0x8B: lambda m: m.push(_long(m.sized("<i"))),
-    ord("F"): lambda m: m.push(float(m.line())),
-    ord("G"): lambda m: m.push(m.number(">d")),
-    ord("S"): lambda m: m.push(_quoted(m.line())),
-    ord("T"): lambda m: m.push(m.sized("<i").decode("latin1")),
-    ord("U"): lambda m: m.push(m.sized("<B").decode("latin1")),
-    ord("V"): lambda m: m.push(m.line().encode("latin1").decode("raw_unicode_escape")),
-    ord("X"): lambda m: m.push(_text(m.sized("<I"))),
-    0x8C: lambda m: m.push(_text(m.sized("<B"))),
-    0x8D: lambda m: m.push(_text(m.sized("<Q"))),
-    ord("B"): lambda m: m.push(m.sized("<I")),
-    ord("C"): lambda m: m.push(m.sized("<B")),
-    0x8E: lambda m: m.push(m.sized("<Q")),
-    0x96: lambda m: m.push(bytearray(m.sized("<Q"))),
-    # containers
-    ord("("): Machine.mark,
-    ord(")"): lambda m: m.push(()),
-    ord("t"): lambda m: m.push(tuple(m.since_mark())),
-    0x85: lambda m: m.tuple_of(1),
-    0x86: lambda m: m.tuple_of(2),
-    0x87: lambda m: m.tuple_of(3),
-    ord("]"): lambda m: m.push([]),
-    ord("l"): lambda m: m.push(m.since_mark()),
-    ord("a"): lambda m: m.append([m.pop()]),
-    ord("e"): lambda m: m.append(m.since_mark()),
-    ord("}"): lambda m: m.push({}),
-    ord("d"): Machine.dictionary,
-    ord("s"): lambda m: m.set_items([*reversed((m.pop(), m.pop()))]),
-    ord("u"): lambda m: m.set_items(m.since_mark()),
-    0x8F: lambda m: m.push(set()),
-    0x90: Machine.add_items,
-    0x91: lambda m: m.push(frozenset(map(hashable, m.since_mark()))),
-    # the stack and the memo
-    ord("0"): lambda m: m.pop() if not m._marks or m._marks[-1] < len(m._stack) else m._marks.pop(),
-    ord("1"): lambda m: m.since_mark(),
-    ord("2"): lambda m: m.push(m._stack[-1]),
-    ord("p"): lambda m: m.remember(int(m.line())),
-    ord("q"): lambda m: m.remember(m.number("<B")),
-    ord("r"): lambda m: m.remember(m.number("<I")),
-    0x94: Machine.memoize,
-    ord("g"): lambda m: m.recall(int(m.line())),
-    ord("h"): lambda m: m.recall(m.number("<B")),
-    ord("j"): lambda m: m.recall(m.number("<I")),
-    # objects
-    ord("c"): lambda m: m.named(m.line(), m.line()),
-    0x93: Machine.stack_named,
-    ord("R"): Machine.call,
-    0x81: lambda m: m.make(m.pop()),
-    0x92: Machine.make_with_keywords,
-    ord("o"): Machine.make_after_mark,
-    ord("i"): Machine.make_named,
-    ord("b"): Machine.build,
-    # the outside
-    ord("P"): _outside,
-    ord("Q"): _outside,
-    0x82: _outside,
-    0x83: _outside,
-    0x84: _outside,
-    0x97: _outside,
-    0x98: _outside,
-    # about the pickle itself
-    0x80: lambda m: m.take(1),
-    0x95: lambda m: m.take(8),
-}

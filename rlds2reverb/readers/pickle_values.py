@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,53 +249,3 @@ KNOWN: dict[str, Any] = {
     "copyreg._reconstructor": RECONSTRUCTOR,
 }
 """What every pickle may refer to, by name."""
-
-_MOST_DEPTH = 64
-_MOST_VALUES = 20_000_000
-
-
-def checked(value: Any) -> Any:
-    """What was read, when it is a tree that can be walked: not deep, and not endless.
-
-    Raises:
-      Refused: it refers to itself, is too deep, or has more values than can be when each reference is followed.
-    """
-    if _size(value, 0, {}) > _MOST_VALUES:
-        raise Refused(f"the pickle has more than {_MOST_VALUES:,} values when every reference is followed")
-    return value
-
-
-def _size(value: Any, depth: int, sizes: dict[int, int]) -> int:
-    """How many values there are, each counted as often as it is referred to."""
-    children = _children(value)
-    if children is None:
-        return 1
-    known = sizes.get(id(value))
-    if known is not None:
-        if known < 0:
-            raise Refused("the pickle has something that holds itself")
-        return known
-    if depth > _MOST_DEPTH:
-        raise Refused(f"the pickle has more than {_MOST_DEPTH} containers within one another")
-    sizes[id(value)] = -1
-    sizes[id(value)] = size = 1 + sum(_size(child, depth + 1, sizes) for child in children)
-    return size
-
-
-_LEAVES = frozenset({int, float, str, bytes, bool, type(None), complex, bytearray, set, frozenset})
-
-
-def _children(value: Any) -> Iterable[Any] | None:
-    """What a container holds; None for what is none."""
-    kind = type(value)
-    if kind in _LEAVES:
-        return None
-    if kind in (list, tuple):
-        return value  # type: ignore[no-any-return]
-    if kind in (dict, OrderedDict):
-        return value.values()  # type: ignore[no-any-return]
-    if isinstance(value, Inert):
-        return value.arguments, value.state
-    if isinstance(value, (Function, Unfinished)):
-        raise Refused(f"the pickle has {getattr(value, 'name', 'an array without contents')} as a value")
-    return value.ravel().tolist() if kind is np.ndarray and value.dtype == object else None

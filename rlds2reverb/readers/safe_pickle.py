@@ -1,7 +1,7 @@
 """Pickles of unknown origin: numpy's arrays, scalars and dtypes come out, anything else is refused by its name.
 
 A pickle is a program that may call any function, and Python's own reader runs it. This package has a reader of its own
-(`pickle_machine`), which has no functions to call but the few that make numpy's values (`pickle_values`). Classes that a format allows
+(`pickle_instructions`), which has no functions to call but the few that make numpy's values (`pickle_values`). Classes that a format allows
 by name become `Inert` objects: what was pickled of them, and no code of theirs. Time and memory grow with the length of the pickle,
 whatever it says: no size that it tells is believed before the bytes for it are there.
 """
@@ -13,8 +13,9 @@ from collections.abc import Collection
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.pickle_machine import Machine
-from rlds2reverb.readers.pickle_values import Inert, Refused, checked
+from rlds2reverb.readers.pickle_instructions import run
+from rlds2reverb.readers.pickle_trees import checked
+from rlds2reverb.readers.pickle_values import Inert, Refused
 from rlds2reverb.wording import shortened
 
 __all__ = ["Inert", "safe_loads"]
@@ -35,7 +36,7 @@ def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) ->
       SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself; says what.
     """
     try:
-        return checked(Machine(data, frozenset(inert)).run())
+        return checked(run(data, frozenset(inert)))
     except Refused as refused:
         raise SourceError(f"{where}: refused: {refused}") from refused
     except _ERRORS as error:

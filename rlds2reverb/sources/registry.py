@@ -51,7 +51,10 @@ SOURCES: Formats[Source] = Formats(
             "ilr",
             Lazily("rlds2reverb.sources.ilr:open_ilr"),
             "reading il-representations' datasets",
-            forms=(Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards for webdataset"),),
+            forms=(Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),),
+            takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
+            objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
+            objects_are="il-representations' dict format",
         ),
         Format(
             "episodes",

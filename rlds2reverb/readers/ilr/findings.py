@@ -23,6 +23,7 @@ class Findings:
       late_gaps: those that are not among the first steps of a trajectory.
       foreign: trajectories whose last observation is the first of the next one.
       ends: trajectories that another one follows.
+      repeated: trajectories whose last observation is the one before it.
       unfinished: trajectories without a step that is done.
       metadata: descriptions that are not the first one.
       left_out: key -> in how many steps its value was left out.
@@ -33,6 +34,7 @@ class Findings:
     late_gaps: int = 0
     foreign: int = 0
     ends: int = 0
+    repeated: int = 0
     unfinished: int = 0
     metadata: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
@@ -51,8 +53,7 @@ class Findings:
             found.append(
                 Remark(
                     "unfinished",
-                    f"{counted(self.unfinished, 'trajectory').replace('trajectorys', 'trajectories')} without a step that is done: "
-                    "read as truncated",
+                    f"{_trajectories(self.unfinished)} without a step that is done: read as truncated",
                     self.unfinished,
                 )
             )
@@ -103,7 +104,21 @@ class Findings:
                     "observation",
                 )
             )
+        if self.repeated:
+            found.append(
+                Remark(
+                    "repeated-last-observation",
+                    f"the last observation is the one before it in {_trajectories(self.repeated)}: none was recorded behind the last step, "
+                    "as in Atari's and Minecraft's demonstrations",
+                    self.repeated,
+                    "observation",
+                )
+            )
         return found
+
+
+def _trajectories(count: int) -> str:
+    return "1 trajectory" if count == 1 else f"{count:,} trajectories"
 
 
 def _done_means(options: Options) -> Remark:

@@ -92,7 +92,7 @@ class Layout:
             raise SourceError(
                 f"{where}: the first step has no {', '.join(missing)}; expected obs, acts, dones and next_obs"
             )
-        values = {key: Values(*value) for key, value in sorted(first.items())}
+        values = {key: Values.of_pickle(*value) for key, value in sorted(first.items())}
         for key in first:
             if not values[key].leaves and key in (keys.OBS, keys.ACTS, keys.DONES):
                 raise SourceError(f"{first[key][2]}: {key}: expected an array or a number")

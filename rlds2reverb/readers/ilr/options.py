@@ -9,6 +9,7 @@ from pathlib import Path
 import xxhash
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.alignment import REPEAT
 
 TERMINAL, TRUNCATION = "terminal", "truncation"
 DONE_MEANS = (TERMINAL, TRUNCATION)
@@ -24,17 +25,21 @@ class Options:
 
     Attributes:
       done_means: whether a step that is done leads to a terminal state; il-representations does not tell that from a time limit.
+      last_step: what becomes of the last of as many observations as actions; see `native`.
       gaps: what becomes of a trajectory in which the observation after a step is not the next step's: it is kept as it is, cut there, or a
         bad episode.
     """
 
     done_means: str = TERMINAL
     gaps: str = KEEP
+    last_step: str = REPEAT
 
     @property
     def label(self) -> str:
         """What of it is not the default."""
-        return "".join(f"|{one}" for one in (self.done_means, self.gaps) if one not in (TERMINAL, KEEP))
+        return "".join(
+            f"|{one}" for one in (self.done_means, self.gaps, self.last_step) if one not in (TERMINAL, KEEP, REPEAT)
+        )
 
 
 def fingerprint_of(paths: Iterable[Path], options: Options) -> str:

@@ -45,7 +45,6 @@ class _Wanted:
         self._number, self._left = 0, iter(numbers)
         self._next = next(self._left, None)
 
-    @property
     def is_over(self) -> bool:
         """Whether none is left."""
         return self._next is None
@@ -108,12 +107,12 @@ class ShardRecordings:
         """The episodes of these numbers. Those before them are passed over, which takes the time of unpacking them."""
         self._findings = Findings()
         wanted = _Wanted(numbers)
-        if wanted.is_over:
+        if wanted.is_over():
             return
         for recording in self._all(self._findings, wanted):
             if recording is not None:
                 yield recording
-            if wanted.is_over:
+            if wanted.is_over():
                 return
 
     def _all(self, findings: Findings, wanted: _Wanted) -> Iterator[Recording | None]:
@@ -135,11 +134,15 @@ class ShardRecordings:
                     features |= {key: told[key] for key in features if key in told}
                 else:
                     for trajectory, is_done in cutting.step(found, where):
-                        made = trajectory.recording(is_done, self._options, features) if trajectory.is_wanted else None
+                        made = (
+                            trajectory.recording(is_done, self._options, features, findings)
+                            if trajectory.is_wanted
+                            else None
+                        )
                         yield made
                 is_first = False
             for trajectory, _ in cutting.rest():
-                yield trajectory.recording(False, self._options, features) if trajectory.is_wanted else None
+                yield trajectory.recording(False, self._options, features, findings) if trajectory.is_wanted else None
 
 
 def _start_of(path: Path) -> Start:

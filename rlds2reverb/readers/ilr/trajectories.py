@@ -66,9 +66,16 @@ class Trajectory:
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append((path, why))
 
-    def recording(self, is_done: bool, options: Options, metadata: Mapping[str, bytes]) -> Recording:
+    def repeats_last(self) -> bool:
+        """Whether the last observation is the one before it."""
+        return bool(self.last) and all(self._rows[key][-1:] == [row] for key, row in self.last.items())
+
+    def recording(
+        self, is_done: bool, options: Options, metadata: Mapping[str, bytes], findings: Findings
+    ) -> Recording:
         """The episode."""
         if not self.faults:
+            findings.repeated += self.repeats_last()
             try:
                 columns = self._layout.columns(self._rows, self.last, is_done and options.done_means == TERMINAL)
                 return Recording(columns, metadata)

@@ -121,20 +121,20 @@ class Values:
       leaves: path within the value -> its spec.
     """
 
-    def __init__(self, data: bytes, kind: str, where: str) -> None:
-        """Learns from one value.
+    def __init__(self, first: Any, template: _Template | None = None) -> None:
+        self.leaves = {path: spec_of(leaf) for path, leaf in leaves_of(first).items()}
+        self._template = template
+
+    @staticmethod
+    def of_pickle(data: bytes, kind: str, where: str) -> Values:
+        """Learns from one member.
 
         Raises:
           SourceError: it cannot be read.
         """
         value = loaded(data, kind, where)
-        found = leaves_of(value)
-        self.leaves = {path: spec_of(leaf) for path, leaf in found.items()}
-        plain = found.get("")
-        is_pickle = kind in PICKLES and isinstance(plain, np.ndarray)
-        self._template = (
-            _Template.of(data, np.asarray(plain)) if is_pickle and isinstance(value, (np.ndarray, np.generic)) else None
-        )
+        is_array = kind in PICKLES and isinstance(value, (np.ndarray, np.generic)) and value.dtype != object
+        return Values(value, _Template.of(data, np.asarray(value)) if is_array else None)
 
     def row(self, data: bytes, kind: str, key: str, where: str) -> Row:
         """The bytes of one value's leaves.
