@@ -58,11 +58,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
-    "destinations": FOUNDATION | {"formats"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
+    "destinations": FOUNDATION
+    | {"conventions", "formats", "source_options", "sources", "tfds_files", "validation", "wire"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
+    "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
@@ -71,7 +73,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
-    "cli": BELOW_PUSH | {"client", "connecting", "datasets", "formats", "learner", "push", "reports"},
+    "cli": BELOW_PUSH
+    | {"client", "connecting", "conversion", "datasets", "destinations", "formats", "learner", "push", "reports"},
     "__main__": {"cli"},
 }
 
@@ -104,7 +107,13 @@ NEEDS_OPTIONAL = {
     "adapters.rllib",
     "adapters.tf_agents",
     "adapters.tf_data",
+    "readers.d4rl.layout",
+    "readers.d4rl.recordings",
+    "readers.d4rl.telling",
     "readers.hdf5",
+    "readers.hdf5_chunks",
+    "readers.hdf5_files",
+    "readers.hdf5_texts",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
@@ -143,6 +152,9 @@ GRPC_USERS = {
 
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
+    ("destinations.tfds.files", "array_record"): "written by an extra",
+    ("destinations.tfds.files", "pyarrow"): "written by an extra",
+    ("destinations.tfds.pictures", "imagecodecs"): "encoded by an extra",
     ("tfds_files.array_records", "array_record"): "read by an extra",
     ("tfds_files.images", "imagecodecs"): "decoded by an extra",
     ("tfds_files.images", "simplejpeg"): "decoded by an extra",

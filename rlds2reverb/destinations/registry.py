@@ -5,9 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats import Formats
+from rlds2reverb.formats import Form, Format, Formats, Lazily
 
 if TYPE_CHECKING:
     from rlds2reverb.destinations.base import Destination
 
-DESTINATIONS: Formats[Destination] = Formats("destination", ConfigError, ())
+DESTINATIONS: Formats[Destination] = Formats(
+    "destination",
+    ConfigError,
+    (
+        Format(
+            "tfds",
+            Lazily("rlds2reverb.destinations.tfds.destination:open_tfds"),
+            "writing TFDS files",
+            forms=(
+                Form(
+                    "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
+                ),
+            ),
+        ),
+    ),
+)

@@ -8,24 +8,11 @@ from typing import Any
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.options import LIST, RAGGED, check_pad
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.options import AS_PUSHED, PushOptions
 from rlds2reverb.views.base import View
 
 SHUFFLED = 1024
 """Items of a shuffle buffer, where its size is not said."""
-
-AS_PUSHED = (
-    "on_invalid",
-    "quarantine",
-    "allow",
-    "strict",
-    "terminal_discount",
-    "last_reward",
-    "last_observation",
-    "encoded",
-    "transform",
-)
-"""Options of a push that say what the items are; the others say how they get to a server."""
 
 
 @dataclass(frozen=True)

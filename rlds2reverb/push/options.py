@@ -20,6 +20,19 @@ from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
 
+AS_PUSHED = (
+    "on_invalid",
+    "quarantine",
+    "allow",
+    "strict",
+    "terminal_discount",
+    "last_reward",
+    "last_observation",
+    "encoded",
+    "transform",
+)
+"""Options of a push that say what episodes are before they get anywhere; the others say how they get to a server."""
+
 HELP, CHOICES = "help", "choices"
 """Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
 

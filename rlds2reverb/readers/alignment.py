@@ -59,6 +59,26 @@ def steps(
     return {**columns, **flags(rows, is_terminal)}
 
 
+def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
+    """RLDS columns of as many rows as there are: the last step recorded is the last one.
+
+    Args:
+      columns: path (as of RLDS) -> [T, ...].
+      is_terminal: as of `steps`.
+
+    Raises:
+      BrokenEpisode: columns differ in length; names one and both lengths.
+    """
+    rows = max(map(len, columns.values()), default=0)
+    for path, column in columns.items():
+        if len(column) != rows:
+            raise BrokenEpisode(path, f"has {len(column):,} rows; expected {rows:,} as the others")
+    made = {**columns, **flags(rows, is_terminal)}
+    if is_terminal is not None:
+        made.setdefault(DISCOUNT, _discount(rows, is_terminal))
+    return made
+
+
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
     """is_first, is_last and, where it is known, is_terminal, of an episode of so many rows."""
     at = np.arange(rows)
