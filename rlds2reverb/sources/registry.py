@@ -55,6 +55,15 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
         ),
         Format(
+            "ilr",
+            Lazily("rlds2reverb.sources.ilr:open_ilr"),
+            "reading il-representations' datasets",
+            forms=(Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),),
+            takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
+            objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
+            objects_are="il-representations' dict format",
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
