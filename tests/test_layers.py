@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tfds_files": FOUNDATION | {"protobuf", "source_options"},
     "images": FOUNDATION | {"tfds_files"},
     "transforms": FOUNDATION | {"conventions", "formats"},
-    "readers": FOUNDATION,
+    "readers": FOUNDATION | {"tfds_files"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
@@ -105,6 +105,13 @@ NEEDS_OPTIONAL = {
     "adapters.tf_agents",
     "adapters.tf_data",
     "readers.hdf5",
+    "readers.lerobot.dataset",
+    "readers.lerobot.episodes",
+    "readers.lerobot.reader",
+    "readers.lerobot.recordings",
+    "readers.lerobot.tables",
+    "readers.lerobot.values",
+    "sources.lerobot",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
@@ -143,6 +150,9 @@ GRPC_USERS = {
 
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
+    ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
+    ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
+    ("readers.lerobot.videos", "av"): "decoded by an extra",
     ("tfds_files.array_records", "array_record"): "read by an extra",
     ("tfds_files.images", "imagecodecs"): "decoded by an extra",
     ("tfds_files.images", "simplejpeg"): "decoded by an extra",

@@ -95,7 +95,9 @@ def _places(repo: str) -> Iterator[Path]:
     cache = home / "hub" / f"datasets--{repo.replace('/', '--')}"
     for revision in _REVISIONS:
         commit = cache / "refs" / revision
-        if commit.is_file() and re.fullmatch(r"[0-9a-f]{1,64}", name := commit.read_text(errors="replace")[:80].strip()):
+        if commit.is_file() and re.fullmatch(
+            r"[0-9a-f]{1,64}", name := commit.read_text(errors="replace")[:80].strip()
+        ):
             yield cache / "snapshots" / name
     yield from sorted(cache.glob("snapshots/*"))
 

@@ -51,7 +51,11 @@ FEATURES: dict[str, Any] = {
     "note": _plain("string", 1),
 }
 
-LEFT_OUT = {"v21": (), "v30": ("observation.cube", "gripper", "next.success"), "v30_old": set(FEATURES) - {"observation.images.wrist", "action"}}
+LEFT_OUT = {
+    "v21": (),
+    "v30": ("observation.cube", "gripper", "next.success"),
+    "v30_old": set(FEATURES) - {"observation.images.wrist", "action"},
+}
 """So that the files stay small."""
 
 

@@ -116,7 +116,9 @@ def read_tasks(info: Info) -> dict[int, bytes]:
     tasks: dict[int, bytes] = {}
     for number, text in rows:
         if type(number) is not int or not isinstance(text, str) or number in tasks:
-            raise SourceError(f"{path}: expected a number and a text for each task, found {shortened(repr((number, text)))}")
+            raise SourceError(
+                f"{path}: expected a number and a text for each task, found {shortened(repr((number, text)))}"
+            )
         tasks[number] = text.encode(errors="backslashreplace")
     return tasks
 
@@ -162,7 +164,9 @@ def _of_tables(info: Info) -> Episodes:
     columns["first"] = _first_rows(columns)
     found = {name: [values[at] for at in order] for name, values in found.items()}
     tasks = _tasks(found[TASKS]) if TASKS in found else None
-    rest = {name: values for name, values in found.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)}
+    rest = {
+        name: values for name, values in found.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)
+    }
     dtypes = {name: _dtype(tables_[0].schema.field(name).type) for name in rest}
     return Episodes(info, columns, tasks, _metadata(rest, dtypes))
 

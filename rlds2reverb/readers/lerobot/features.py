@@ -97,9 +97,14 @@ def features_of(path: Path, found: Any) -> dict[str, Feature]:
         raise SourceError(f"{path}: features: expected an object, found {shortened(repr(found))}")
     for name, told in found.items():
         if "/" in name or not name or not isinstance(told, dict):
-            raise SourceError(f'{path}: feature "{shortened(name)}": expected a name without "/", and an object with dtype and shape')
+            raise SourceError(
+                f'{path}: feature "{shortened(name)}": expected a name without "/", and an object with dtype and shape'
+            )
     columns = _paths(found)
-    return {name: _feature(f'{path}: feature "{shortened(name)}"', name, told, columns[name]) for name, told in found.items()}
+    return {
+        name: _feature(f'{path}: feature "{shortened(name)}"', name, told, columns[name])
+        for name, told in found.items()
+    }
 
 
 def _feature(where: str, name: str, told: Mapping[str, Any], path: str) -> Feature:
@@ -135,15 +140,17 @@ def _picture(where: str, name: str, told: Mapping[str, Any], path: str, shape: t
     if first in _CHANNELS or (first is None and shape[0] in (1, 3, 4) and shape[2] not in (1, 3, 4)):
         shape = (*shape[1:], shape[0])
     is_depth = _is_depth(told)
-    dtype = np.uint8 if not is_depth else np.uint16
+    dtype = np.dtype(np.uint16 if is_depth else np.uint8)
     if is_depth and told["dtype"] == IMAGE and _of(told, "info").get("depth_unit") == "m":
-        dtype = np.float32
-    return Feature(name, told["dtype"], path, shape, np.dtype(dtype), is_depth)
+        dtype = np.dtype(np.float32)
+    return Feature(name, told["dtype"], path, shape, dtype, is_depth)
 
 
 def _is_depth(told: Mapping[str, Any]) -> bool:
     info, older = _of(told, "info"), _of(told, "video_info")
-    return any(found is True for found in (info.get("is_depth_map"), *(one.get("video.is_depth_map") for one in (info, older))))
+    return any(
+        found is True for found in (info.get("is_depth_map"), *(one.get("video.is_depth_map") for one in (info, older)))
+    )
 
 
 def _shape(where: str, found: Any) -> tuple[int, ...]:

@@ -62,11 +62,15 @@ def read_info(root: Path) -> Info:
     chunks_size = found.get("chunks_size", 1000)
     if type(chunks_size) is not int or chunks_size < 1:
         raise SourceError(f"{path}: chunks_size: expected a whole number of at least 1, found {_shown(chunks_size)}")
-    paths = [found.get("data_path"), found.get("video_path") or ""]
-    for one in paths:
-        if not isinstance(one, str) or len(one) > _LONGEST_PATH:
-            raise SourceError(f"{path}: data_path and video_path: expected the template of a path, found {_shown(one)}")
-    return Info(root, version, chunks_size, *paths, features_of(path, found.get("features")))
+    data_path, video_path = (_template(path, key, found.get(key)) for key in ("data_path", "video_path"))
+    return Info(root, version, chunks_size, data_path, video_path, features_of(path, found.get("features")))
+
+
+def _template(path: Path, key: str, found: Any) -> str:
+    """A path with fields; empty where there is none."""
+    if found is not None and not (isinstance(found, str) and len(found) <= _LONGEST_PATH):
+        raise SourceError(f"{path}: {key}: expected the template of a path, found {_shown(found)}")
+    return found or ""
 
 
 def inside(root: Path, relative: str) -> Path:
@@ -94,7 +98,9 @@ def _filled(root: Path, template: str, fields: Mapping[str, Any]) -> str:
     def field(found: re.Match[str]) -> str:
         value, width = fields.get(found[1]), int(found[2] or 0)
         if value is None or (isinstance(value, str) and width):
-            raise SourceError(f'{root}: meta/info.json: path "{template}": no field {found[0]}; there are {_names(fields)}')
+            raise SourceError(
+                f'{root}: meta/info.json: path "{template}": no field {found[0]}; there are {_names(fields)}'
+            )
         return str(value).zfill(width)
 
     filled = _FIELD.sub(field, template)

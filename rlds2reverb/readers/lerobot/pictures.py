@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import needing
 from rlds2reverb.readers.lerobot.features import Feature
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.tfds_files.features import ImageFeature
 from rlds2reverb.tfds_files.images import decode_images
 
-_TIFF = {b"II*\0": "<", b"MM\0*": ">"}
+_TIFF: dict[bytes, Literal["<", ">"]] = {b"II*\0": "<", b"MM\0*": ">"}
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _OFFSETS, _SAMPLES, _COUNTS, _KIND = 256, 257, 258, 259, 273, 277, 279, 339
 _SIZES = {3: "H", 4: "I"}
 """Types of entries: numbers of two and of four bytes."""
 _MOST_STRIPS = 1 << 16
+
+
+def check_libraries() -> None:
+    """Raises `SourceError` where what decodes PNG and JPEG is missing."""
+    with needing("decoding the images of a LeRobot dataset", "images", SourceError):
+        import imagecodecs  # noqa: F401
+        import simplejpeg  # noqa: F401
 
 
 def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
@@ -30,11 +39,11 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
     Raises:
       BrokenEpisode: a file is damaged, of another format, or of another size or dtype than the feature.
     """
+    if feature.dtype == np.float32 and any(file[:4] not in _TIFF for file in files):
+        raise BrokenEpisode(feature.path, f"{where}: a depth map in metres that is no TIFF file")
     try:
         if files and all(file[:4] in _TIFF for file in files):
             return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
-        if feature.dtype == np.float32 and files:
-            raise SourceError(f"{where}: a depth map in metres that is no TIFF file")
         return decode_images(ImageFeature(feature.shape, feature.dtype), files, where)
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error

@@ -21,7 +21,7 @@ from rlds2reverb.readers.lerobot.features import (
     VIDEO,
     Feature,
 )
-from rlds2reverb.readers.lerobot.pictures import decoded
+from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
 from rlds2reverb.readers.lerobot.tables import Rows
 from rlds2reverb.readers.lerobot.values import column, image_files
@@ -38,11 +38,18 @@ class Reader:
       dataset: what is read.
       as_files: paths of images that are given as their files' bytes.
       odd: counts what is odd in episodes, by the codes of `reading.ODD`.
+
+    Raises:
+      SourceError: a library that decodes images is missing.
     """
 
     def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, int]) -> None:
         self._dataset, self._as_files, self._odd = dataset, as_files, odd
         self._rows: Rows | None = None
+        if any(
+            one.kind == IMAGE and not one.is_depth and to not in as_files for to, one in dataset.steps.columns.items()
+        ):
+            check_libraries()
 
     def close(self) -> None:
         """Lets go of the file."""
@@ -69,7 +76,9 @@ class Reader:
             self.close()
             self._rows = Rows(path, self._names())
         if self._dataset.info.version[0] == 2 and self._rows.count != count:
-            raise BrokenEpisode("", f"{path}: has {self._rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says")
+            raise BrokenEpisode(
+                "", f"{path}: has {self._rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"
+            )
         return self._rows
 
     def _names(self) -> list[str]:
@@ -119,7 +128,9 @@ class Reader:
         """[T] of a feature with one value per row."""
         feature = self._dataset.info.features.get(name)
         if feature is None or feature.size != 1:
-            raise BrokenEpisode("", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]')
+            raise BrokenEpisode(
+                "", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]'
+            )
         return column(feature, read[name], path).reshape(-1)
 
     def _check(self, number: int, path: Path, read: dict[str, Any]) -> None:
@@ -127,7 +138,10 @@ class Reader:
         index = self._dataset.episodes.index(number)
         found = self._plain(EPISODE_INDEX, path, read)
         if (found != index).any():
-            raise BrokenEpisode("", f"{path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}")
+            raise BrokenEpisode(
+                "",
+                f"{path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
+            )
         counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
         if any((np.diff(one) != 1).any() for one in counted):
             self._found("frame_index")
@@ -144,13 +158,16 @@ class Reader:
         told = self._dataset.metadata_of(number)[LANGUAGE_INSTRUCTION]
         if {self._text(int(one), path) for one in numbers} - {told}:
             raise BrokenEpisode(
-                self._dataset.task_path, f"{path}: rows with other tasks than the one that meta/episodes tells; read them with task=column"
+                self._dataset.task_path,
+                f"{path}: rows with other tasks than the one that meta/episodes tells; read them with task=column",
             )
 
     def _text(self, number: int, path: Path) -> bytes:
         text = self._dataset.tasks.get(number)
         if text is None:
-            raise BrokenEpisode(self._dataset.task_path, f"{path}: task_index {number}, of which meta/tasks knows nothing")
+            raise BrokenEpisode(
+                self._dataset.task_path, f"{path}: task_index {number}, of which meta/tasks knows nothing"
+            )
         return text
 
     def _found(self, code: str) -> None:

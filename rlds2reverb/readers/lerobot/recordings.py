@@ -10,9 +10,10 @@ import numpy as np
 from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.lerobot.dataset import Dataset
-from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, IMAGE
+from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, IMAGE, VIDEO
 from rlds2reverb.readers.lerobot.reader import Reader
 from rlds2reverb.readers.lerobot.reading import remarks_of
+from rlds2reverb.readers.lerobot.videos import check_library
 from rlds2reverb.readers.recordings import Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
@@ -27,12 +28,14 @@ class LeRobotRecordings:
       as_files: paths of images that are given as their files' bytes.
 
     Raises:
-      SourceError: two columns cannot stand beside one another.
+      SourceError: two columns cannot stand beside one another, or videos are to be decoded and PyAV is missing.
     """
 
     def __init__(self, dataset: Dataset, name: str, as_files: Collection[str] = ()) -> None:
         self.name, self._dataset, self._as_files = name, dataset, frozenset(as_files)
         self._odd: dict[str, int] = {}
+        if any(one.kind == VIDEO for one in dataset.steps.columns.values()):
+            check_library()
         self._spec = self._nest({path: self._spec_of(path, one) for path, one in dataset.specs().items()})
 
     @property
@@ -93,16 +96,15 @@ class LeRobotRecordings:
         Raises:
           SourceError: a column has the name of a group of columns.
         """
+        groups = {path.rsplit("/", at)[0] for path in specs for at in range(1, path.count("/") + 1)}
+        for path in groups & set(specs):
+            raise SourceError(f'{self.name}: column "{path}" has the name of a group of columns; rename the feature')
         nest: dict[str, Any] = {}
         for path, spec in specs.items():
-            *groups, leaf = path.split("/")
+            *above, leaf = path.split("/")
             level = nest
-            for group in groups:
+            for group in above:
                 level = level.setdefault(group, {})
-                if not isinstance(level, dict):
-                    break
-            if not isinstance(level, dict) or leaf in level:
-                raise SourceError(f'{self.name}: column "{path}" and another one lie one below the other; rename the feature')
             level[leaf] = spec
         return nest
 

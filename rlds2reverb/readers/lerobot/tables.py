@@ -76,7 +76,7 @@ class Rows:
             if name not in found:
                 self._file.close()
                 raise BrokenEpisode(name, f"{path}: no such column; there are {shortened(', '.join(found))}")
-        self.count: int = self._file.metadata.num_rows
+        self.count = int(self._file.metadata.num_rows)
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest: pa.RecordBatch | None = None
         self._at = -1
@@ -114,13 +114,15 @@ class Rows:
         """How many rows have about `_BATCH_BYTES`."""
         sizes = [(one.total_byte_size, one.num_rows) for one in map(self._file.metadata.row_group, groups[:8])]
         size, rows = (sum(each) for each in zip(*sizes)) if sizes else (0, 1)
-        return max(1, min(_MOST_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
+        return int(max(1, min(_MOST_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size))))
 
     def _taken(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         while self._at < stop:
             batch = self._rest if self._rest is not None else next(self._batches, None)
             if batch is None:
-                raise BrokenEpisode("", f"{self.path}: ends after {self._at:,} rows; expected {stop:,}; copy the file again")
+                raise BrokenEpisode(
+                    "", f"{self.path}: ends after {self._at:,} rows; expected {stop:,}; copy the file again"
+                )
             first, last = max(0, start - self._at), min(batch.num_rows, stop - self._at)
             if last > first:
                 yield batch.slice(first, last - first)

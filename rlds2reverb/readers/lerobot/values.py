@@ -37,7 +37,9 @@ def column(feature: Feature, found: pa.Array, path: Path) -> Array:
         if feature.kind == LANGUAGE:
             return _as_json(stored)
         if stored.null_count:
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": {stored.null_count:,} rows without a value')
+            raise BrokenEpisode(
+                feature.path, f'{path}: column "{feature.name}": {stored.null_count:,} rows without a value'
+            )
         flat = _flat(feature, stored, path)
         return _text(feature, flat, path) if feature.kind == TEXT else _numbers(feature, flat, len(stored), path)
     except ERRORS as error:
@@ -53,12 +55,15 @@ def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
     try:
         stored = _stored(found)
         bytes_ = stored.field("bytes") if pa.types.is_struct(stored.type) else stored
-        files = bytes_.to_pylist()
+        files: list[bytes] = bytes_.to_pylist()
     except ERRORS as error:
         raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": cannot be read: {line(error)}') from error
     for row, file in enumerate(files):
         if not isinstance(file, bytes):
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}", row {row}: no bytes of an image file; only images inside the table are read')
+            raise BrokenEpisode(
+                feature.path,
+                f'{path}: column "{feature.name}", row {row}: no bytes of an image file; only images inside the table are read',
+            )
     return files
 
 
@@ -72,10 +77,16 @@ def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
         if not _is_list(stored.type):
             if axis == 0 and feature.size == 1 and axis == len(feature.shape) - 1:
                 return stored
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": expected lists of the shape {list(feature.shape)}, found {stored.type} at axis {axis}')
+            raise BrokenEpisode(
+                feature.path,
+                f'{path}: column "{feature.name}": expected lists of the shape {list(feature.shape)}, found {stored.type} at axis {axis}',
+            )
         rows, sizes = len(stored), _sizes(stored)
         if (sizes != size).any():
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": a list of {int(sizes[sizes != size][0]):,} values at axis {axis}; expected {size:,}')
+            raise BrokenEpisode(
+                feature.path,
+                f'{path}: column "{feature.name}": a list of {int(sizes[sizes != size][0]):,} values at axis {axis}; expected {size:,}',
+            )
         stored = _stored(stored.flatten())
         if len(stored) != rows * size or stored.null_count:
             raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": a value is missing')
@@ -85,7 +96,7 @@ def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
 
 
 def _is_list(kind: Any) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _sizes(stored: Any) -> Array:
@@ -98,12 +109,17 @@ def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path) -> Array:
     values = np.asarray(flat.to_numpy(zero_copy_only=False))
     if values.dtype != feature.dtype:
         if values.dtype.kind not in "biuf":
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": holds {flat.type}; expected {feature.dtype}')
+            raise BrokenEpisode(
+                feature.path, f'{path}: column "{feature.name}": holds {flat.type}; expected {feature.dtype}'
+            )
         with np.errstate(all="ignore"):
             cast = values.astype(feature.dtype)
             differs = (cast.astype(values.dtype) != values) & ~((cast != cast) & (values != values))
         if differs.any():
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": holds {flat.type}, of which {feature.dtype} of info.json does not hold every value')
+            raise BrokenEpisode(
+                feature.path,
+                f'{path}: column "{feature.name}": holds {flat.type}, of which {feature.dtype} of info.json does not hold every value',
+            )
         values = cast
     return values.reshape(rows, *feature.shape)
 
@@ -118,5 +134,7 @@ def _text(feature: Feature, flat: pa.Array, path: Path) -> Array:
 def _as_json(stored: pa.Array) -> Array:
     """One text per row; rows without any have "[]"."""
     texts = np.empty(len(stored), object)
-    texts[:] = [json.dumps(row or [], ensure_ascii=False).encode(errors="backslashreplace") for row in stored.to_pylist()]
+    texts[:] = [
+        json.dumps(row or [], ensure_ascii=False).encode(errors="backslashreplace") for row in stored.to_pylist()
+    ]
     return texts

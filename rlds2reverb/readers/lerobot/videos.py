@@ -8,19 +8,21 @@ Source: video_utils.py of lerobot 0.6.1 (`decode_video_frames_pyav`), dataset_re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import needing
 from rlds2reverb.readers.lerobot.features import Feature
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import shortened
 
-TOLERANCE_SECONDS = 1e-4
-"""lerobot's `tolerance_s`."""
+_MOST_BYTES = 1 << 34
+"""Of the frames of one episode."""
 
 _FORMATS = {".mp4": "mp4", ".mov": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".webm": "matroska", ".avi": "avi"}
 """FFmpeg's names; any other would let a file name further ones."""
@@ -28,7 +30,7 @@ _CODECS = ("av1", "h264", "hevc", "vp8", "vp9", "mpeg4", "libdav1d", "libvpx", "
 _RGB, _DEPTH = "rgb24", "gray12le"
 
 
-def frames(feature: Feature, path: Path, seconds: Array, tolerance: float = TOLERANCE_SECONDS) -> Array:
+def frames(feature: Feature, path: Path, seconds: Array, tolerance: float) -> Array:
     """The frames of an episode's rows.
 
     Args:
@@ -69,6 +71,12 @@ def frames(feature: Feature, path: Path, seconds: Array, tolerance: float = TOLE
     return found
 
 
+def check_library() -> None:
+    """Raises `SourceError` where PyAV is missing."""
+    with needing("decoding the videos of a LeRobot dataset (videos=skip leaves them out)", "video", SourceError):
+        import av  # noqa: F401
+
+
 class _NoFrame(Exception):
     """At a row, and the nearest frame's time."""
 
@@ -82,21 +90,28 @@ def _format(feature: Feature, path: Path) -> str:
 
 def _check(feature: Feature, path: Path, stream: Any) -> None:
     codec = stream.codec_context
-    if codec.name not in _CODECS:
-        raise BrokenEpisode(feature.path, f"{path}: the codec {codec.name} is not read; expected av1, h264, hevc, vp9 or mpeg4")
+    if codec is None or codec.name not in _CODECS:
+        raise BrokenEpisode(
+            feature.path,
+            f"{path}: the codec {codec and codec.name} is not read; expected av1, h264, hevc, vp9 or mpeg4",
+        )
     if (codec.height, codec.width) != feature.shape[:2]:
         raise BrokenEpisode(
-            feature.path, f"{path}: frames of {codec.height} × {codec.width}; expected {feature.shape[0]} × {feature.shape[1]}"
+            feature.path,
+            f"{path}: frames of {codec.height} × {codec.width}; expected {feature.shape[0]} × {feature.shape[1]}",
         )
     if feature.shape[2] != (1 if feature.is_depth else 3):
         raise BrokenEpisode(feature.path, f"{path}: {feature.shape[2]} channels, which videos do not have")
 
 
 def _room(feature: Feature, rows: int, path: Path) -> Array:
+    size = rows * feature.size * feature.dtype.itemsize
     try:
-        return np.empty((rows, *feature.shape), feature.dtype)
-    except MemoryError as error:
-        raise BrokenEpisode(feature.path, f"{path}: no memory for {rows:,} frames of {feature.spec}") from error
+        if size <= _MOST_BYTES:
+            return np.empty((rows, *feature.shape), feature.dtype)
+    except MemoryError:
+        pass
+    raise BrokenEpisode(feature.path, f"{path}: no memory for {rows:,} frames of {feature.spec}: {size:,} bytes")
 
 
 def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
@@ -109,7 +124,7 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
             yield float(frame.pts * stream.time_base), frame
 
 
-def _chosen(shown: Iterator[tuple[float, Any]], seconds: Sequence[float], tolerance: float) -> Iterator[tuple[int, Any]]:
+def _chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
     """(row, frame) for ascending times: of the frames until the first one that is not before a row, the nearest."""
     before: tuple[float, Any] | None = None
     after = next(shown, None)
