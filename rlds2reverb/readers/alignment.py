@@ -55,7 +55,7 @@ def steps(
     if discount is not None:
         columns[DISCOUNT] = _closed(DISCOUNT, discount, rows)
     elif is_terminal is not None:
-        columns[DISCOUNT] = _discount(rows, is_terminal)
+        columns[DISCOUNT] = terminal_discount(rows, is_terminal)
     return {**columns, **flags(rows, is_terminal)}
 
 
@@ -123,7 +123,8 @@ def _closed(path: str, column: Array, rows: int) -> Array:
     return np.concatenate([column, zero_row(column)])
 
 
-def _discount(rows: int, is_terminal: bool) -> Array:
+def terminal_discount(rows: int, is_terminal: bool) -> Array:
+    """The discount above, of an episode of so many rows."""
     discount = np.ones(rows, np.float32)
     if is_terminal:
         discount[-2:] = 0

@@ -64,6 +64,16 @@ SOURCES: Formats[Source] = Formats(
             objects_are="il-representations' dict format",
         ),
         Format(
+            "lerobot",
+            Lazily("rlds2reverb.sources.lerobot:open_lerobot"),
+            "reading LeRobot datasets",
+            extra="parquet",
+            forms=(
+                Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
+                Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
+            ),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
