@@ -48,6 +48,17 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "rllib",
+            Lazily("rlds2reverb.sources.rllib:open_rllib"),
+            "reading RLlib's files",
+            forms=(
+                Form(
+                    "rllib:PATH[;PATH...][?OPTIONS]",
+                    "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
+                ),
+            ),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
