@@ -71,6 +71,16 @@ SOURCES: Formats[Source] = Formats(
             forms=(
                 Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
+        ),
+        Format(
+            "rllib",
+            Lazily("rlds2reverb.sources.rllib:open_rllib"),
+            "reading RLlib's files",
+            forms=(
+                Form(
+                    "rllib:PATH[;PATH...][?OPTIONS]",
+                    "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
+                ),
             ),
         ),
         Format(
