@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tfds_files": FOUNDATION | {"protobuf", "source_options"},
     "images": FOUNDATION | {"tfds_files"},
     "transforms": FOUNDATION | {"conventions", "formats"},
-    "readers": FOUNDATION,
+    "readers": FOUNDATION | {"tfds_files"},
     # Views, validation and sources are blind to one another.
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
@@ -105,6 +105,7 @@ NEEDS_OPTIONAL = {
     "adapters.tf_agents",
     "adapters.tf_data",
     "readers.hdf5",
+    "readers.ted.h5",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",

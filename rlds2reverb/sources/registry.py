@@ -48,6 +48,16 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "ted",
+            Lazily("rlds2reverb.sources.ted:open_ted"),
+            "reading TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder"),
+                Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
+            ),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
