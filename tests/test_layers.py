@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
-    "destinations": FOUNDATION | {"formats"},
+    "destinations": FOUNDATION | {"formats", "readers", "source_options"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
@@ -104,6 +104,7 @@ NEEDS_OPTIONAL = {
     "adapters.rllib",
     "adapters.tf_agents",
     "adapters.tf_data",
+    "destinations.ted.h5",
     "readers.hdf5",
     "readers.ted.h5",
     "sources.loading",

@@ -5,9 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats import Formats
+from rlds2reverb.formats import Form, Format, Formats, Lazily
 
 if TYPE_CHECKING:
     from rlds2reverb.destinations.base import Destination
 
-DESTINATIONS: Formats[Destination] = Formats("destination", ConfigError, ())
+DESTINATIONS: Formats[Destination] = Formats(
+    "destination",
+    ConfigError,
+    (
+        Format(
+            "ted",
+            Lazily("rlds2reverb.destinations.ted.destination:open_ted"),
+            "writing TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL loads"),
+                Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
+            ),
+        ),
+    ),
+)

@@ -17,8 +17,9 @@ from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ted.bounds import cut, each_row, ends_of_ids
 from rlds2reverb.readers.ted.folders import Folder, Leaf
+from rlds2reverb.readers.ted.incomplete import without_incomplete
 from rlds2reverb.readers.ted.keys import DONE, DONES, IDS, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, last_part
-from rlds2reverb.readers.ted.ring import incomplete, sampled
+from rlds2reverb.readers.ted.ring import sampled
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wording import counted, shortened
@@ -54,12 +55,13 @@ class FlatTrajectories:
         ends = (done.values != 0).reshape(self.columns, self.rows)
         recorded = ends.copy()
         self.last = self.rows if is_full else shift
+        self._is_overwritten = is_full and 0 < shift < self.rows
         ends[:, self.last - 1] = True
         self._ends = np.flatnonzero(ends)
         self._check_sizes(steps)
         self.id_key = self._ids()
         valid_rows = self.last if valid is None or is_full else min(self.last, valid // self.columns)
-        self._cut(recorded, ends, valid_rows, is_full)
+        self._cut(recorded, ends, valid_rows)
 
     @property
     def count(self) -> int:
@@ -155,7 +157,7 @@ class FlatTrajectories:
             return found
         return "" if wanted in (DONE, ROWS) else wanted
 
-    def _cut(self, recorded: Array, ends: Array, valid: int, is_full: bool) -> None:
+    def _cut(self, recorded: Array, ends: Array, valid: int) -> None:
         shape = (self.columns, self.rows)
         each = np.full(self.columns, valid)
         remarks: tuple[Remark, ...] = ()
@@ -170,7 +172,7 @@ class FlatTrajectories:
                 lost = int(unmarked.sum())
                 bounds.stop[unmarked] -= 1
                 bounds = bounds.only(bounds.stop > bounds.start)
-            self._bounds, remarks = incomplete(bounds, recorded, False, self._options)
+            self._bounds, remarks = without_incomplete(bounds, recorded, self._is_overwritten, self._options.drop_incomplete)
         if lost:
             text = (
                 f"{lost:,} trajectories end by their id without an end flag: this form keeps no observation after their last step, "

@@ -6,7 +6,7 @@ behind `shift` of each column are left overs. TorchRL reads groups in the order 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.readers.ted.incomplete import forced_end, overwritten
 from rlds2reverb.readers.ted.keys import DONES, NEXT, REWARD, TRAJECTORY_IDS, TedOptions, last_part, renamed
 from rlds2reverb.readers.ted.ring import sampled
 from rlds2reverb.remarks import Remark
@@ -28,6 +29,8 @@ from rlds2reverb.specs import ArraySpec
 PREFIX = "traj"
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full", "_len")
 _MOST_NESTED = 16
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError, OverflowError, MemoryError)
+"""What h5py raises over a damaged file."""
 
 
 class H5Trajectories:
@@ -35,12 +38,15 @@ class H5Trajectories:
 
     def __init__(self, name: str, path: Path, options: TedOptions) -> None:
         self._name, self._path, self._options = name, path, options
+        self._moved: dict[str, tuple[int, int]] = {}
+        self._held: list[tuple[str, int]] = []
+        self._begins: list[str] = []
         if options.trajectories not in ("", "done"):
             raise SourceError(f"{name}: trajectories: the H5 form keeps trajectories as end flags part them; there is no other way")
         with hdf5.opened(path) as file:
             try:
                 self._open(file)
-            except hdf5._ERRORS as error:
+            except _DAMAGE as error:
                 raise SourceError(f"{path}: cannot be read: {error}") from error
 
     @property
@@ -81,7 +87,6 @@ class H5Trajectories:
         if not self.rows_key:
             raise SourceError(f'{self._path}: {groups[0]}: expected "done" or "action"; found {", ".join(sorted(first))}')
         rows = shapes[self.rows_key].shape[0]
-        self._groups, ends = self._valid(file, groups, form)
         self.steps = {key: ArraySpec(one.shape[1:], one.dtype) for key, one in shapes.items() if one.shape[0] == rows and key != "index"}
         self.observed = {key: ArraySpec(one.shape[1:], one.dtype) for key, one in shapes.items() if one.shape[0] == rows + 1}
         odd = sorted(set(shapes) - {*self.steps, *self.observed, "index"})
@@ -89,24 +94,46 @@ class H5Trajectories:
             raise SourceError(
                 f"{self._path}: {groups[0]}/{self.paths[odd[0]]}: has {shapes[odd[0]].shape[0]:,} rows; expected {rows:,} or {rows + 1:,}"
             )
+        self._groups, ends = self._valid(file, groups, form)
         self.id_key = next((key for key in TRAJECTORY_IDS if key in self.steps), "")
-        self.remarks = self._of_ends(file, ends)
+        shift, rows = int(form.get("shift", 0)), int(np.atleast_1d(form.get("_storage_shape", 0))[0])
+        oldest = set(self._begins) if form.get("is_full") and 0 < shift < rows else set()
+        self.remarks = (*self._of_ends(file, ends), *self._without(oldest, overwritten))
 
     def _valid(self, file: h5py.File, groups: list[str], form: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Groups of what was recorded, and those where recording stopped."""
-        if form.get("is_full", True) or "shift" not in form or "_storage_shape" not in form:
+        sizes = np.atleast_1d(form.get("_storage_shape", 0)).tolist()
+        is_full, shift = bool(form.get("is_full", True)), int(form.get("shift", 0))
+        if sizes[0] <= 0 or (is_full and len(sizes) == 1):
+            self._begins = groups[:1]
             return groups, groups[-1:]
-        rows, shift = int(np.atleast_1d(form["_storage_shape"])[0]), int(form["shift"])
-        kept, stopped, at = [], [], 0
+        rows = sizes[0]
+        last = rows if is_full else shift
+        kept, stopped, at, ends, held = [], [], 0, 0, 0
         for group in groups:
-            found = file[group].get(self.paths[self.rows_key])
-            length = found.shape[0] if isinstance(found, h5py.Dataset) and found.ndim else 0
-            if at % max(rows, 1) < shift:
+            length, observations, has_end = self._measured(file, group)
+            if at % rows == 0:
+                self._begins.append(group)
+            if at % rows < last:
                 kept.append(group)
-            at += length
-            if at % max(rows, 1) == shift % max(rows, 1):
+                if self.observed and at + ends != held:
+                    self._moved[group] = (at + ends, length + 1)
+            self._held.append((group, held))
+            at, held = at + length, held + observations
+            if at % rows == last % rows:
                 stopped.append(group)
+            ends += at % rows != 0 or last % rows == 0 or has_end
         return kept, stopped
+
+    def _measured(self, file: h5py.File, group: str) -> tuple[int, int, bool]:
+        """Steps and observations of a group, and whether its last step has an end flag."""
+        found = {key: file.get(f"{group}/{self.paths[key]}") for key in (self.rows_key, *list(self.observed)[:1])}
+        for key, one in found.items():
+            if not isinstance(one, h5py.Dataset) or one.ndim == 0:
+                raise SourceError(f"{self._path}: {group}/{self.paths[key]}: expected a dataset with rows")
+        lengths = [one.shape[0] for one in found.values()]
+        done = found[self.rows_key] if self.rows_key == f"{NEXT}done" else None
+        return lengths[0], lengths[-1], done is not None and lengths[0] > 0 and bool(done[-1:].any())
 
     def _of_ends(self, file: h5py.File, groups: list[str]) -> tuple[Remark, ...]:
         open_ends = set()
@@ -117,18 +144,37 @@ class H5Trajectories:
                 continue
             if done.size and not done.any():
                 open_ends.add(group)
-        if not open_ends:
-            return ()
-        what = "incomplete=drop leaves them out"
-        if self._options.drop_incomplete:
-            self._groups = [group for group in self._groups if group not in open_ends]
-            what = "they are left out"
-        text = f"{len(open_ends):,} trajectories end without an end flag, where recording stopped or was overwritten; {what}"
-        return (Remark("forced_end", text, len(open_ends)),)
+        return tuple(self._without(open_ends, forced_end))
+
+    def _without(self, groups: set[str], told: Callable[[int, bool], list[Remark]]) -> list[Remark]:
+        """Leaves groups out where that is asked for."""
+        drop = self._options.drop_incomplete
+        if drop:
+            self._groups = [group for group in self._groups if group not in groups]
+        return told(len(groups), drop)
 
     def group(self, number: int) -> str:
         """The name of a trajectory's group."""
         return self._groups[number]
+
+    def parts(self, number: int) -> list[tuple[str, slice]]:
+        """The groups and the rows of them that hold a trajectory's observations: all of its own, as a rule.
+
+        TorchRL's writer counts an end flag left over behind `shift` once too seldom, in storages of several columns: the rows of the
+        columns after it then lie one further on, in the order of the file. Its reader puts all rows together first.
+        """
+        group = self._groups[number]
+        if group not in self._moved:
+            return [(group, slice(None))]
+        first, count = self._moved[group]
+        starts = [at for _, at in self._held]
+        found = []
+        for place in range(max(int(np.searchsorted(starts, first, "right")) - 1, 0), len(starts)):
+            name, at = self._held[place]
+            if at >= first + count:
+                break
+            found.append((name, slice(max(first - at, 0), first + count - at)))
+        return found
 
 
 class _H5Rows:
@@ -139,24 +185,26 @@ class _H5Rows:
 
     def step(self, key: str, number: int) -> Array:
         """[T, ...]."""
-        return self._read(key, number, self._of.steps[key], 0)
+        return self._read(key, self._of.group(number), self._of.steps[key], slice(None))
 
     def observe(self, key: str, number: int) -> Array:
         """[T + 1, ...]."""
-        return self._read(key, number, self._of.observed[key], 1)
+        found = [self._read(key, group, self._of.observed[key], rows) for group, rows in self._of.parts(number)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def _read(self, key: str, number: int, spec: ArraySpec, more: int) -> Array:
-        group = self._of.group(number)
-        found = hdf5.column(self._group(group, key), self._of.paths[key], key)
+    def _read(self, key: str, group: str, spec: ArraySpec, rows: slice) -> Array:
+        found = hdf5.column(self._group(group, key), self._of.paths[key], key, rows)
         if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
             wanted = f"{spec.dtype}{list(spec.shape)}"
-            raise BrokenEpisode(key, f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as traj 0")
+            raise BrokenEpisode(
+                key, f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory"
+            )
         return found
 
     def _group(self, group: str, key: str) -> h5py.Group:
         try:
             found = self._file.get(group)
-        except hdf5._ERRORS as error:
+        except _DAMAGE as error:
             raise BrokenEpisode(key, f"{self._file.filename}: {group}: cannot be read: {error}") from error
         if not isinstance(found, h5py.Group):
             raise BrokenEpisode(key, f"{self._file.filename}: {group}: expected a group")

@@ -107,6 +107,8 @@ def open_buffer(name: str, place: Place, options: TedOptions) -> Trajectories:
             f"{name}: written by a TensorDictMaxValueWriter, so its steps stand in no order; trajectories=rows makes each an episode"
         )
     grid, cut_start = _grid(name, folder, told.get("len"), _cursor(writer, options), options)
+    written = writer.get("write_count", 0)
+    cut_start = cut_start or (type(written) is int and grid.time_first and written > grid.held == grid.rows)
     return RingTrajectories(name, folder, leaves, grid, options, cut_start)
 
 

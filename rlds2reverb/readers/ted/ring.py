@@ -18,6 +18,7 @@ from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ted.bounds import Bounds, cut, each_row, ends_of_ids, flattened
 from rlds2reverb.readers.ted.folders import Folder, HeldLeaf, Leaf, PerRow
+from rlds2reverb.readers.ted.incomplete import without_incomplete
 from rlds2reverb.readers.ted.keys import DONE, DONES, IDS, KEEP, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, last_part
 from rlds2reverb.readers.ted.text import as_column
 from rlds2reverb.remarks import Remark
@@ -198,26 +199,7 @@ class RingTrajectories:
             )
         else:
             bounds = cut(flags.copy(), grid.valid)
-        return incomplete(bounds, flags, cut_start, options)
-
-
-def incomplete(bounds: Bounds, flags: Array | None, cut_start: bool, options: TedOptions) -> tuple[Bounds, tuple[Remark, ...]]:
-    """Tells of trajectories without their beginning or end, or leaves them out."""
-    remarks: list[Remark] = []
-    keep = np.ones(len(bounds), bool)
-    what = "they are left out" if options.drop_incomplete else "incomplete=drop leaves them out"
-    if flags is not None:
-        open_ends = ~flags[bounds.column, bounds.stop - 1]
-        keep &= ~open_ends
-        if open_ends.any():
-            text = f"{int(open_ends.sum()):,} trajectories end without an end flag, where recording stopped or was overwritten; {what}"
-            remarks.append(Remark("forced_end", text, int(open_ends.sum())))
-    if cut_start:
-        begins = bounds.start == 0
-        keep &= ~begins
-        text = f"the ring was overwritten: the oldest {int(begins.sum()):,} trajectories may lack their beginning; {what}"
-        remarks.append(Remark("cut_start", text, int(begins.sum())))
-    return (bounds.only(keep) if options.drop_incomplete else bounds), tuple(remarks)
+        return without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
 
 
 def sampled(count: int, most: int) -> list[int]:
