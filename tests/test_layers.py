@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
+    "destinations": FOUNDATION | {"formats", "readers", "source_options"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "destinations": FOUNDATION
@@ -124,6 +125,8 @@ NEEDS_OPTIONAL = {
     "readers.lerobot.tables",
     "readers.lerobot.values",
     "sources.lerobot",
+    "destinations.ted.h5",
+    "readers.ted.h5",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",

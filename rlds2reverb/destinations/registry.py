@@ -22,6 +22,15 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form(
                     "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
                 ),
+        ),
+        Format(
+            "ted",
+            Lazily("rlds2reverb.destinations.ted.destination:open_ted"),
+            "writing TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL loads"),
+                Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
             ),
         ),
     ),

@@ -81,6 +81,15 @@ SOURCES: Formats[Source] = Formats(
                     "rllib:PATH[;PATH...][?OPTIONS]",
                     "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
                 ),
+        ),
+        Format(
+            "ted",
+            Lazily("rlds2reverb.sources.ted:open_ted"),
+            "reading TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder"),
+                Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
         ),
         Format(
