@@ -22,6 +22,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form(
                     "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
                 ),
+            ),
         ),
         Format(
             "ted",

@@ -71,6 +71,7 @@ SOURCES: Formats[Source] = Formats(
             forms=(
                 Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
+            ),
         ),
         Format(
             "rllib",
@@ -81,6 +82,7 @@ SOURCES: Formats[Source] = Formats(
                     "rllib:PATH[;PATH...][?OPTIONS]",
                     "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
                 ),
+            ),
         ),
         Format(
             "ted",
@@ -88,7 +90,10 @@ SOURCES: Formats[Source] = Formats(
             "reading TorchRL's buffers",
             extra="hdf5",
             forms=(
-                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder"),
+                Form(
+                    "ted:FOLDER[?OPTIONS]",
+                    "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder",
+                ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
         ),
