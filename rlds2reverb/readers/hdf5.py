@@ -119,10 +119,19 @@ class Column:
                 self._chunks.check(start, stop)
             if self._is_text:
                 check_texts(self._dataset, bytes_of(self._dataset), start, stop)
-            values: Array = self._dataset[start:stop]
+            values = self._whole() if stop - start == len(self) else self._dataset[start:stop]
         except ERRORS as error:
             raise self._broken(f"cannot be read: {failure_of(self._dataset, error)}") from error
-        return values if values.dtype.kind in "biufcO" else values.astype(object)
+        made: Array = values if values.dtype.kind in "biufcO" else values.astype(object)
+        return made
+
+    def _whole(self) -> Array:
+        """All rows; of numbers without h5py's selections, which cost more than short columns."""
+        if self.dtype.kind not in "biufc" or not math.prod(self.shape):
+            return np.asarray(self._dataset[()])
+        values = np.empty(self.shape, self.dtype)
+        self._dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        return values
 
     def _with_rows(self, one: Any) -> h5py.Dataset:
         if not isinstance(one, h5py.Dataset) or not one.shape:

@@ -9,6 +9,7 @@ for all files. Links to other files lead through `found`, never through libhdf5,
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,6 @@ from typing import Any
 from urllib.parse import quote
 
 import h5py
-import numpy as np
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.hdf5_bytes import CheckedFile
@@ -178,7 +178,7 @@ def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
         one = h5py.h5a.open(thing.id, index=number)
         if not _is_plain(one.get_type()):
             continue
-        size = int(np.prod(one.shape, dtype=object)) * one.get_type().get_size()
+        size = math.prod(one.shape or ()) * one.get_type().get_size()
         if size > _MOST_ATTRIBUTE_BYTES:
             raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
         name = _decoded(one.name)
