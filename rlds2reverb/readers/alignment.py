@@ -12,6 +12,7 @@ The discount is 1, and 0 on a terminal last row and on the row before it: what a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -120,9 +121,20 @@ def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
     return made
 
 
-def with_last(column: Array, last: Array) -> Array:
-    """[T, ...] and one more row -> [T + 1, ...]."""
-    return np.concatenate([column, last[None]])
+def with_last(column: Array, last: Any) -> Array:
+    """[T, ...] and one more row -> [T + 1, ...].
+
+    Raises:
+      BrokenEpisode: the row is not like those of the column.
+    """
+    row = np.empty((1, *column.shape[1:]), column.dtype)
+    if column.dtype != object:
+        last = np.asarray(last)
+        if last.shape != row.shape[1:] or last.dtype != column.dtype:
+            expected = f"{column.dtype}{list(row.shape[1:])}, as the other observations"
+            raise BrokenEpisode(OBSERVATION, f"the last one is {last.dtype}{list(last.shape)}; expected {expected}")
+    row[0] = last
+    return np.concatenate([column, row])
 
 
 def zero_row(column: Array) -> Array:

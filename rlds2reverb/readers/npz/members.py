@@ -66,9 +66,13 @@ class Member:
         self._loaded: Array | None = None
         try:
             self.shape, self._is_fortran, self._dtype = self._header()
+            self._check()
         except _ERRORS as error:
+            self.close()
             raise self._broken(f"cannot be read: {_line(error)}") from error
-        self._check()
+        except BrokenEpisode:
+            self.close()
+            raise
 
     def __len__(self) -> int:
         return int(self.shape[0])
