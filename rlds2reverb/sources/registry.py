@@ -98,6 +98,15 @@ SOURCES: Formats[Source] = Formats(
             ),
         ),
         Format(
+            "npz",
+            Lazily("rlds2reverb.sources.npz:open_npz"),
+            "reading .npz files",
+            forms=(
+                Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
+                Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
+            ),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
