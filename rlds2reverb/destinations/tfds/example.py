@@ -37,11 +37,10 @@ def entries_of(column: Column, values: Array) -> list[bytes]:
 
     Args:
       column: where its values are stored, and how.
-      values: [n, *shape] items: the steps' values, or one value of the episode; of sequences, [rows] arrays of items.
+      values: [n, *shape] items: the steps' values, or one value of the episode; of sequences, [n, length, *shape].
     """
     if column.row_keys:
-        lengths = np.array([len(row) for row in values], np.int64)
-        items = np.concatenate(list(values)) if len(values) else np.zeros(0, object)
+        lengths, items = np.full(len(values), values.shape[1]), values.reshape(-1, *values.shape[2:])
         return [_entry(column.row_keys[0], _integers(lengths)), _entry(column.key, _items(column, items))]
     entries = [_entry(column.key, _items(column, values))]
     if column.shape_key is not None:
@@ -90,14 +89,16 @@ def _as_bytes(text: bytes | str) -> bytes:
 
 
 def _integers(values: Array) -> bytes:
-    """[n] int64; a negative one has ten bytes."""
-    plain = values.view(np.uint64)
-    data = [_varints(plain[start : start + _AT_ONCE]) for start in range(0, len(plain), _AT_ONCE)]
-    return _feature(_INTEGERS, _packed(b"".join(data)))
+    return _feature(_INTEGERS, _packed(packed_varints(values)))
+
+
+def packed_varints(values: Array) -> bytes:
+    """[n] int64 -> the shortest varints, one after another; a negative one has ten bytes."""
+    plain = values.astype(np.int64, copy=False).view(np.uint64)
+    return b"".join([_varints(plain[start : start + _AT_ONCE]) for start in range(0, len(plain), _AT_ONCE)])
 
 
 def _varints(values: Array) -> bytes:
-    """[n] uint64 -> the shortest varints, one after another."""
     width = varint_width(int(values.max()))
     if width == 1:
         return values.astype(np.uint8).tobytes()
