@@ -69,7 +69,7 @@ class TfdsDestination:
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         """Begins to write, or goes on."""
-        if any(is_drawn(spec, self._choices) for spec in content.columns.values()):
+        if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
             check_pictures()
         return TfdsSink(work, self._target, layout_of(content.columns, content.metadata, self._choices), state)
 

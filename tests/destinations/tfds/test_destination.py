@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 from rlds2reverb.conversion import convert
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
-from rlds2reverb.destinations.tfds import files, spool
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.destinations.tfds import spool
+from rlds2reverb.errors import ConfigError, ConversionError, SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources import open_source
+from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.tfds_files.tfrecord import tfrecords
 from tests.destinations.cases import data
 from tests.destinations.test_contract import contents
 
@@ -93,7 +96,7 @@ def test_cutting_files_goes_on_after_a_kill(
     name = f"tfds:{tmp_path / 'my_set'}?file_format={file_format},shards=4"
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", counted(Path.replace))
-        patched.setattr(files.os, "truncate", counted(files.os.truncate))
+        patched.setattr(os, "truncate", counted(os.truncate))
         with suppress(Killed):
             convert("bundled:cartpole@train[:5]", name)
     if not open_destination(name).path.exists():
@@ -203,6 +206,28 @@ def test_a_library_that_is_missing_is_told_at_once(
         open_destination(f"tfds:{tmp_path / 'my_set'}{options}")
 
 
+def test_an_episode_that_no_record_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlds2reverb.destinations.tfds.sink.MOST_BYTES", 2_000)
+    with pytest.raises(ConversionError, match=r"a record of [\d,]+ bytes; .* at most 2,000"):
+        into(tmp_path)
+    assert not (tmp_path / "my_set" / "1.0.0").exists()
+
+
+def test_metadata_that_may_be_ragged_is_left_out_and_images_are_not(tmp_path: Path) -> None:
+    class Described(EpisodeList):
+        def metadata_spec(self) -> Any:
+            sizes = {"rows": ArraySpec((None, None), np.dtype(np.int64))}
+            return {**sizes, "picture": ArraySpec((None, None, 3), np.dtype(np.uint8))}
+
+    pictures = [np.full((16 + number, 20, 3), number, np.uint8) for number in range(2)]
+    rows = np.zeros((2, 2), np.int64)
+    episodes = [data.episode(number, metadata={"rows": rows, "picture": pictures[number]}) for number in range(2)]
+    report = convert(Described(episodes), f"tfds:{tmp_path / 'my_set'}", verify=True)
+    assert [(loss.code, loss.path) for loss in report.losses] == [("ragged_metadata", "metadata/rows")]
+    back = [one.metadata["picture"] for one in open_source(f"tfds:{report.path}")]
+    assert all(np.array_equal(one, other) for one, other in zip(back, pictures))
+
+
 def test_a_spool_goes_on_where_it_was_synced(tmp_path: Path) -> None:
     one = spool.Spool(tmp_path)
     one.append(b"first")
@@ -214,4 +239,4 @@ def test_a_spool_goes_on_where_it_was_synced(tmp_path: Path) -> None:
     other.append(b"third one")
     other.close()
     assert spool.lengths_in(tmp_path, 2).tolist() == [5, 9]
-    assert list(files.tfrecords(tmp_path / spool.RECORDS, 0, 2)) == [b"first", b"third one"]
+    assert list(tfrecords(tmp_path / spool.RECORDS, 0, 2)) == [b"first", b"third one"]
