@@ -17,6 +17,7 @@ from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.tfds_files.tfrecord import tfrecords
+from tests import rlds_data
 from tests.destinations.cases import data
 
 tf = pytest.importorskip("tensorflow")
@@ -157,3 +158,63 @@ def test_tfds_decodes_the_files_that_were_kept(tmp_path: Path) -> None:
     folder = written(tmp_path, {"image": spec}, [episode])
     ((columns, _),) = by_tfds(folder)
     np.testing.assert_array_equal(columns["image"][0], tf.io.decode_jpeg(files[0]).numpy())
+
+
+def test_a_dataset_of_tensorflow_is_written(tmp_path: Path) -> None:
+    made = [rlds_data.episode(np.random.default_rng(number), 3) for number in range(3)]
+    dataset = rlds_data.dataset(made, metadata=[{"number": at, "key": f"key {at}".encode()} for at in range(3)])
+    report = convert(dataset, f"tfds:{tmp_path / 'my_set'}", verify=True)
+    assert report.verified == 3
+    assert_read(Path(report.path), list(open_source(dataset)))
+
+
+def test_a_dataset_written_by_tfds_comes_through(tmp_path: Path) -> None:
+    """Features with a meaning of their own become plain ones of the same values."""
+    features = tfds.features.FeaturesDict(
+        {
+            "label": tfds.features.ClassLabel(names=["a", "b"]),
+            "picture": tfds.features.Image(shape=(None, None, 3)),
+            "words": tfds.features.Sequence(tfds.features.Text()),
+            "steps": tfds.features.Dataset(
+                {
+                    "observation": tfds.features.Image(shape=(20, 24, 3), encoding_format="jpeg"),
+                    "action": tfds.features.Tensor(shape=(2,), dtype=np.float64, encoding="zlib"),
+                    "said": tfds.features.Text(),
+                    **{name: tfds.features.Scalar(np.bool_) for name in ("is_first", "is_last", "is_terminal")},
+                }
+            ),
+        }
+    )
+    identity = tfds.core.dataset_info.DatasetIdentity("theirs", "1.0.0", str(tmp_path / "theirs"), "tests")
+    info = tfds.core.DatasetInfo(builder=identity, features=features)
+    (tmp_path / "theirs").mkdir()
+    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=2)
+    writer.initialize_splits(["train"])
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        steps = [
+            {
+                "observation": rng.integers(0, 256, (20, 24, 3), np.uint8),
+                "action": rng.normal(size=2),
+                "said": f"step {at}",
+                "is_first": at == 0,
+                "is_last": at == 2,
+                "is_terminal": at == 2,
+            }
+            for at in range(3)
+        ]
+        picture = rng.integers(0, 256, (4 + number, 5, 3), np.uint8)
+        writer.add_examples(
+            {"train": [{"label": number % 2, "picture": picture, "words": ["x"] * number, "steps": steps}]}
+        )
+    writer.close_all()
+    source = f"tfds:{tmp_path / 'theirs'}"
+    report = convert(source, f"tfds:{tmp_path / 'my_set'}", verify=True)
+    assert (report.verified, report.losses, report.encoded) == (3, (), ("observation",))
+    for (columns, metadata), (others, wanted) in zip(
+        by_tfds(Path(report.path)), by_tfds(tmp_path / "theirs"), strict=True
+    ):
+        assert columns.keys() == others.keys()
+        assert all(np.array_equal(columns[path], others[path]) for path in others)
+        assert metadata.keys() == wanted.keys()
+        assert all(np.array_equal(metadata[name], wanted[name]) for name in wanted)
