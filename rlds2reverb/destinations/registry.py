@@ -24,5 +24,13 @@ DESTINATIONS: Formats[Destination] = Formats(
                 ),
             ),
         ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.destinations.ilr.destination:open_ilr"),
+            "writing shards of il-representations",
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
+            ),
+        ),
     ),
 )
