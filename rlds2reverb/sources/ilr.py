@@ -1,4 +1,4 @@
-"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory.
+"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory; a YAML file is a list of datasets (`ilr_configs`).
 
 | option | values | meaning |
 | --- | --- | --- |
@@ -19,6 +19,7 @@ from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.source_options import Parse, one_of, parted, read_options
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.choice import CHOICES, Choice
+from rlds2reverb.sources.ilr_configs import open_configs
 from rlds2reverb.sources.recorded import RecordedSource
 
 _OPTIONS: dict[str, Parse] = {
@@ -40,6 +41,8 @@ def open_ilr(what: Any) -> Source:
         return RecordedSource(in_memory(what))
     people = f"ilr:{what}"
     path, options = parted(what)
+    if path.endswith((".yaml", ".yml")):
+        return open_configs(what)
     wanted = read_options(people, options, _OPTIONS)
     choice = Choice.taken_from(wanted)
     layout = wanted.pop("layout", None)
