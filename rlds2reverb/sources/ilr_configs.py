@@ -28,7 +28,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.readers.ilr.layouts import SHARDS
 from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of, read_options
 from rlds2reverb.sources import mix
 from rlds2reverb.sources.mixed import COMMON, MixedSource
 from rlds2reverb.sources.recorded import RecordedSource
@@ -43,6 +43,9 @@ _OPTIONS: dict[str, Parse] = {
     **{key: parse for key, parse in mix.OPTIONS.items() if key != "columns"},
 }
 _SPACES = ("color_space", "observation_space", "action_space")
+CONFIGS = re.compile(r"(?P<path>.*\.ya?ml)(\?(?P<options>.*))?", re.DOTALL)
+"""A name of such a file. Its options may hold a folder, unlike those of other names."""
+
 _NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
 
 
@@ -61,18 +64,17 @@ class Entry:
     trajectories: int | None
 
 
-def open_configs(text: str) -> MixedSource:
+def open_configs(path: Path, options: str) -> MixedSource:
     """Opens the datasets of a file; see the module.
 
     Raises:
       SourceError: the file, a dataset or an option makes no sense; or the datasets' spaces differ.
     """
-    people = f"ilr:{text}"
-    path, options = parted(text)
+    people = f"ilr:{path}"
     wanted = read_options(people, options, _OPTIONS)
     chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
     defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
-    entries = entries_of(Path(path).expanduser(), **defaults)
+    entries = entries_of(path, **defaults)
     recordings = [_recordings(entry, chosen) for entry in entries]
     _check_spaces([entry.where for entry in entries], [one.features for one in recordings])
     sources = [_source(entry, one) for entry, one in zip(entries, recordings)]
