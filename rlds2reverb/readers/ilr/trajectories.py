@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ilr import keys
@@ -48,8 +48,8 @@ class Trajectory:
         """Whether a step's observation is another than the one that stands behind the step before it."""
         return any(key in rows and rows[key] != row for key, row in self.last.items())
 
-    def add(self, rows: Mapping[str, Row], where: str) -> None:
-        """Adds a step's values, next observations included."""
+    def add(self, rows: Mapping[str, Row], where: str, there: Collection[str]) -> None:
+        """Adds a step's values, next observations included; `there` are the keys that it has, also those that cannot be read."""
         self._steps += 1
         self.last = {key: rows[keys.next_of(key)] for key in rows if keys.next_of(key) in rows}
         if not self.is_wanted:
@@ -58,7 +58,7 @@ class Trajectory:
             if key in rows:
                 found.append(rows[key])
                 self._bytes += sum(map(len, rows[key]))
-            else:
+            elif key not in there:
                 self.fault(keys.column_of(key) or key, f"{where}: no {key}")
         if self._bytes > MOST_EPISODE_BYTES:
             raise SourceError(f"{where}: a trajectory of more than {MOST_EPISODE_BYTES:,} bytes; write shorter ones")
@@ -132,7 +132,7 @@ class Cutting:
         self._check_order(frame, current, at)
         for path, why in faults:
             current.fault(path, why)
-        current.add(rows, at)
+        current.add(rows, at, frame.values)
         if self._is_done(frame, current, at):
             self._before, self._current = current.last, None
             yield current, True
