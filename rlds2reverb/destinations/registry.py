@@ -34,5 +34,13 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
             ),
         ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.destinations.ilr.destination:open_ilr"),
+            "writing shards of il-representations",
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
+            ),
+        ),
     ),
 )
