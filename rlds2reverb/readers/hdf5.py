@@ -32,6 +32,10 @@ _ERRORS = (
 )
 """What h5py raises over a damaged file."""
 
+_SMALL_BYTES = 1 << 26
+_MOST_TIMES = 1 << 11
+"""A dataset has at most so many times the bytes that are stored of it: zlib's 1,032, and as much again for chunks left out."""
+
 
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
@@ -63,16 +67,34 @@ def column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -
       BrokenEpisode: it is missing, no dataset of numbers or texts, or cannot be read.
     """
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    with told_as_broken(path, where):
+        return values_of(group.get(name), path, where, rows)
+
+
+def values_of(found: Any, path: str, where: str, rows: slice | None = None) -> Array:
+    """Some rows of what was found, or all; text as `bytes`. What h5py raises is left to `told_as_broken`.
+
+    Raises:
+      BrokenEpisode: it is no dataset of numbers or texts, or claims to be far larger than what is stored of it.
+    """
+    if not isinstance(found, h5py.Dataset) or found.ndim == 0:
+        raise BrokenEpisode(path, f"{where}: expected a dataset with rows, found {_kind(found)}")
+    if found.external or found.is_virtual:
+        raise BrokenEpisode(path, f"{where}: its values lie in other files, which are not read")
+    claimed = found.size * found.dtype.itemsize
+    if claimed > _SMALL_BYTES and claimed > _MOST_TIMES * found.id.get_storage_size():
+        raise BrokenEpisode(path, f"{where}: claims {claimed:,} bytes, of which hardly any are stored")
+    values = found[rows] if rows is not None else found[()]
+    return np.asarray(values) if values.dtype.kind in "biufcO" else np.asarray(values, object)
+
+
+@contextmanager
+def told_as_broken(path: str, where: str) -> Iterator[None]:
+    """What h5py raises inside over a damaged file, as an episode that is broken at `path`."""
     try:
-        found = group.get(name)
-        if not isinstance(found, h5py.Dataset) or found.ndim == 0:
-            raise BrokenEpisode(path, f"{where}: expected a dataset with rows, found {_kind(found)}")
-        if found.external or found.is_virtual:
-            raise BrokenEpisode(path, f"{where}: its values lie in other files, which are not read")
-        values = found[rows] if rows is not None else found[()]
+        yield
     except _ERRORS as error:
         raise BrokenEpisode(path, f"{where}: cannot be read: {_line(error)}") from error
-    return np.asarray(values) if values.dtype.kind in "biufcO" else np.asarray(values, object)
 
 
 def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
