@@ -33,8 +33,8 @@ _ERRORS = (
 """What h5py raises over a damaged file."""
 
 _SMALL_BYTES = 1 << 26
-_MOST_TIMES = 1 << 11
-"""A dataset has at most so many times the bytes that are stored of it: zlib's 1,032, and as much again for chunks left out."""
+_MOST_TIMES, _MOST_TIMES_PLAIN = 1 << 11, 8
+"""A dataset has at most so many times the bytes that are stored of it, for chunks may be left out: with filters (zlib's 1,032), and without."""
 
 
 @contextmanager
@@ -66,35 +66,43 @@ def column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -
     Raises:
       BrokenEpisode: it is missing, no dataset of numbers or texts, or cannot be read.
     """
-    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
-    with told_as_broken(path, where):
-        return values_of(group.get(name), path, where, rows)
+    with told_as_broken(path, group, name):
+        return values_of(group.get(name), path, group, name, rows)
 
 
-def values_of(found: Any, path: str, where: str, rows: slice | None = None) -> Array:
-    """Some rows of what was found, or all; text as `bytes`. What h5py raises is left to `told_as_broken`.
+def values_of(found: Any, path: str, group: Any, below: str, rows: slice | None = None) -> Array:
+    """Some rows of what was found at `below` in a group, or all; text as `bytes`. What h5py raises is left to `told_as_broken`.
 
     Raises:
       BrokenEpisode: it is no dataset of numbers or texts, or claims to be far larger than what is stored of it.
     """
     if not isinstance(found, h5py.Dataset) or found.ndim == 0:
-        raise BrokenEpisode(path, f"{where}: expected a dataset with rows, found {_kind(found)}")
+        raise BrokenEpisode(path, f"{place(group, below)}: expected a dataset with rows, found {_kind(found)}")
     if found.external or found.is_virtual:
-        raise BrokenEpisode(path, f"{where}: its values lie in other files, which are not read")
+        raise BrokenEpisode(path, f"{place(group, below)}: its values lie in other files, which are not read")
     claimed = found.size * found.dtype.itemsize
-    if claimed > _SMALL_BYTES and claimed > _MOST_TIMES * found.id.get_storage_size():
-        raise BrokenEpisode(path, f"{where}: claims {claimed:,} bytes, of which hardly any are stored")
+    if claimed > _SMALL_BYTES and claimed > _most_times(found) * found.id.get_storage_size():
+        raise BrokenEpisode(path, f"{place(group, below)}: claims {claimed:,} bytes, of which hardly any are stored")
     values = found[rows] if rows is not None else found[()]
     return np.asarray(values) if values.dtype.kind in "biufcO" else np.asarray(values, object)
 
 
+def _most_times(dataset: Any) -> int:
+    return _MOST_TIMES if dataset.id.get_create_plist().get_nfilters() else _MOST_TIMES_PLAIN
+
+
 @contextmanager
-def told_as_broken(path: str, where: str) -> Iterator[None]:
-    """What h5py raises inside over a damaged file, as an episode that is broken at `path`."""
+def told_as_broken(path: str, group: Any, below: str = "") -> Iterator[None]:
+    """What h5py raises inside over a damaged file, as an episode that is broken at `path`; it happened at `below` in a group."""
     try:
         yield
     except _ERRORS as error:
-        raise BrokenEpisode(path, f"{where}: cannot be read: {_line(error)}") from error
+        raise BrokenEpisode(path, f"{place(group, below)}: cannot be read: {_line(error)}") from error
+
+
+def place(group: Any, below: str = "") -> str:
+    """File and name of what is in a group, for messages."""
+    return f"{group.file.filename}: {group.name.rstrip('/')}/{below}"
 
 
 def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:

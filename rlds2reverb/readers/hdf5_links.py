@@ -56,30 +56,29 @@ class LinkedFiles:
         return self._walk(group, keys, path, 0)
 
     def _walk(self, group: h5py.Group, keys: Sequence[str], path: str, hops: int) -> Found | None:
-        for place, key in enumerate(keys):
-            if not isinstance(group, h5py.Group):
+        found: Found = group
+        for key in keys:
+            if not isinstance(found, h5py.Group):
                 return None
-            with hdf5.told_as_broken(path, f"{group.file.filename}: {group.name.rstrip('/')}/{key}"):
-                name = key.encode()
-                if not group.id.links.exists(name):
-                    return None
-                kind = group.id.links.get_info(name).type
-                if kind == h5py.h5l.TYPE_EXTERNAL:
-                    target, inner = group.id.links.get_val(name)
-                    found = self._elsewhere(group, key, target, inner, path, hops)
-                elif kind == h5py.h5l.TYPE_HARD:
-                    found = group[key]
-                else:
-                    raise BrokenEpisode(
-                        path, f"{group.file.filename}: {group.name}: {key} is a soft link, which is not followed"
-                    )
-            if place == len(keys) - 1:
-                return found if isinstance(found, (h5py.Group, h5py.Dataset)) else None
             group = found
-        return group
+            with hdf5.told_as_broken(path, group, key):
+                found = self._step(group, key, path, hops)
+        return found if isinstance(found, (h5py.Group, h5py.Dataset)) else None
+
+    def _step(self, group: h5py.Group, key: str, path: str, hops: int) -> Found | None:
+        name, links = key.encode(), group.id.links
+        if not links.exists(name):
+            return None
+        kind = links.get_info(name).type
+        if kind == h5py.h5l.TYPE_HARD:
+            return group[key]
+        if kind == h5py.h5l.TYPE_EXTERNAL:
+            file, inner = links.get_val(name)
+            return self._elsewhere(group, key, file, inner, path, hops)
+        raise BrokenEpisode(path, f"{hdf5.place(group, key)}: a soft link, which is not followed")
 
     def _elsewhere(self, group: h5py.Group, key: str, target: bytes, inner: bytes, path: str, hops: int) -> Found:
-        where = f"{group.file.filename}: {group.name.rstrip('/')}/{key}"
+        where = hdf5.place(group, key)
         name, way = target.decode(), [part for part in inner.decode().split("/") if part]
         if hops >= _MOST_HOPS:
             raise BrokenEpisode(path, f"{where}: a chain of more than {_MOST_HOPS} links to other files")

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -89,13 +90,13 @@ def rows_of(stored: StoredEpisode, wanted: Wanted) -> Rows:
     """
     notes: set[tuple[str, str]] = set()
     jpeg: dict[str, ImageSpec] = {}
-    observation = {
-        leaf.path: _leaf(stored, OBSERVATIONS, OBSERVATION, leaf, wanted, jpeg) for leaf in wanted.observation
-    }
-    action = {leaf.path: _leaf(stored, ACTIONS, ACTION, leaf, wanted, jpeg) for leaf in wanted.action}
     reward = _reward(stored.plain(REWARDS), notes)
-    is_terminal = _end(stored, len(reward), notes)
-    others = _others(stored, len(reward), notes) if wanted.others else {}
+    actions = len(reward)
+    read = partial(_leaf, stored, wanted, jpeg)
+    observation = {leaf.path: read(OBSERVATIONS, OBSERVATION, leaf, actions + 1) for leaf in wanted.observation}
+    action = {leaf.path: read(ACTIONS, ACTION, leaf, actions) for leaf in wanted.action}
+    is_terminal = _end(stored, actions, notes)
+    others = _others(stored, actions, notes) if wanted.others else {}
     return Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
 
 
@@ -139,9 +140,9 @@ def conforming(rows: Rows, specs: Spec) -> Rows:
 
 
 def _leaf(
-    stored: StoredEpisode, name: str, column: str, leaf: Leaf, wanted: Wanted, jpeg: dict[str, ImageSpec]
+    stored: StoredEpisode, wanted: Wanted, jpeg: dict[str, ImageSpec], name: str, column: str, leaf: Leaf, rows: int
 ) -> Array:
-    found, path = stored.leaf(name, leaf), _path(column, leaf)
+    found, path = stored.leaf(name, leaf, rows), _path(column, leaf)
     if not isinstance(found, Images):
         return _checked(found, path)
     height, width, *channels = leaf.spec.shape

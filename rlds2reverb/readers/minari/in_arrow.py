@@ -102,12 +102,16 @@ class _Episode:
     def __init__(self, table: Any, where: str) -> None:
         self._table, self._where = table, where
 
-    def leaf(self, field: str, leaf: Leaf) -> Array | Images:
+    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
         """The values of the field, without its filling."""
         path = "/".join((field, *leaf.keys))
         values = self._field(field, leaf.fields, path)
         if field == ACTIONS:
             values = values[:-1]
+        if len(values) != rows:
+            raise BrokenEpisode(
+                path, f"{self._where}: {path}: has {len(values):,} rows; expected {rows:,}, as there are rewards"
+            )
         return _values(values, leaf.spec.shape, leaf.is_image, path, self._where)
 
     def plain(self, name: str) -> Array:

@@ -102,15 +102,15 @@ def _leaf(keys: tuple[str, ...], dataset: h5py.Dataset) -> Leaf:
 
 
 def _numbers(file: h5py.File) -> list[int]:
-    with _as_source_error(file.filename):
+    with _as_source_error(file):
         found = [_GROUP.fullmatch(name) for name in file]
     return sorted(int(one[1]) for one in found if one is not None)
 
 
 @contextmanager
-def _as_source_error(path: str) -> Iterator[None]:
+def _as_source_error(file: h5py.File) -> Iterator[None]:
     try:
-        with hdf5.told_as_broken("", path):
+        with hdf5.told_as_broken("", file):
             yield
     except BrokenEpisode as broken:
         raise SourceError(broken.why) from broken
@@ -139,11 +139,11 @@ class _Episode:
     def __init__(self, files: LinkedFiles, group: h5py.Group) -> None:
         self._files, self._group = files, group
 
-    def leaf(self, field: str, leaf: Leaf) -> Array | Images:
+    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
         """The dataset under the leaf's keys."""
         path = "/".join((field, *leaf.keys))
         keys = [part for key in leaf.keys for part in key.split("/")]
-        values = self._values([field, *keys], path)
+        values = self._values([field, *keys], path, rows)
         if leaf.is_image and values.ndim < 1 + len(leaf.spec.shape):
             return Images(_files_of(values, path))
         return values
@@ -155,7 +155,9 @@ class _Episode:
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
         """Every dataset that is none of the five."""
-        for name in sorted(set(self._group) - _KNOWN, key=lambda name: (name != INFOS, name)):
+        with hdf5.told_as_broken("", self._group):
+            names = sorted(set(self._group) - _KNOWN, key=lambda name: (name != INFOS, name))
+        for name in names:
             found = self._files.found(self._group, [name], name)
             if isinstance(found, h5py.Dataset):
                 yield name, self._column(found, name)
@@ -165,22 +167,26 @@ class _Episode:
                     yield path, self._column(dataset, path)
 
     def _column(self, dataset: h5py.Dataset, path: str) -> Array | None:
-        if dataset.ndim == 0 or not (dataset.dtype.kind in "biufcS" or h5py.check_string_dtype(dataset.dtype)):
-            return None
-        return self._read(dataset, path)
+        with hdf5.told_as_broken(path, self._group, path):
+            has_rows = dataset.ndim and (dataset.dtype.kind in "biufcS" or h5py.check_string_dtype(dataset.dtype))
+        return self._read(dataset, path) if has_rows else None
 
-    def _values(self, keys: list[str], path: str) -> Array:
+    def _values(self, keys: list[str], path: str, rows: int | None = None) -> Array:
         found = self._files.found(self._group, keys, path)
         if found is None:
             raise BrokenEpisode(path, f"{self._where(path)}: there is no such dataset")
+        if isinstance(found, h5py.Dataset) and found.ndim and rows not in (None, len(found)):
+            raise BrokenEpisode(
+                path, f"{self._where(path)}: has {len(found):,} rows; expected {rows:,}, as there are rewards"
+            )
         return self._read(found, path)
 
     def _read(self, found: Any, path: str) -> Array:
-        with hdf5.told_as_broken(path, self._where(path)):
-            return hdf5.values_of(found, path, self._where(path))
+        with hdf5.told_as_broken(path, self._group, path):
+            return hdf5.values_of(found, path, self._group, path)
 
     def _where(self, path: str) -> str:
-        return f"{self._group.file.filename}: {self._group.name}/{path}"
+        return hdf5.place(self._group, path)
 
 
 def _datasets(files: LinkedFiles, group: Any, path: str) -> list[tuple[tuple[str, ...], h5py.Dataset]]:
@@ -194,7 +200,7 @@ def _datasets(files: LinkedFiles, group: Any, path: str) -> list[tuple[tuple[str
         elif len(keys) > _MOST_DEEP:
             raise BrokenEpisode(path, f"{group.file.filename}: {group.name}: groups nested more than {_MOST_DEEP} deep")
         elif isinstance(one, h5py.Group):
-            with hdf5.told_as_broken(path, f"{one.file.filename}: {one.name}"):
+            with hdf5.told_as_broken(path, one):
                 names = sorted(one, reverse=True)
             waiting += [((*keys, name), files.found(one, [name], path)) for name in names]
     return found

@@ -24,8 +24,8 @@ class Images:
 class StoredEpisode(Protocol):
     """One episode. Each method raises `BrokenEpisode` for what cannot be read."""
 
-    def leaf(self, field: str, leaf: Leaf) -> Array | Images:
-        """A column of "observations", [T + 1, ...], or of "actions", [T, ...]."""
+    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
+        """A column of "observations" or "actions", with so many rows; what has more or fewer is broken."""
 
     def plain(self, name: str) -> Array:
         """The column "rewards", "terminations" or "truncations", [T]."""
