@@ -32,7 +32,7 @@ _ERRORS = (
 )
 """What h5py raises over a damaged file."""
 
-_SMALL_BYTES = 1 << 26
+_SMALL_BYTES = 1 << 20
 _MOST_TIMES, _MOST_TIMES_PLAIN = 1 << 11, 8
 """A dataset has at most so many times the bytes that are stored of it, for chunks may be left out: with filters (zlib's 1,032), and without."""
 
