@@ -34,6 +34,7 @@ NAMES = (
     "client_memory",
     "startup",
     "reading",
+    "formats",
     "chunk_length",
     "service",
 )

@@ -95,6 +95,11 @@ class Choice:
         return found
 
     @property
+    def needs_count(self) -> bool:
+        """Whether it makes sense only where it is known how many episodes there are."""
+        return self != Choice(seed=self.seed) and not self._only_by_number
+
+    @property
     def _only_by_number(self) -> bool:
         ends = (self.episodes.start or 0, self.episodes.stop or 0) if self.episodes else (0, 0)
         return self.sample is None and self.split is None and self.where is None and min(ends) >= 0

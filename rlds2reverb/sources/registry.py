@@ -58,6 +58,56 @@ SOURCES: Formats[Source] = Formats(
             ),
         ),
         Format(
+            "robomimic",
+            Lazily("rlds2reverb.sources.robomimic:open_robomimic"),
+            "reading robomimic's files",
+            extra="hdf5",
+            forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+        ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.sources.ilr:open_ilr"),
+            "reading il-representations' datasets",
+            forms=(Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),),
+            takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
+            objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
+            objects_are="il-representations' dict format",
+        ),
+        Format(
+            "lerobot",
+            Lazily("rlds2reverb.sources.lerobot:open_lerobot"),
+            "reading LeRobot datasets",
+            extra="parquet",
+            forms=(
+                Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
+                Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
+            ),
+        ),
+        Format(
+            "rllib",
+            Lazily("rlds2reverb.sources.rllib:open_rllib"),
+            "reading RLlib's files",
+            forms=(
+                Form(
+                    "rllib:PATH[;PATH...][?OPTIONS]",
+                    "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
+                ),
+            ),
+        ),
+        Format(
+            "ted",
+            Lazily("rlds2reverb.sources.ted:open_ted"),
+            "reading TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form(
+                    "ted:FOLDER[?OPTIONS]",
+                    "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder",
+                ),
+                Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
+            ),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",

@@ -18,7 +18,7 @@ from rlds2reverb.readers.minari.episodes import Wanted, conforming, rows_of, spe
 from rlds2reverb.readers.minari.facts import HDF5, Facts, read_facts
 from rlds2reverb.readers.minari.features import Features, gathered
 from rlds2reverb.readers.minari.in_arrow import InArrow
-from rlds2reverb.readers.minari.in_hdf5 import InHdf5, stored_leaves
+from rlds2reverb.readers.minari.in_hdf5 import InHdf5
 from rlds2reverb.readers.minari.spaces import Leaf
 from rlds2reverb.readers.minari.stored import ACTIONS, OBSERVATIONS, Episodes, Stored
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
@@ -62,7 +62,7 @@ class MinariRecordings:
         self._stored = _storage(facts, options)
         told = facts.episodes
         self._numbers = [number for number in self._stored.numbers if told is None or number < told]
-        self._wanted = Wanted(*_leaves(facts, options, self._numbers), others=options.others)
+        self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
         self._tally = remarks.Tally(told, len(self._stored.numbers))
 
     @cached_property
@@ -150,10 +150,12 @@ def _storage(facts: Facts, options: Options) -> Stored:
     return InArrow(facts)
 
 
-def _leaves(facts: Facts, options: Options, numbers: Sequence[int]) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
+def _leaves(
+    facts: Facts, options: Options, stored: Stored, numbers: Sequence[int]
+) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
     if facts.observation is not None and facts.action is not None:
         return facts.observation, facts.action
-    if not options.stored_spaces or facts.format != HDF5:
+    if not options.stored_spaces or not isinstance(stored, InHdf5):
         raise SourceError(
             f"{facts.folder}: has no spaces, as before Minari 0.4: there they are those of the environment; "
             "add spaces=stored behind the name to take shapes and dtypes as the HDF5 files have them"
@@ -161,9 +163,9 @@ def _leaves(facts: Facts, options: Options, numbers: Sequence[int]) -> tuple[tup
     if not numbers:
         raise SourceError(f"{facts.folder}: has neither spaces nor episodes")
     try:
-        observation, action = (
-            stored_leaves(facts.folder, options.follow_links, numbers[0], field) for field in (OBSERVATIONS, ACTIONS)
+        return (
+            facts.observation or stored.leaves(numbers[0], OBSERVATIONS),
+            facts.action or stored.leaves(numbers[0], ACTIONS),
         )
     except BrokenEpisode as broken:
         raise SourceError(f"{facts.folder}: spaces=stored: {broken.why}") from broken
-    return facts.observation or observation, facts.action or action
