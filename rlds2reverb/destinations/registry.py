@@ -25,6 +25,16 @@ DESTINATIONS: Formats[Destination] = Formats(
             ),
         ),
         Format(
+            "minari",
+            Lazily("rlds2reverb.destinations.minari.destination:open_minari"),
+            "writing Minari's datasets",
+            extra="hdf5",
+            forms=(
+                Form("minari:ID[?OPTIONS]", "a dataset that Minari loads, below `$MINARI_DATASETS_PATH`"),
+                Form("minari:/path/to/dataset[?OPTIONS]", "a folder that becomes one"),
+            ),
+        ),
+        Format(
             "ted",
             Lazily("rlds2reverb.destinations.ted.destination:open_ted"),
             "writing TorchRL's buffers",

@@ -48,6 +48,16 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "minari",
+            Lazily("rlds2reverb.sources.minari:open_minari"),
+            "reading Minari's datasets",
+            extra="hdf5",
+            forms=(
+                Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
+                Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
+            ),
+        ),
+        Format(
             "robomimic",
             Lazily("rlds2reverb.sources.robomimic:open_robomimic"),
             "reading robomimic's files",
