@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
-    "destinations": FOUNDATION | {"formats"},
+    "destinations": FOUNDATION | {"formats", "images", "readers", "source_options"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "transport": FOUNDATION | {"wire"},
@@ -104,6 +104,12 @@ NEEDS_OPTIONAL = {
     "adapters.rllib",
     "adapters.tf_agents",
     "adapters.tf_data",
+    "destinations.lerobot.arrow",
+    "destinations.lerobot.destination",
+    "destinations.lerobot.fields",
+    "destinations.lerobot.finishing",
+    "destinations.lerobot.rows",
+    "destinations.lerobot.sink",
     "readers.hdf5",
     "readers.lerobot.dataset",
     "readers.lerobot.episodes",
@@ -150,6 +156,7 @@ GRPC_USERS = {
 
 LOCAL_IMPORTS = {
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
+    ("destinations.lerobot.png", "imagecodecs"): "encoded by an extra",
     ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
     ("readers.lerobot.videos", "av"): "decoded by an extra",
