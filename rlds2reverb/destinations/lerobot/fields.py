@@ -138,7 +138,7 @@ def plan(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
 
 
 def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, losses: list[Loss]) -> Iterator[Field]:
-    names = {*RESERVED, DONE} if choices.last_step != KEEP else set(RESERVED)
+    names = {*RESERVED, *((DONE,) if IS_TERMINAL in made and IS_TERMINAL in columns else ())}
     for path, spec in columns.items():
         if path in made:
             continue

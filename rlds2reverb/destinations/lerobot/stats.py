@@ -44,7 +44,7 @@ def _stats(values: Array, count: int) -> dict[str, Array]:
     exact = values.astype(np.float64)
     with np.errstate(all="ignore"):
         made = {"min": exact.min(0), "max": exact.max(0), "mean": exact.mean(0), "std": exact.std(0)}
-        quantiles = np.quantile(exact, QUANTILES, axis=0)
+        quantiles = np.quantile(exact, QUANTILES, axis=0, method="inverted_cdf")
     return {**made, "count": np.array([count]), **dict(zip(_NAMES, quantiles))}
 
 
