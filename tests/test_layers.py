@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
+    "destinations": FOUNDATION | {"formats", "images", "readers", "source_options"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "destinations": FOUNDATION
@@ -110,6 +111,12 @@ NEEDS_OPTIONAL = {
     "readers.d4rl.layout",
     "readers.d4rl.recordings",
     "readers.d4rl.telling",
+    "destinations.lerobot.arrow",
+    "destinations.lerobot.destination",
+    "destinations.lerobot.fields",
+    "destinations.lerobot.finishing",
+    "destinations.lerobot.rows",
+    "destinations.lerobot.sink",
     "readers.hdf5",
     "readers.hdf5_chunks",
     "readers.hdf5_files",
@@ -169,6 +176,7 @@ LOCAL_IMPORTS = {
     ("destinations.tfds.files", "array_record"): "written by an extra",
     ("destinations.tfds.files", "pyarrow"): "written by an extra",
     ("destinations.tfds.pictures", "imagecodecs"): "encoded by an extra",
+    ("destinations.lerobot.png", "imagecodecs"): "encoded by an extra",
     ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
     ("readers.lerobot.videos", "av"): "decoded by an extra",

@@ -52,5 +52,12 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
             ),
         ),
+        Format(
+            "lerobot",
+            Lazily("rlds2reverb.destinations.lerobot.destination:open_lerobot"),
+            "writing LeRobot datasets",
+            extra="parquet",
+            forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
+        ),
     ),
 )
