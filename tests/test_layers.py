@@ -105,6 +105,9 @@ NEEDS_OPTIONAL = {
     "adapters.tf_agents",
     "adapters.tf_data",
     "readers.hdf5",
+    "readers.rllib.arrow",
+    "readers.rllib.table_records",
+    "readers.rllib.tables",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
@@ -142,6 +145,7 @@ GRPC_USERS = {
 """Modules that import gRPC."""
 
 LOCAL_IMPORTS = {
+    ("readers.rllib.episode_states", "msgpack"): "read by an extra",
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
     ("tfds_files.array_records", "array_record"): "read by an extra",
     ("tfds_files.images", "imagecodecs"): "decoded by an extra",

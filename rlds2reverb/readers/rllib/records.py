@@ -127,7 +127,7 @@ def _batches(record: Any, names: n.Names) -> list[tuple[str, Raw, bool]]:
         if not isinstance(policies, dict) or not all(isinstance(one, dict) for one in policies.values()):
             raise BrokenEpisode("", "a MultiAgentBatch without policy_batches")
         return [(policy, columns, True) for policy, columns in policies.items()]
-    if isinstance(record, dict) and kind is None:
-        if isinstance(record.get(names.of(n.EPS_ID)), (str, int)) and names.of(n.OBS) in record:
-            return [("", {key: [value] for key, value in record.items()}, False)]
+    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(n.EPS_ID)), (str, int))
+    if is_step and names.of(n.OBS) in record:
+        return [("", {key: [value] for key, value in record.items()}, False)]
     raise BrokenEpisode("", "expected a record of type SampleBatch or MultiAgentBatch, or a step")
