@@ -25,6 +25,8 @@ from rlds2reverb.readers.rllib.values import Converter, Leaves
 
 _KEYS = (n.EPS_ID, n.AGENT_ID, n.AGENT_INDEX, n.MODULE_ID, n.T, n.TERMINATEDS, n.TRUNCATEDS, n.DONES)
 
+_TRIED = 100
+
 
 def open_tables(files: list[DataFile], settings: Settings) -> Store:
     """The files, by what the first one's rows are.
@@ -32,8 +34,7 @@ def open_tables(files: list[DataFile], settings: Settings) -> Store:
     Raises:
       SourceError: it is none of RLlib's.
     """
-    with closing(ParquetFiles(files)) as parquet:
-        schema = parquet.opened(0).schema_arrow
+    schema = _first_schema(files)
     if EPISODE in schema.names and pa.types.is_binary(schema.field(EPISODE).type):
         return RecordTables(files, settings)
     obs, eps = settings.names.of(n.OBS), settings.names.of(n.EPS_ID)
@@ -44,6 +45,18 @@ def open_tables(files: list[DataFile], settings: Settings) -> Store:
     if "type" in schema.names or (eps in schema.names and pa.types.is_nested(schema.field(eps).type)):
         return RecordTables(files, settings)
     return StepTables(files, settings)
+
+
+def _first_schema(files: list[DataFile]) -> pa.Schema:
+    """That of the first file that can be read; others are counted as they are scanned."""
+    why: SourceError | None = None
+    with closing(ParquetFiles(files)) as parquet:
+        for number in range(min(len(files), _TRIED)):
+            try:
+                return parquet.opened(number).schema_arrow
+            except SourceError as error:
+                why = why or error
+    raise why or SourceError(f"{files[0]}: no Parquet file")
 
 
 class StepTables:
