@@ -46,8 +46,9 @@ class Names:
         return self.renamed.get(name, name)
 
     def standard(self, name: str) -> str:
-        """What RLlib calls a column of the dataset."""
-        return next((known for known, theirs in self.renamed.items() if theirs == name), name)
+        """What RLlib calls a column of the dataset; "" for one that has a name of RLlib's and is not that column."""
+        known = next((known for known, theirs in self.renamed.items() if theirs == name), name)
+        return "" if known == name and name in self.renamed and self.renamed[name] != name else known
 
     @staticmethod
     def parsed(text: str) -> Names:
