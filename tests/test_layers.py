@@ -135,6 +135,9 @@ NEEDS_OPTIONAL = {
     "readers.ted.h5",
     "readers.minari.in_hdf5",
     "destinations.minari.sink",
+    "readers.rllib.arrow",
+    "readers.rllib.table_records",
+    "readers.rllib.tables",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
@@ -172,6 +175,7 @@ GRPC_USERS = {
 """Modules that import gRPC."""
 
 LOCAL_IMPORTS = {
+    ("readers.rllib.episode_states", "msgpack"): "read by an extra",
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
     ("destinations.tfds.files", "array_record"): "written by an extra",
     ("destinations.tfds.files", "pyarrow"): "written by an extra",
