@@ -35,7 +35,12 @@ def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: A
                 more = (number, number + 1) if column.has_ends else (0, 0)
                 values = rows[name][start + more[0] : start + length + more[1]]
                 group.create_dataset(name, data=values, compression=compression)
-        for name, value in (("is_full", True), ("shift", steps), ("_storage_shape", np.array([steps])), ("_len", steps)):
+        for name, value in (
+            ("is_full", True),
+            ("shift", steps),
+            ("_storage_shape", np.array([steps])),
+            ("_len", steps),
+        ):
             file.create_dataset(name, data=value)
     with path.open("rb") as written:
         os.fsync(written.fileno())

@@ -175,4 +175,6 @@ def _unfit(path: str, spec: ArraySpec, is_h5: bool) -> str:
 
 
 def _is_name(part: str) -> bool:
-    return bool(part) and part.isprintable() and not part.startswith(".") and "\\" not in part and part not in _NOT_IN_META
+    return (
+        bool(part) and part.isprintable() and not part.startswith(".") and "\\" not in part and part not in _NOT_IN_META
+    )

@@ -137,7 +137,9 @@ class H5Sink:
             self.sync()
             _some(spool.steps)
             lengths = np.fromfile(self._work / _SPOOL / _LENGTHS, "<i8")
-            columns = {name: (self._work / _SPOOL / number, self._columns[name]) for number, name in self._names.items()}
+            columns = {
+                name: (self._work / _SPOOL / number, self._columns[name]) for number, name in self._names.items()
+            }
             self._file.parent.mkdir(parents=True, exist_ok=True)
             unfinished = self._file.with_name(f".{self._file.name}")
             write_h5(unfinished, columns, lengths, self._compression)

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-
 import xxhash
 
 from rlds2reverb.episodes import Array, byte_view

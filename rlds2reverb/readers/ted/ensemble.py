@@ -27,7 +27,9 @@ class EnsembleRecordings:
         self.name, self._buffers = name, buffers
         self._starts = [0, *accumulate(buffer.count for buffer in buffers)]
         for number, buffer in enumerate(buffers):
-            found = differences(buffer.spec(), buffers[0].spec()) + differences(buffer.metadata_spec(), buffers[0].metadata_spec())
+            found = differences(buffer.spec(), buffers[0].spec()) + differences(
+                buffer.metadata_spec(), buffers[0].metadata_spec()
+            )
             if found:
                 raise SourceError(
                     f"{name}: buffer {number} has other columns than buffer 0: {'; '.join(found)}. Open one by buffer={number}, or join them by a mix"

@@ -43,11 +43,15 @@ class FlatTrajectories:
       options: how to read.
     """
 
-    def __init__(self, name: str, folder: Folder, leaves: Mapping[str, Leaf], valid: int | None, options: TedOptions) -> None:
+    def __init__(
+        self, name: str, folder: Folder, leaves: Mapping[str, Leaf], valid: int | None, options: TedOptions
+    ) -> None:
         self._name, self._options = name, options
         self.columns, self.rows, shift, is_full = self._form(folder)
         self.constants = {key: value for key, value in folder.others.items() if key not in _OF_THE_FORM}
-        self._leaves = {(NEXT + key if last_part(key) in DONES | {REWARD} else key): leaf for key, leaf in leaves.items()}
+        self._leaves = {
+            (NEXT + key if last_part(key) in DONES | {REWARD} else key): leaf for key, leaf in leaves.items()
+        }
         steps = self.columns * self.rows
         done = self._leaves.get(f"{NEXT}done")
         if done is None or done.dtype != bool or done.shape not in ((steps,), (steps, 1)):
@@ -72,7 +76,9 @@ class FlatTrajectories:
     def observed(self) -> Mapping[str, ArraySpec]:
         """Keys with one row more for each end."""
         steps = self.columns * self.rows
-        return {key: ArraySpec(leaf.shape[1:], leaf.dtype) for key, leaf in self._leaves.items() if leaf.shape[0] != steps}
+        return {
+            key: ArraySpec(leaf.shape[1:], leaf.dtype) for key, leaf in self._leaves.items() if leaf.shape[0] != steps
+        }
 
     @cached_property
     def steps(self) -> Mapping[str, ArraySpec]:
@@ -142,7 +148,7 @@ class FlatTrajectories:
         """
         least = steps - (self.rows - self.last) + len(self._ends[self._ends < steps - (self.rows - self.last)])
         for key, leaf in self._leaves.items():
-            if not leaf.shape or leaf.shape[0] != steps and (leaf.shape[0] < least or key.startswith(NEXT)):
+            if not leaf.shape or (leaf.shape[0] != steps and (leaf.shape[0] < least or key.startswith(NEXT))):
                 found = leaf.shape[0] if leaf.shape else 0
                 raise SourceError(
                     f"{self._name}: {key}: has {counted(found, 'row')}; expected {steps:,} steps, or at least {least:,} observations"
@@ -172,7 +178,9 @@ class FlatTrajectories:
                 lost = int(unmarked.sum())
                 bounds.stop[unmarked] -= 1
                 bounds = bounds.only(bounds.stop > bounds.start)
-            self._bounds, remarks = without_incomplete(bounds, recorded, self._is_overwritten, self._options.drop_incomplete)
+            self._bounds, remarks = without_incomplete(
+                bounds, recorded, self._is_overwritten, self._options.drop_incomplete
+            )
         if lost:
             text = (
                 f"{lost:,} trajectories end by their id without an end flag: this form keeps no observation after their last step, "
@@ -191,4 +199,4 @@ class FlatTrajectories:
 
 def _true(leaf: Leaf, rows: slice) -> Array:
     found = leaf.values[rows]
-    return found != 0 if leaf.dtype == bool else found
+    return np.asarray(found != 0 if leaf.dtype == bool else found)

@@ -42,7 +42,9 @@ class H5Trajectories:
         self._held: list[tuple[str, int]] = []
         self._begins: list[str] = []
         if options.trajectories not in ("", "done"):
-            raise SourceError(f"{name}: trajectories: the H5 form keeps trajectories as end flags part them; there is no other way")
+            raise SourceError(
+                f"{name}: trajectories: the H5 form keeps trajectories as end flags part them; there is no other way"
+            )
         with hdf5.opened(path) as file:
             try:
                 self._open(file)
@@ -85,10 +87,18 @@ class H5Trajectories:
         shapes = {new: first[old] for new, old in self.paths.items()}
         self.rows_key = next((key for key in (f"{NEXT}done", f"{NEXT}terminated", "action") if key in shapes), "")
         if not self.rows_key:
-            raise SourceError(f'{self._path}: {groups[0]}: expected "done" or "action"; found {", ".join(sorted(first))}')
+            raise SourceError(
+                f'{self._path}: {groups[0]}: expected "done" or "action"; found {", ".join(sorted(first))}'
+            )
         rows = shapes[self.rows_key].shape[0]
-        self.steps = {key: ArraySpec(one.shape[1:], one.dtype) for key, one in shapes.items() if one.shape[0] == rows and key != "index"}
-        self.observed = {key: ArraySpec(one.shape[1:], one.dtype) for key, one in shapes.items() if one.shape[0] == rows + 1}
+        self.steps = {
+            key: ArraySpec(one.shape[1:], one.dtype)
+            for key, one in shapes.items()
+            if one.shape[0] == rows and key != "index"
+        }
+        self.observed = {
+            key: ArraySpec(one.shape[1:], one.dtype) for key, one in shapes.items() if one.shape[0] == rows + 1
+        }
         odd = sorted(set(shapes) - {*self.steps, *self.observed, "index"})
         if odd:
             raise SourceError(
@@ -197,7 +207,8 @@ class _H5Rows:
         if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
             wanted = f"{spec.dtype}{list(spec.shape)}"
             raise BrokenEpisode(
-                key, f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory"
+                key,
+                f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
             )
         return found
 

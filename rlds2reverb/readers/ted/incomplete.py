@@ -10,7 +10,9 @@ from rlds2reverb.remarks import Remark
 from rlds2reverb.wording import counted
 
 
-def without_incomplete(bounds: Bounds, flags: Array | None, cut_start: bool, drop: bool) -> tuple[Bounds, tuple[Remark, ...]]:
+def without_incomplete(
+    bounds: Bounds, flags: Array | None, cut_start: bool, drop: bool
+) -> tuple[Bounds, tuple[Remark, ...]]:
     """The trajectories that are read, and what is to be said.
 
     Args:

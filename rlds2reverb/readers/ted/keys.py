@@ -90,7 +90,9 @@ def _move(where: str, held: Mapping[str, Value], made: dict[str, Value], old: st
     for one, value in moved.items():
         target = new + one[len(old) :]
         if target in made:
-            raise SourceError(f'{where}: "{_option(target)}" is there as well as "{_option(one)}"; name both, as in observation=a+b')
+            raise SourceError(
+                f'{where}: "{_option(target)}" is there as well as "{_option(one)}"; name both, as in observation=a+b'
+            )
         made[target] = value
 
 

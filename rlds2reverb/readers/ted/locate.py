@@ -75,7 +75,9 @@ def _members(storage: Path, writer: Path | None) -> list[Place]:
         return [Place(storage, writer)]
     numbers = sorted(int(below.name) for below in storage.iterdir() if below.name.isdigit() and below.is_dir())
     if (storage / "data_indices.json").exists():
-        raise SourceError(f"{storage}: a CompressedListStorage; how it was compressed is known to its own code only. Dump it from a LazyMemmapStorage")
+        raise SourceError(
+            f"{storage}: a CompressedListStorage; how it was compressed is known to its own code only. Dump it from a LazyMemmapStorage"
+        )
     if not numbers:
         raise SourceError(
             f"{storage}: expected a folder that ReplayBuffer.dumps or TensorDict.memmap wrote (with {META}), or a file checkpoint.h5"
@@ -100,7 +102,9 @@ def open_buffer(name: str, place: Place, options: TedOptions) -> Trajectories:
     if is_flat(folder):
         return FlatTrajectories(name, folder, leaves, told.get("len"), options)
     if not folder.batch:
-        raise SourceError(f"{name}: {storage}: a TensorDict without a batch size; expected one of [steps] or [batch, time]")
+        raise SourceError(
+            f"{name}: {storage}: a TensorDict without a batch size; expected one of [steps] or [batch, time]"
+        )
     writer = _writer(place)
     if "rank_key" in writer and options.trajectories != "rows":
         raise SourceError(
@@ -143,17 +147,25 @@ def _grid(name: str, folder: Folder, length: int | None, cursor: int | None, opt
     batch, dims = folder.batch, len(folder.batch)
     held, others = batch[0], math.prod(batch[1:])
     if length is not None and length > math.prod(batch):
-        raise SourceError(f"{name}: len {length:,}: expected at most {math.prod(batch):,}, as the batch size {list(batch)} says")
+        raise SourceError(
+            f"{name}: len {length:,}: expected at most {math.prod(batch):,}, as the batch size {list(batch)} says"
+        )
     if dims == 1:
         rows = held if length is None else length
         return _ring(name, held, rows, 1, dims, cursor)
-    if options.holds_trajectories if options.holds_trajectories is not None else length is None or _are_items(batch, length, cursor):
+    if (
+        options.holds_trajectories
+        if options.holds_trajectories is not None
+        else length is None or _are_items(batch, length, cursor)
+    ):
         columns = math.prod(batch[:-1]) if length is None else min(length, math.prod(batch[:-1]))
         rows = batch[-1]
         return Grid(columns, rows, _masked(name, folder, columns, rows), 0, False, math.prod(batch[:-1]), dims), False
     length = math.prod(batch) if length is None else length
     if others == 0 or length % others:
-        raise SourceError(f"{name}: len {length:,}: expected a multiple of {others:,}, as the batch size {list(batch)} says")
+        raise SourceError(
+            f"{name}: len {length:,}: expected a multiple of {others:,}, as the batch size {list(batch)} says"
+        )
     return _ring(name, held, length // others, others, dims, cursor)
 
 

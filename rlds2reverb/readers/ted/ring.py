@@ -19,7 +19,18 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ted.bounds import Bounds, cut, each_row, ends_of_ids, flattened
 from rlds2reverb.readers.ted.folders import Folder, HeldLeaf, Leaf, PerRow
 from rlds2reverb.readers.ted.incomplete import without_incomplete
-from rlds2reverb.readers.ted.keys import DONE, DONES, IDS, KEEP, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, last_part
+from rlds2reverb.readers.ted.keys import (
+    DONE,
+    DONES,
+    IDS,
+    KEEP,
+    NEXT,
+    REWARD,
+    ROWS,
+    TRAJECTORY_IDS,
+    TedOptions,
+    last_part,
+)
 from rlds2reverb.readers.ted.text import as_column
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
@@ -76,13 +87,17 @@ class Grid:
 class RingTrajectories:
     """The trajectories of a storage."""
 
-    def __init__(self, name: str, folder: Folder, leaves: Mapping[str, Leaf], grid: Grid, options: TedOptions, cut_start: bool) -> None:
+    def __init__(
+        self, name: str, folder: Folder, leaves: Mapping[str, Leaf], grid: Grid, options: TedOptions, cut_start: bool
+    ) -> None:
         self.grid, self._options, self._name = grid, options, name
         self._leaves = {**leaves, **_texts(folder, grid)}
         self.constants = {key: value for key, value in folder.others.items() if not isinstance(value, PerRow)}
         for key, leaf in self._leaves.items():
             if leaf.shape[: grid.dims] != folder.batch[: grid.dims]:
-                raise SourceError(f"{name}: {key}: has shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}")
+                raise SourceError(
+                    f"{name}: {key}: has shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}"
+                )
         self.id_key = self._ids()
         self._bounds, remarks = self._cut(cut_start)
         self.remarks = remarks
@@ -114,7 +129,10 @@ class RingTrajectories:
             if (
                 (kept or key[len(NEXT) :] not in self.observed)
                 if key.startswith(NEXT)
-                else key not in self.observed and last_part(key) not in DONES and key not in _NOT_STEPS and not self._is_root_reward(key)
+                else key not in self.observed
+                and last_part(key) not in DONES
+                and key not in _NOT_STEPS
+                and not self._is_root_reward(key)
             )
         }
 
@@ -157,7 +175,7 @@ class RingTrajectories:
     def _take(self, key: str, column: int, start: int, stop: int) -> Array:
         leaf = self._leaves[key]
         found = self.grid.take(leaf.values, column, start, stop)
-        return found != 0 if leaf.dtype == bool else found
+        return np.asarray(found != 0 if leaf.dtype == bool else found)
 
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
@@ -178,7 +196,7 @@ class RingTrajectories:
         if not known:
             return None
         flags = [self.grid.all(self._leaves[key].values) != 0 for key in known]
-        return np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags])
+        return np.asarray(np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags]))
 
     def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Remark, ...]]:
         grid, options = self.grid, self._options
@@ -190,7 +208,9 @@ class RingTrajectories:
                 raise SourceError(f'{self._name}: no key "{self.id_key}"; there are: {", ".join(sorted(self._leaves))}')
             ids = self.grid.all(self._leaves[self.id_key].values)
             if ids.shape[2:] not in ((), (1,)):
-                raise SourceError(f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id")
+                raise SourceError(
+                    f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id"
+                )
             bounds = cut(ends_of_ids(ids.reshape(ids.shape[:2])), grid.valid)
         elif options.trajectories == IDS or flags is None:
             raise SourceError(
@@ -211,7 +231,12 @@ def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
     """Values that are no tensors and stand for each row, where they are texts or numbers."""
     made = {}
     for key, held in folder.others.items():
-        if isinstance(held, PerRow) and len(folder.batch) == 1 and len(held.values) == folder.batch[0] and grid.time_first:
+        if (
+            isinstance(held, PerRow)
+            and len(folder.batch) == 1
+            and len(held.values) == folder.batch[0]
+            and grid.time_first
+        ):
             column = as_column(held.values)
             made[key] = HeldLeaf(column.view(np.uint8) if column.dtype == bool else column, column.dtype)
     return made

@@ -23,7 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_under, is_under
+from rlds2reverb.episodes import (
+    ACTION,
+    DISCOUNT,
+    FLAGS,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    columns_under,
+    is_under,
+)
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import MARK, steps, with_last, zero_row
 from rlds2reverb.readers.recordings import BrokenEpisode
@@ -81,9 +92,13 @@ class Roles:
         discount = DISCOUNT if DISCOUNT in steps else ""
         for key in (*found.values(), discount, held.id_key):
             steps.pop(key, None)
-        taken = [path for path in (*observed, *steps) if path in (REWARD, DISCOUNT, *FLAGS) or path.startswith("metadata/")]
+        taken = [
+            path for path in (*observed, *steps) if path in (REWARD, DISCOUNT, *FLAGS) or path.startswith("metadata/")
+        ]
         if taken or set(observed) & set(steps):
-            raise SourceError(f'a key "{(taken or sorted(set(observed) & set(steps)))[0]}" has the name of a column of another meaning')
+            raise SourceError(
+                f'a key "{(taken or sorted(set(observed) & set(steps)))[0]}" has the name of a column of another meaning'
+            )
         return Roles(observed, steps, reward, discount, remarks=tuple(remarks), **found)
 
     def spec(self, held: Trajectories, options: TedOptions) -> dict[str, ArraySpec]:
@@ -114,11 +129,28 @@ class Roles:
         count = len(terminals) if terminals is not None else _first_length(read, observed, reward)
         if options.last_step == MARK and not columns_under(observed, OBSERVATION):
             count -= 1
-            read, terminals = {path: column[:count] for path, column in read.items()}, None if terminals is None else terminals[:count]
-            reward, discount = None if reward is None else reward[:count], None if discount is None else discount[:count]
-        others = {path: column for path, column in (observed | read).items() if not is_under(path, OBSERVATION) and not is_under(path, ACTION)}
+            read, terminals = (
+                {path: column[:count] for path, column in read.items()},
+                None if terminals is None else terminals[:count],
+            )
+            reward, discount = (
+                None if reward is None else reward[:count],
+                None if discount is None else discount[:count],
+            )
+        others = {
+            path: column
+            for path, column in (observed | read).items()
+            if not is_under(path, OBSERVATION) and not is_under(path, ACTION)
+        }
         ends = None if terminals is None else bool(terminals[-1:].any())
-        made = steps(_below(observation, OBSERVATION), _below(columns_under(read, ACTION), ACTION), reward, ends, _padded(others, count), discount)
+        made = steps(
+            _below(observation, OBSERVATION),
+            _below(columns_under(read, ACTION), ACTION),
+            reward,
+            ends,
+            _padded(others, count),
+            discount,
+        )
         if discount is not None:
             made[DISCOUNT][-1:] = 0 if ends else 1
         if terminals is not None and terminals[:-1].any():
@@ -158,7 +190,9 @@ def _single(held: Trajectories, name: str, usual: str, steps: dict[str, str], re
 
 def _guess(what: str, keys: Any, option: str) -> Remark:
     names = "+".join(key.removeprefix(NEXT).replace("/", ".") for key in keys)
-    return Remark("keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise")
+    return Remark(
+        "keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise"
+    )
 
 
 def _below(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
