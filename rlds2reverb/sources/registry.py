@@ -48,6 +48,15 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "reverb",
+            Lazily("rlds2reverb.stored.source:open_reverb"),
+            "reading replay servers",
+            forms=(
+                Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
+                Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
+            ),
+        ),
+        Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),
             "reading episodes",
