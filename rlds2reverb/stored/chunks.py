@@ -88,6 +88,7 @@ class ChunkBuilder:
         """All of them."""
         self._known.clear()
         self._spool.close_writing()
-        columns = [np.array(column) for column in self._columns]
-        order = np.argsort(columns[0], kind="stable")
-        return Chunks(*(column[order] for column in columns), self._spool)  # type: ignore[misc]
+        keys, episodes, starts, rows, places, sizes, are_deltas = map(np.array, self._columns)
+        order = np.argsort(keys, kind="stable")
+        told = (keys[order], episodes[order], starts[order], rows[order])
+        return Chunks(*told, places[order], sizes[order], are_deltas[order], self._spool)

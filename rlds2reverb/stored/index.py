@@ -103,11 +103,21 @@ class _Indexing:
             raise SourceError(
                 f"{self._name}: the table holds no items, so there is nothing to read, and nothing tells its spec"
             )
-        keys, inserted, *windows = map(np.concatenate, zip(*self._parts))
-        lengths = np.where(self._is_like_first, 0, self._lengths)
+        keys, inserted, episodes, starts, stops = map(np.concatenate, zip(*self._parts))
         return Index(
-            keys, inserted, self._columns, self._squeezed, self._shifts, lengths, self._tensors, *windows, self._sequences, self._unlike
-        )  # fmt: skip
+            keys,
+            inserted,
+            self._columns,
+            self._squeezed,
+            self._shifts,
+            np.where(self._is_like_first, 0, self._lengths),
+            self._tensors,
+            episodes,
+            starts,
+            stops,
+            self._sequences,
+            self._unlike,
+        )
 
     def _take(self, items: Sequence[Any]) -> None:
         keys = np.array([item.key for item in items], np.uint64)

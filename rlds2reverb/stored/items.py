@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from rlds2reverb.stored.messages import reader_of
@@ -47,4 +48,4 @@ class Items:
     def _messages(self, first: int, end: int) -> list[Any]:
         ends = self._ends[first : end + 1]
         data = self._spool.read(ends[0], ends[-1] - ends[0])
-        return [self._read(data[start - ends[0] : stop - ends[0]]) for start, stop in zip(ends, ends[1:])]
+        return [self._read(data[start - ends[0] : stop - ends[0]]) for start, stop in pairwise(ends)]

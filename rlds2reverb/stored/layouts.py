@@ -114,10 +114,8 @@ def layout_of(reads: Reads) -> Layout | str:
         return Trajectories(reads.leaves)
     if is_plain:
         return Rows(reads.leaves)
-    for kind in (Transitions, Stacks):
-        if (found := kind.of(reads)) is not None:
-            return found
-    return "their columns read rows that differ, in a way that is known of no view"
+    found: Layout | None = Transitions.of(reads) or Stacks.of(reads)
+    return found or "their columns read rows that differ, in a way that is known of no view"
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,10 @@ def _aligned(columns: Columns, following: str, others: Columns, is_terminal: boo
 def _are_zero(columns: Columns) -> Array:
     """[T] bool: every discount of a row is 0."""
     discounts = [column for column in columns_under(columns, DISCOUNT).values() if column.dtype != object]
-    return np.logical_and.reduce([(column == 0).reshape(len(column), -1).all(axis=1) for column in discounts])
+    are_zero: Array = np.logical_and.reduce(
+        [(column == 0).reshape(len(column), -1).all(axis=1) for column in discounts]
+    )
+    return are_zero
 
 
 def _equal(one: Array, other: Array) -> bool:

@@ -115,6 +115,6 @@ def _seen(snapshot: Snapshot, index: Index, where: str) -> list[ArraySpec]:
             raise SourceError(f"{where}: column {column}: chunk {snapshot.chunks.keys[number]}: {error}") from error
         if not rows.ndim:
             raise SourceError(f"{where}: column {column}: chunk {snapshot.chunks.keys[number]} has no rows")
-        shape = rows.shape[1:] if index.squeezed[column] else (None, *rows.shape[1:])
-        found.append(ArraySpec(shape, rows.dtype))
+        row = ArraySpec(rows.shape[1:], rows.dtype)
+        found.append(row if index.squeezed[column] else row.with_leading(None))
     return found
