@@ -153,7 +153,11 @@ class Trajectories:
         is_last = kinds == LAST
         is_first = kinds == FIRST
         is_first[:1] |= is_last[:1] & (following[:1] == LAST)  # an episode of one step is (LAST, LAST)
-        made = {IS_FIRST: is_first, IS_LAST: is_last, IS_TERMINAL: is_last & _are_zero(columns)[:count]}
+        is_zero = _are_zero(columns)[:count]
+        is_zero[1:] |= is_zero[
+            :-1
+        ].copy()  # TF-Agents' drivers have it on the row before, its converter on the last one
+        made = {IS_FIRST: is_first, IS_LAST: is_last, IS_TERMINAL: is_last & is_zero}
         kept = {path: column[:count] for path, column in columns.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
         return {**kept, **made}
 

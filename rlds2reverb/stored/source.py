@@ -5,6 +5,7 @@
 | `table` | a name | of a folder's tables; needed where there are several |
 | `as` | `episodes`, `items` | what becomes an episode: the rows of an episode's items together, or each item |
 | `gaps` | `refuse`, `split` | an episode of which some rows are in no item: a bad episode, or an episode for each run of rows |
+| `streams` | `refuse`, `split` | a writer's sequence that holds several episodes: a bad episode, or cut before each first step |
 | `columns` | `A+B+...` | names of the items' columns, in their order: for tables without a signature |
 | `through` | `checkpoint`, `sampling` | how a running server is read, see `running` |
 | `disturb` | `yes`, `no` | whether sampling may take items out, and use up what a rate limiter allows |
@@ -41,6 +42,7 @@ OPTIONS: dict[str, Parse] = {
     "table": str,
     "as": _words(KINDS),
     "gaps": _words(GAPS),
+    "streams": _words(GAPS),
     "columns": _names,
     "through": _words(WAYS),
     "disturb": one_of(yes=True, no=False),
@@ -60,7 +62,13 @@ def open_reverb(text: str) -> Source:
     wanted = read_options(people, options, OPTIONS)
     choice = Choice.taken_from(wanted)
     snapshot = _snapshot(people, where, wanted)
-    recordings = recordings_of(snapshot, wanted.get("as", KINDS[0]), wanted.get("gaps", GAPS[0]), wanted.get("columns"))
+    recordings = recordings_of(
+        snapshot,
+        wanted.get("as", KINDS[0]),
+        wanted.get("gaps", GAPS[0]),
+        wanted.get("streams", GAPS[0]),
+        wanted.get("columns"),
+    )
     return RecordedSource(recordings, choice.numbers(recordings))
 
 

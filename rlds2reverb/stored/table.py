@@ -10,12 +10,14 @@ import numpy as np
 from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.sources.base import columns_of
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.stored.episodes import REFUSE, StoredEpisodes
+from rlds2reverb.stored.episodes import REFUSE, SPLIT, StoredEpisodes
 from rlds2reverb.stored.index import Index, index_of
-from rlds2reverb.stored.layouts import Reads, layout_of, why_no_steps
+from rlds2reverb.stored.layouts import Reads, Trajectories, layout_of, why_no_steps
+from rlds2reverb.stored.rows import RowReader
 from rlds2reverb.stored.runs import Runs, runs_of
 from rlds2reverb.stored.single import StoredItems
 from rlds2reverb.stored.snapshot import Snapshot
+from rlds2reverb.stored.streams import episodes_in
 
 EPISODES, ITEMS = "episodes", "items"
 KINDS = (EPISODES, ITEMS)
@@ -25,7 +27,11 @@ _WAY_OUT = "read each item as an episode with as=items"
 
 
 def recordings_of(
-    snapshot: Snapshot, kind: str = EPISODES, gaps: str = REFUSE, names: Sequence[str] | None = None
+    snapshot: Snapshot,
+    kind: str = EPISODES,
+    gaps: str = REFUSE,
+    streams: str = REFUSE,
+    names: Sequence[str] | None = None,
 ) -> StoredEpisodes | StoredItems:
     """What a snapshot's table makes.
 
@@ -33,6 +39,7 @@ def recordings_of(
       snapshot: of a table.
       kind: one of `KINDS`.
       gaps: see `StoredEpisodes`.
+      streams: one of `GAPS`, of sequences that hold several episodes: bad episodes, or cut, see `streams`.
       names: paths of the items' columns, in their order; None for those of the signature, or their numbers without one.
 
     Raises:
@@ -58,7 +65,14 @@ def recordings_of(
         raise SourceError(
             f"{where}: each was written as a sequence of its own, so nothing tells their order; {_WAY_OUT}"
         )
-    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, gaps)
+    if streams == SPLIT:
+        if not isinstance(layout, Trajectories):
+            raise SourceError(
+                f"{snapshot.name}: streams=split is for trajectories, whose step_type tells where episodes begin"
+            )
+        runs, remark = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
+        snapshot, gaps = replace(snapshot, remarks=(*snapshot.remarks, remark)), SPLIT
+    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, gaps, streams == SPLIT)
 
 
 def _are_alone(index: Index, runs: Runs) -> bool:
