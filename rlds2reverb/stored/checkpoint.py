@@ -108,13 +108,15 @@ class Checkpoint:
         chunks = ChunkBuilder()
         for chunk in self._read(CHUNKS, "Chunk"):
             chunks.add(chunk)
-        return Snapshot(people, name, self._signature(found), chunks.built(), self._items(found), remarks)
+        return Snapshot(
+            people, name, self._signature(found), chunks.built(), self._items(found, len(tables) == 1), remarks
+        )
 
-    def _items(self, table: Any) -> Items:
+    def _items(self, table: Any, is_only: bool) -> Items:
         where = str(self.folder / (ITEMS if ITEMS in self._files else TABLES))
         kept, read = Items(where), reader_of("Item", where)
         for data in self._records(ITEMS) if ITEMS in self._files else table.items:
-            if read(data).table == table.table_name:
+            if is_only or read(data).table == table.table_name:
                 kept.add(data)
         kept.close_writing()
         return kept

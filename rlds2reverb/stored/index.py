@@ -151,6 +151,7 @@ class _Indexing:
                     f"{self._name}: item {keys[0]} has {columns:,} columns, expected at most {_MOST_COLUMNS:,}"
                 )
             self._squeezed = pointers.squeezed[:columns]
+            self._shifts = self._lengths = np.zeros(columns, np.int64)
             self._tensors = np.full((len(self._chunks), columns), -1, np.int16)
             self._is_like_first = self._is_even = np.ones(columns, bool)
         other = pointers.column_counts != self._columns

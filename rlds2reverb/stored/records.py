@@ -16,12 +16,10 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.tfrecord import masked_checksum
 
 _BLOCK_BYTES = 1 << 20
-_HEAD = struct.Struct("<QI")
-_SUM = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_HEAD_BYTES, _SUM_BYTES = 12, 4
 _MOST_BYTES = 1 << 30
 """Of a record. A chunk is a few MB at most; protobuf reads no message of 2 GiB."""
-_MOST_EXPANSION = 1032
-"""Bytes out of one byte of a zlib stream, at most."""
 
 
 def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -35,9 +33,9 @@ def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
       SourceError: it cannot be read, is damaged, ends in the middle, or a record is absurdly long.
     """
     try:
-        start = file.read(_HEAD.size)
+        start = file.read(_HEAD_BYTES)
         file.seek(0)
-        is_plain = len(start) == _HEAD.size and masked_checksum(start[:8]) == _HEAD.unpack(start)[1]
+        is_plain = len(start) == _HEAD_BYTES and masked_checksum(start[:8]) == int.from_bytes(start[8:], "little")
         yield from _records(name, _blocks(file) if is_plain else _inflated(name, file), is_plain)
     except OSError as error:
         raise SourceError(f"{name}: cannot be read: {error.strerror}") from error
@@ -69,26 +67,32 @@ def _inflated(name: str, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _records(name: str, blocks: Iterator[bytes], has_sums: bool) -> Iterator[bytes]:
-    held, taken, number = bytearray(), 0, 0
+    waiting: list[bytes] = []
+    have, needed, number = 0, 1, 0
     for block in blocks:
-        held += block
-        taken += len(block)
-        start = 0
-        while len(held) - start >= _HEAD.size:
-            length, _ = _HEAD.unpack_from(held, start)
+        waiting.append(block)
+        have += len(block)
+        if have < needed:
+            continue
+        held, start, needed = b"".join(waiting), 0, _HEAD_BYTES
+        while have - start >= _HEAD_BYTES:
+            (length,) = _LENGTH.unpack_from(held, start)
             if length > _MOST_BYTES:
                 raise SourceError(
                     f"{name}: record {number:,} says that it has {length:,} bytes, expected at most {_MOST_BYTES:,}"
                 )
-            end = start + _HEAD.size + length
-            if len(held) < end + _SUM.size:
+            first = start + _HEAD_BYTES
+            end = first + length
+            if have < end + _SUM_BYTES:
+                needed = end + _SUM_BYTES - start
                 break
-            data = bytes(memoryview(held)[start + _HEAD.size : end])
-            if has_sums and _SUM.unpack_from(held, end)[0] != masked_checksum(data):
+            data = held[first:end]
+            start = end + _SUM_BYTES
+            if has_sums and int.from_bytes(held[end:start], "little") != masked_checksum(data):
                 raise SourceError(f"{name}: record {number:,} is damaged: the checksum of its data is wrong")
             yield data
             number += 1
-            start = end + _SUM.size
-        del held[:start]
-    if held:
+        waiting = [held[start:]]
+        have -= start
+    if have:
         raise SourceError(f"{name}: its last record ends in the middle")

@@ -25,7 +25,8 @@ class RowReader:
     def __init__(self, chunks: Chunks, index: Index, paths: Sequence[str]) -> None:
         self._chunks, self._index, self._paths = chunks, index, paths
         self._order = np.lexsort((chunks.starts, chunks.episodes))
-        self._sequences = chunks.episodes[self._order]
+        self._sequences, self._starts = chunks.episodes[self._order], chunks.starts[self._order]
+        self._most_rows = int(chunks.rows.max(initial=0))
 
     def columns(self, sequence: int, first: int, stop: int, only: Collection[str] = ()) -> dict[str, Array]:
         """Path -> all rows of a column that items read whose first columns are the rows [first, stop).
@@ -44,7 +45,7 @@ class RowReader:
         pieces: dict[int, list[tuple[int, Array]]] = {
             column: [] for column, path in enumerate(self._paths) if not only or path in only
         }
-        for number in self._chunks_of(sequence):
+        for number in self._chunks_of(sequence, min(begins), max(ends)):
             start = int(self._chunks.starts[number])
             stop_of_chunk = start + int(self._chunks.rows[number])
             tensors = self._index.tensors[number].tolist()
@@ -62,11 +63,14 @@ class RowReader:
             for column, found in pieces.items()
         }
 
-    def _chunks_of(self, sequence: int) -> list[int]:
-        """The numbers of a sequence's chunks, by their rows."""
+    def _chunks_of(self, sequence: int, first: int, stop: int) -> list[int]:
+        """The numbers of the chunks of a sequence that may have some of these rows, by their first."""
         wanted = np.uint64(sequence)
-        begin = np.searchsorted(self._sequences, wanted, side="left")
-        found: list[int] = self._order[begin : np.searchsorted(self._sequences, wanted, side="right")].tolist()
+        begin = int(np.searchsorted(self._sequences, wanted, side="left"))
+        end = int(np.searchsorted(self._sequences, wanted, side="right"))
+        starts = self._starts[begin:end]
+        after, before = np.searchsorted(starts, np.array([first - self._most_rows + 1, stop])).tolist()
+        found: list[int] = self._order[begin + after : begin + before].tolist()
         return found
 
     def _tensors(self, number: int) -> tuple[Array, ...]:

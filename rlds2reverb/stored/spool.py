@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rlds2reverb.errors import SourceError
+
+_AT_ONCE_BYTES = 1 << 20
 
 
 class Spool:
@@ -18,8 +21,11 @@ class Spool:
 
     def __init__(self) -> None:
         with _told():
-            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")  # noqa: SIM115 - lives as long as this object
+            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-", buffering=0)  # noqa: SIM115 - lives as long as this object
+        weakref.finalize(self, self._file.close)
         self.size = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
 
     def write(self, data: bytes) -> int:
         """Where it lies from now on.
@@ -27,10 +33,12 @@ class Spool:
         Raises:
           SourceError: the disk is full.
         """
-        at = self.size
-        with _told():
-            self._file.write(data)
-        self.size += len(data)
+        at, size = self.size, len(data)
+        self._waiting.append(data)
+        self._waiting_bytes += size
+        self.size = at + size
+        if self._waiting_bytes > _AT_ONCE_BYTES:
+            self._write_waiting()
         return at
 
     def close_writing(self) -> None:
@@ -39,8 +47,13 @@ class Spool:
         Raises:
           SourceError: the disk is full.
         """
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
         with _told():
-            self._file.flush()
+            self._file.write(b"".join(self._waiting))
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def read(self, at: int, size: int) -> bytes:
         """What was written there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ MESSAGES = message_classes(
     {
         "Request": ("repeated bytes chunks = 1", "repeated bytes items = 2"),
         "Key": ("uint64 key = 1",),
-        "Of": ("string table = 2",),
         "Timestamp": ("int64 seconds = 1", "int32 nanos = 2"),
         "Item": ("Timestamp inserted_at = 7",),
         "Limiter": ("int64 insert_count = 7", "int64 delete_count = 8"),
@@ -34,17 +34,24 @@ MESSAGES = message_classes(
 )
 
 
+@dataclass
+class Sent:
+    """Chunks and items by key, as bytes."""
+
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    items: dict[int, bytes] = field(default_factory=dict)
+
+
 class Listening(MemoryTransport):
     """A way to a server in memory that notes what is inserted.
 
     Attributes:
-      chunks, items: by key, as bytes; items with the number of their coming as the time.
+      sent: what came; items with the number of their coming as the time.
     """
 
     def __init__(self, server: MemoryServer) -> None:
         super().__init__(server)
-        self.chunks: dict[int, bytes] = {}
-        self.items: dict[int, bytes] = {}
+        self.sent = Sent()
 
     def insert_stream(self, messages: Iterator[bytes]) -> Any:
         return super().insert_stream(self._noted(messages))
@@ -53,38 +60,35 @@ class Listening(MemoryTransport):
         for message in messages:
             request = MESSAGES["Request"].FromString(message)
             for chunk in request.chunks:
-                self.chunks.setdefault(MESSAGES["Key"].FromString(chunk).key, chunk)
+                self.sent.chunks.setdefault(MESSAGES["Key"].FromString(chunk).key, chunk)
             for item in request.items:
-                at = MESSAGES["Item"](inserted_at={"seconds": 1, "nanos": len(self.items)}).SerializeToString()
-                self.items[MESSAGES["Key"].FromString(item).key] = item + at
+                at = MESSAGES["Item"](inserted_at={"seconds": 1, "nanos": len(self.sent.items)}).SerializeToString()
+                self.sent.items[MESSAGES["Key"].FromString(item).key] = item + at
             yield message
 
 
-def pushed(source: Any, view: Any, table: str = "replay", signature: Nest | None = None, **options: Any) -> Listening:
+def pushed(source: Any, view: Any, table: str = "replay", signature: Nest | None = None, **options: Any) -> Sent:
     """What a push of episodes sends."""
     server = in_memory.Server({table: in_memory.table(table, signature=signature)})
     transport = Listening(server)
     plan = in_memory.planned(server, source, (table,), view, **options)
     in_memory.Pusher(transport, plan).run()
-    return transport
+    return transport.sent
 
 
 def write_stored(
     folder: Path,
-    found: Listening,
+    found: Sent,
     signatures: Mapping[str, Nest | None],
     without: Collection[int] = (),
     change: Callable[[list[bytes]], Iterable[bytes]] = list,
 ) -> Path:
     """A checkpoint of what was pushed; items with the keys of `without` are left out."""
     items = [item for key, item in found.items.items() if key not in without]
-    counts = dict.fromkeys(signatures, 0)
-    for item in items:
-        counts[MESSAGES["Of"].FromString(item).table] += 1
     tables = [
         MESSAGES["Table"](
             table_name=name,
-            rate_limiter={"insert_count": counts[name]},
+            rate_limiter={"insert_count": len(items)},
             signature=b"" if signature is None else encode_signature(signature).SerializeToString(),
         ).SerializeToString()
         for name, signature in signatures.items()
