@@ -289,7 +289,9 @@ class Stacks:
         }
         plain = {path: column for name in (REWARD, DISCOUNT) for path, column in columns_under(cut, name).items()}
         others = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
-        return _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, bool(_are_zero(columns)[-1]))
+        made = _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, None)
+        made[IS_TERMINAL] = made[IS_LAST] & _are_zero(columns)[-1]
+        return made
 
 
 def _aligned(columns: Columns, following: str, others: Columns, is_terminal: bool | None) -> dict[str, Array]:
