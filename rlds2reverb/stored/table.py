@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlds2reverb.errors import SourceError, WireError
+from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import columns_of
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.stored.episodes import REFUSE, SPLIT, StoredEpisodes
@@ -23,6 +24,10 @@ EPISODES, ITEMS = "episodes", "items"
 KINDS = (EPISODES, ITEMS)
 """What becomes an episode: the rows of an episode's items together, or each item."""
 
+_NUMBERED = Remark(
+    "columns_numbered",
+    "the table has no signature, so its columns are called 0, 1, ...; name them with columns=A+B+..., in their order",
+)
 _WAY_OUT = "read each item as an episode with as=items"
 
 
@@ -47,6 +52,8 @@ def recordings_of(
     """
     index = index_of(snapshot.name, snapshot.items, snapshot.chunks)
     leaves = _leaves(snapshot, index, names)
+    if snapshot.signature is None and names is None:
+        snapshot = replace(snapshot, remarks=(*snapshot.remarks, _NUMBERED))
     if kind == ITEMS:
         return StoredItems(snapshot, index, leaves)
     where = f'{snapshot.name}: the items of table "{snapshot.table}" make no episodes'
