@@ -69,6 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
+    "stored": FOUNDATION
+    | {"connecting", "protobuf", "readers", "source_options", "sources", "tfds_files", "transport", "views", "wire"},
     "adapters": FOUNDATION | {"client", "connecting", "learner", "push.tables", "transport", "views", "wire"},
     "tf_agents": FOUNDATION
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},

@@ -125,6 +125,16 @@ SOURCES: Formats[Source] = Formats(
             "reading a mix",
             forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
         ),
+        Format(),
+        Format(
+            "reverb",
+            Lazily("rlds2reverb.stored.source:open_reverb"),
+            "reading replay servers",
+            forms=(
+                Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
+                Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
+            ),
+        ),
         Format(
             "episodes",
             Lazily("rlds2reverb.sources.episodes:EpisodeList"),

@@ -67,7 +67,8 @@ def steps(count: int, lengths: tuple[int, ...], seed: int = 0, ids: bool = True,
         where = episode, at + later
         state = torch.from_numpy(noise[where])
         return {
-            "observation": {"state": state, "half": state[:, :2].half()} | ({"brain": state[:, :1].bfloat16()} if brain else {}),
+            "observation": {"state": state, "half": state[:, :2].half()}
+            | ({"brain": state[:, :1].bfloat16()} if brain else {}),
             "image": torch.from_numpy(image[where]),
             "is_even": torch.from_numpy((at + later) % 2 == 0),
         }
@@ -75,7 +76,11 @@ def steps(count: int, lengths: tuple[int, ...], seed: int = 0, ids: bool = True,
     no = torch.zeros(count, 1, dtype=torch.bool)
     done = {"done": ends, "terminated": ends & ~truncated, "truncated": truncated}
     after = {**seen(1), "reward": torch.from_numpy(rng.normal(size=(count, 1)).astype(np.float32))}
-    root = {**seen(0), "action": torch.from_numpy(rng.integers(0, 9, count)), "log_prob": torch.from_numpy(rng.normal(size=count))}
+    root = {
+        **seen(0),
+        "action": torch.from_numpy(rng.integers(0, 9, count)),
+        "log_prob": torch.from_numpy(rng.normal(size=count)),
+    }
     made = TensorDict({**root, "next": {**after, **{key: torch.from_numpy(one) for key, one in done.items()}}}, [count])
     made.update({key: no.clone() for key in done})
     if ids:
@@ -91,7 +96,9 @@ def buffer(capacity: int, form: str = "memmap", ndim: int = 1, storage: Any = La
     return made
 
 
-def filled(form: str, capacity: int, count: int, columns: tuple[int, ...] = (), dirty: bool = False, **more: Any) -> Any:
+def filled(
+    form: str, capacity: int, count: int, columns: tuple[int, ...] = (), dirty: bool = False, **more: Any
+) -> Any:
     """A buffer of so many steps in all, written in two parts."""
     size = int(np.prod(columns, dtype=int))
     more["brain"] = form != "h5"  # HDF5 has no bfloat16
@@ -135,7 +142,11 @@ def pytree() -> Any:
     made = ReplayBuffer(storage=LazyMemmapStorage(10))
     after = rows["next"]
     made.extend(
-        (rows["observation", "state"], rows["action"], {"r": after["reward"], "d": [after["done"], after["observation", "state"]]})
+        (
+            rows["observation", "state"],
+            rows["action"],
+            {"r": after["reward"], "d": [after["done"], after["observation", "state"]]},
+        )
     )
     return made
 
@@ -160,7 +171,10 @@ def expected(made: Any, folder: Path) -> dict[str, Any]:
     held = made.storage._storage
     if not isinstance(held, TensorDict):
         return {}
-    found = {f"keys.{'.'.join(key if isinstance(key, tuple) else (key,))}": as_array(one) for key, one in held.items(True, True)}
+    found = {
+        f"keys.{'.'.join(key if isinstance(key, tuple) else (key,))}": as_array(one)
+        for key, one in held.items(True, True)
+    }
     try:
         from torchrl.data.replay_buffers.utils import find_start_stop_traj
     except ImportError:

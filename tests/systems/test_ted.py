@@ -1,6 +1,6 @@
 """TorchRL beside us: it loads what we wrote, and we read what it wrote, value for value.
 
-    .venv-learners/bin/python -m pytest tests/systems/test_ted.py
+.venv-learners/bin/python -m pytest tests/systems/test_ted.py
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def test_torchrl_loads_what_was_written(tmp_path: Path, layout: str, count: int,
     _, _, lengths = find_start_stop_traj(trajectory=held["collector", "traj_ids"], at_capacity=True, cursor=steps - 1)
     assert sorted(lengths.tolist()) == sorted(len(one) - 1 for one in episodes)
     assert buffer.sample()["next", "reward"].shape[0] <= 4
-    assert [one.columns["mood"].tolist() for one in open_source(name)] == [one.columns["mood"].tolist() for one in episodes]
+    assert [one.columns["mood"].tolist() for one in open_source(name)] == [
+        one.columns["mood"].tolist() for one in episodes
+    ]
 
 
 def _compare(held: Any, episodes: list[Episode]) -> None:
@@ -143,9 +145,13 @@ def _steps(rng: np.random.Generator, count: int, dones: float) -> TensorDict:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("capacity", "count", "columns"), [(20, 13, 0), (20, 20, 0), (20, 47, 0), (9, 5, 3), (9, 9, 3), (9, 25, 2)])
+@pytest.mark.parametrize(
+    ("capacity", "count", "columns"), [(20, 13, 0), (20, 20, 0), (20, 47, 0), (9, 5, 3), (9, 9, 3), (9, 25, 2)]
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_torchrl_wrote_is_read(tmp_path: Path, form: str, capacity: int, count: int, columns: int, seed: int) -> None:
+def test_what_torchrl_wrote_is_read(
+    tmp_path: Path, form: str, capacity: int, count: int, columns: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     data = torch.stack([_steps(rng, count, 0.25) for _ in range(max(columns, 1))])
     more: dict[str, Any] = {"dim_extend": 1} if columns else {}

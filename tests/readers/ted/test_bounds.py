@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.readers.ted.bounds import cut, each_row, ends_of_ids
 
-COLUMNS = st.integers(1, 4).flatmap(lambda rows: st.lists(st.lists(st.booleans(), min_size=rows, max_size=rows), min_size=1, max_size=4))
+COLUMNS = st.integers(1, 4).flatmap(
+    lambda rows: st.lists(st.lists(st.booleans(), min_size=rows, max_size=rows), min_size=1, max_size=4)
+)
 
 
 def slowly(ends: np.ndarray, valid: list[int]) -> list[tuple[int, int, int]]:
