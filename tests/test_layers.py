@@ -58,11 +58,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
     "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
-    "destinations": FOUNDATION | {"formats", "images", "readers", "source_options"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "destinations": FOUNDATION
-    | {"conventions", "formats", "readers", "source_options", "sources", "tfds_files", "validation", "wire"},
+    | {"conventions", "formats", "images", "readers", "source_options", "sources", "tfds_files", "validation", "wire"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},

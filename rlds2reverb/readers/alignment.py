@@ -108,7 +108,7 @@ def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
             raise BrokenEpisode(path, f"has {len(column):,} rows; expected {rows:,} as the others")
     made = {**columns, **flags(rows, is_terminal)}
     if is_terminal is not None:
-        made.setdefault(DISCOUNT, _discount(rows, is_terminal))
+        made.setdefault(DISCOUNT, terminal_discount(rows, is_terminal))
     return made
 
 
