@@ -125,7 +125,6 @@ SOURCES: Formats[Source] = Formats(
             "reading a mix",
             forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
         ),
-        Format(),
         Format(
             "reverb",
             Lazily("rlds2reverb.stored.source:open_reverb"),
