@@ -67,7 +67,7 @@ def steps(
     if discount is not None:
         columns[DISCOUNT] = _closed(DISCOUNT, discount, rows)
     elif is_terminal is not None:
-        columns[DISCOUNT] = _discount(rows, is_terminal)
+        columns[DISCOUNT] = terminal_discount(rows, is_terminal)
     return {**columns, **flags(rows, is_terminal)}
 
 
@@ -108,7 +108,7 @@ def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
             raise BrokenEpisode(path, f"has {len(column):,} rows; expected {rows:,} as the others")
     made = {**columns, **flags(rows, is_terminal)}
     if is_terminal is not None:
-        made.setdefault(DISCOUNT, _discount(rows, is_terminal))
+        made.setdefault(DISCOUNT, terminal_discount(rows, is_terminal))
     return made
 
 
@@ -167,7 +167,8 @@ def _closed(path: str, column: Array, rows: int) -> Array:
     return np.concatenate([column, zero_row(column)])
 
 
-def _discount(rows: int, is_terminal: bool) -> Array:
+def terminal_discount(rows: int, is_terminal: bool) -> Array:
+    """The discount above, of an episode of so many rows."""
     discount = np.ones(rows, np.float32)
     if is_terminal:
         discount[-2:] = 0
