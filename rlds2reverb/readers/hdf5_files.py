@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -61,6 +62,8 @@ Stamp = tuple[int, int]
 
 _OPEN: dict[str, _Open] = {}
 """`h5py.File.filename` -> the file: all that h5py tells of a file that Python opened."""
+_TAKEN: set[str] = set()
+_TAKING = threading.Lock()
 
 
 @contextmanager
@@ -201,7 +204,7 @@ def _decoded(name: str | bytes) -> str:
 
 def _open(path: Path, folder: Path, closing: ExitStack) -> h5py.File:
     try:
-        name = _free_name(quote(str(path), safe=_SAFE_IN_PATHS))
+        name = closing.enter_context(_reserved(quote(str(path), safe=_SAFE_IN_PATHS)))
         checked = CheckedFile(path, name)
         closing.callback(checked.close)
         file = h5py.File(checked, "r")
@@ -220,9 +223,16 @@ def _open(path: Path, folder: Path, closing: ExitStack) -> h5py.File:
     return file
 
 
-def _free_name(name: str) -> str:
-    """A name that no open file has: the same one may be open several times."""
-    return next(one for at in itertools.count() if (one := f"{name}%{at}" if at else name) not in _OPEN)
+@contextmanager
+def _reserved(name: str) -> Iterator[str]:
+    """A name that no open file has, as long as it is needed: the same file may be open several times."""
+    with _TAKING:
+        free = next(one for at in itertools.count() if (one := f"{name}%{at}" if at else name) not in _TAKEN)
+        _TAKEN.add(free)
+    try:
+        yield free
+    finally:
+        _TAKEN.discard(free)
 
 
 def _object(group: h5py.Group, name: str) -> Any:

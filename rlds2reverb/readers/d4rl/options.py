@@ -14,7 +14,7 @@ class D4rlOptions:
     Attributes:
       ends: which flags end an episode; of `cutting.ENDS`.
       max_episode_steps: an episode also ends after so many steps.
-      last_step: `recordings.NEXT`, or of `alignment.LAST_STEPS`; None for what the file has.
+      last_step: `alignment.NEXT`, or of `alignment.LAST_STEPS`; None for what the file has.
       keeps_tail: whether rows after the last end are an episode.
       has_others: whether infos and other datasets of as many rows become columns.
       chunk: the number of the part to read, in a file of parts; None for the whole.
