@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from rlds2reverb import cli
+from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.views.registry import VIEWS
 
@@ -76,7 +77,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_command_view_and_source_is_documented() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    for name in (*cli.COMMANDS, *VIEWS, *(one.scheme for one in SOURCES if one.forms)):
+    for name in (*cli.COMMANDS, *VIEWS, *(one.scheme for one in (*SOURCES, *DESTINATIONS) if one.forms)):
         assert f"`{name}" in text or f"rlds2reverb {name}" in text or f"{name}:" in text, name
 
 

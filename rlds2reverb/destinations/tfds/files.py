@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -113,7 +114,10 @@ def _parquet(path: Path, records: Any) -> None:
 def _array_record(path: Path, records: Any) -> None:
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    writer = ArrayRecordWriter(str(path), "group_size:1")
-    for record in records:
-        writer.write(record)
-    writer.close()
+    try:
+        writer = ArrayRecordWriter(str(path), "group_size:1")
+        for record in records:
+            writer.write(record)
+        writer.close()
+    except RuntimeError as error:  # its only kind, of a full disk as well
+        raise OSError(errno.EIO, " ".join(str(error).split())) from error

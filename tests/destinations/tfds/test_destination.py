@@ -228,6 +228,21 @@ def test_metadata_that_may_be_ragged_is_left_out_and_images_are_not(tmp_path: Pa
     assert all(np.array_equal(one, other) for one, other in zip(back, pictures))
 
 
+def test_what_array_record_says_of_the_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip("array_record.python.array_record_module")
+
+    class Full:
+        def __init__(self, *_: object) -> None:
+            raise RuntimeError("write() failed: No space left on device; at byte 3")
+
+    name = "?file_format=array_record"
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "ArrayRecordWriter", Full)
+        with pytest.raises(OSError, match=r"1\.0\.0: cannot be written: write\(\) failed: No space left"):
+            into(tmp_path, name)
+    assert len(names(into(tmp_path, name))) == 3
+
+
 def test_a_spool_goes_on_where_it_was_synced(tmp_path: Path) -> None:
     one = spool.Spool(tmp_path)
     one.append(b"first")
