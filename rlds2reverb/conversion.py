@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from rlds2reverb.destinations.job import Job, job_of
 from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
 from rlds2reverb.push.opening import check_remarks
-from rlds2reverb.push.options import AS_PUSHED, PushOptions, unheard
+from rlds2reverb.push.options import PushOptions, divided, unheard
 from rlds2reverb.push.report import Progress
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import first_episodes
@@ -153,13 +153,8 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
 
 
 def _split(options: dict[str, Any]) -> tuple[ConvertOptions, PushOptions]:
-    own = {one.name for one in fields(ConvertOptions)}
-    if unknown := sorted(set(options) - own - set(AS_PUSHED)):
-        raise ConfigError(
-            f"convert: unknown option {', '.join(unknown)}; there are: {', '.join(sorted({*own, *AS_PUSHED}))}"
-        )
-    chosen = ConvertOptions(**{name: value for name, value in options.items() if name in own})
-    pushed = PushOptions("-", **{name: value for name, value in options.items() if name in AS_PUSHED})
+    own, rest = divided(ConvertOptions, "convert", options)
+    chosen, pushed = ConvertOptions(**own), PushOptions("-", **rest)
     if chosen.decode and pushed.encoded_paths:
         raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
     if refused := sorted(set(pushed.allow) & set(_ONE_SPEC)):

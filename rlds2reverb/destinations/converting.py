@@ -8,6 +8,7 @@ goes on from what was saved last.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -28,7 +29,8 @@ from rlds2reverb.validation.endings_state import endings_of, state_of
 from rlds2reverb.validation.policy import RAISE
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
-_SYNC_SECONDS = 5.0
+SYNC_SECONDS = 5.0
+"""How often all is put on disk while episodes are written."""
 
 Tell = Callable[[Account, bool], object]
 """Hears of the account after every episode; and whether episodes are being compared, not written."""
@@ -43,7 +45,6 @@ class Converter:
       restart: begin anew, whatever an earlier run has done.
       verifies: read back what was written, and compare.
       tell: see `Tell`.
-      sync_seconds: how often all is put on disk.
     """
 
     def __init__(
@@ -54,10 +55,9 @@ class Converter:
         restart: bool = False,
         verifies: bool = False,
         tell: Tell = lambda *_: None,
-        sync_seconds: float = _SYNC_SECONDS,
     ) -> None:
         self._job, self._overwrite, self._restart, self._verifies = job, overwrite, restart, verifies
-        self._tell, self._sync_seconds = tell, sync_seconds
+        self._tell = tell
         self._policy = job.policy()
         self._account = Account(self._policy)
         self._account.losses.of_all = job.losses
@@ -90,14 +90,16 @@ class Converter:
           OSError: the disk.
         """
         path = self._job.destination.path
-        if path.exists() and not self._overwrite and not Place(path).folder.exists():
+        if os.path.lexists(path) and not self._overwrite and not Place(path).folder.exists():
             raise self._taken()
         with opened(path) as place:
             try:
                 self._run(place)
-            except BaseException:
+            except BaseException as error:
                 if not place.is_begun:
                     place.discard()
+                if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+                    raise OSError(error.errno, f"{path}: cannot be written: {error.strerror}") from error
                 raise
             place.discard()
         return self.report()
@@ -108,7 +110,7 @@ class Converter:
         if stage == WRITTEN and saved is not None and place.is_published(saved["is_file"]):
             self._account.restore(saved["account"])
             return
-        if place.path.exists() and not self._overwrite:
+        if os.path.lexists(place.path) and not self._overwrite:
             raise self._taken()
         self._identify(place)
         if saved is None:
@@ -177,7 +179,7 @@ class Converter:
         def clear(endings: Endings) -> None:
             nonlocal synced_at
             self._endings = endings
-            if time.monotonic() - synced_at >= self._sync_seconds:
+            if time.monotonic() - synced_at >= SYNC_SECONDS:
                 self._save(place, WRITING, sink.sync())
                 synced_at = time.monotonic()
 

@@ -9,6 +9,9 @@ from typing import Any
 from rlds2reverb.destinations.base import Loss
 from rlds2reverb.episodes import is_under
 
+ALL = "all"
+"""In place of codes: every loss."""
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -86,12 +89,12 @@ class Losses:
 
 
 def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
-    """Those whose codes are not among the allowed ones."""
-    return [one for one in losses if one.code not in allowed]
+    """Those whose codes are not among the allowed ones; "all" allows every one."""
+    return [] if ALL in allowed else [one for one in losses if one.code not in allowed]
 
 
 def table(losses: Mapping[str, Mapping[str, str]]) -> str:
     """What each destination loses, in Markdown: scheme -> its codes and what they mean."""
     rows = ["| destination | code | what it cannot hold |", "| --- | --- | --- |"]
-    rows += [f"| `{scheme}:` | `{code}` | {text} |" for scheme, codes in losses.items() for code, text in codes.items()]
+    rows += [f"| `{scheme}` | `{code}` | {text} |" for scheme, codes in losses.items() for code, text in codes.items()]
     return "\n".join(rows)

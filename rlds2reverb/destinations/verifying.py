@@ -101,5 +101,5 @@ def _difference(one: Array, other: Array | None) -> str:
 def _differs(job: Job, what: str) -> ConversionError:
     return ConversionError(
         f"{job.destination.name}: what was written is not what was read: {what}. Nothing was put into {job.destination.path}; "
-        "this is a fault of the program, or the source changed meanwhile"
+        "the source changed meanwhile, or this is a fault of the program; begin anew with restart=True (--restart)"
     )

@@ -179,6 +179,29 @@ def option_fields() -> tuple[Field[Any], ...]:
     return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
 
 
+def divided(kind: type[Any], where: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are fields of a class, and those of a push that say what episodes are.
+
+    Args:
+      kind: a dataclass.
+      where: the function that takes both.
+      options: by name.
+
+    Raises:
+      ConfigError: one that is neither.
+    """
+    own = {one.name for one in fields(kind)}
+    unknown = sorted(options.keys() - own - set(AS_PUSHED))
+    if unknown:
+        raise ConfigError(
+            f"{where}: {', '.join(unknown)}: no such option; there are {', '.join([*sorted(own), *AS_PUSHED])}"
+        )
+    return (
+        {name: value for name, value in options.items() if name in own},
+        {name: value for name, value in options.items() if name not in own},
+    )
+
+
 def _check_chunk_length(rows: object) -> None:
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
         raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
