@@ -57,7 +57,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "views": FOUNDATION | {"cuts", "strict_yaml"},
     "step_stream": FOUNDATION | {"views"},
     "validation": FOUNDATION | {"conventions"},
-    "sources": FOUNDATION | {"datasets", "formats", "readers", "source_options", "tfds_files", "transforms"},
+    "sources": FOUNDATION
+    | {"datasets", "formats", "readers", "source_options", "strict_yaml", "tfds_files", "transforms"},
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "destinations": FOUNDATION
@@ -185,6 +186,7 @@ LOCAL_IMPORTS = {
     ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
     ("readers.lerobot.videos", "av"): "decoded by an extra",
+    ("readers.ilr.archives", "pyarrow"): "zstd as a stream, by an extra",
     ("tfds_files.array_records", "array_record"): "read by an extra",
     ("tfds_files.images", "imagecodecs"): "decoded by an extra",
     ("tfds_files.images", "simplejpeg"): "decoded by an extra",

@@ -13,7 +13,8 @@ from rlds2reverb.cli.options import ANSWERS_H, with_options
 from rlds2reverb.cli.push import push, pushing_options
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.sources.mix import weights_of
-from rlds2reverb.sources.mixed import COLUMNS, EQUAL, MixedSource
+from rlds2reverb.sources.mix_parts import COLUMNS, EQUAL
+from rlds2reverb.sources.mixed import MixedSource
 from rlds2reverb.wording import counted
 
 _mix_options = with_options(

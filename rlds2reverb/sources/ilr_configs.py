@@ -30,7 +30,8 @@ from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
 from rlds2reverb.source_options import Parse, one_of, read_options
 from rlds2reverb.sources import mix
-from rlds2reverb.sources.mixed import COMMON, MixedSource
+from rlds2reverb.sources.mix_parts import COMMON
+from rlds2reverb.sources.mixed import MixedSource
 from rlds2reverb.sources.recorded import RecordedSource
 
 _KEYS = ("type", "env_cfg", "env_data")

@@ -17,7 +17,8 @@ from typing import Any
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.source_options import Parse, one_of, read_options, whole_number
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.mixed import COLUMNS, MixedSource
+from rlds2reverb.sources.mix_parts import COLUMNS
+from rlds2reverb.sources.mixed import MixedSource
 
 SEPARATOR = "|"
 

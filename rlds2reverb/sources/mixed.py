@@ -6,14 +6,13 @@ length asks for once more has the number of the pass behind its id.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 
 from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.recordings import ENDLESS
 from rlds2reverb.remarks import Remark
@@ -27,27 +26,10 @@ from rlds2reverb.sources.base import (
     nested,
     remarks_of,
     with_encoded,
-    without_first,
 )
+from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, Tally, check
 from rlds2reverb.sources.mixing import Draw, Drawing
 from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
-
-EQUAL, COMMON = "equal", "common"
-COLUMNS = (EQUAL, COMMON)
-
-
-@dataclass
-class Tally:
-    """What a part has given.
-
-    Attributes:
-      name: the part's.
-      episodes, steps: so many, bad ones included; steps are rows.
-    """
-
-    name: str
-    episodes: int = 0
-    steps: int = 0
 
 
 class MixedSource:
@@ -77,7 +59,7 @@ class MixedSource:
     ) -> None:
         self._parts = tuple(sources)
         chosen = tuple(1.0 for _ in sources) if weights is None else tuple(map(float, weights))
-        _check(self._parts, chosen, seed, length, columns)
+        check(self._parts, chosen, seed, length, columns)
         self._draw, self._columns = Draw(chosen, seed, length), columns
         self.name = f"mix of {', '.join(part.name for part in self._parts)}"
         self.tallies: tuple[Tally, ...] = tuple(Tally(part.name) for part in self._parts)
@@ -150,7 +132,7 @@ class MixedSource:
     def _mixed(self, drawing: Drawing, given: Sequence[int]) -> Iterator[Episode]:
         """The episodes that are still to be drawn, when the parts gave so many."""
         self.tallies = tallies = tuple(Tally(part.name) for part in self._parts)
-        cursors = [_Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._parts, given)]
+        cursors = [Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._parts, given)]
         while (part := drawing.part()) is not None:
             episode = cursors[part].next()
             if episode is None:
@@ -208,34 +190,6 @@ class MixedSource:
         return {name: leaf for name, leaf in first.items() if all(_alike(leaf, one.get(name)) for one in others)}
 
 
-class _Cursor:
-    """Where a part is read; begins again at its end, if it may."""
-
-    def __init__(self, part: Source, given: int, begins_again: bool) -> None:
-        self._part, self._begins_again, self._passes = part, begins_again, 1
-        if begins_again and given and part.episode_count:
-            self._passes += given // part.episode_count
-            given %= part.episode_count
-        self._episodes = iter(without_first(part, given))
-
-    def next(self) -> Episode | None:
-        """The next episode; None at the end.
-
-        Raises:
-          SourceError: it has none at all, and should begin again.
-        """
-        episode = next(self._episodes, None)
-        if episode is None and self._begins_again:
-            self._passes += 1
-            self._episodes = iter(self._part)
-            episode = next(self._episodes, None)
-            if episode is None:
-                raise SourceError(
-                    f"{self._part.name}: has no episode, so a mix of a nominal length cannot go on with it"
-                )
-        return episode if episode is None or self._passes == 1 else replace(episode, id=f"{episode.id}|{self._passes}")
-
-
 class MixShard:
     """Some episodes of a mix, by number, under the names that they have there."""
 
@@ -291,24 +245,3 @@ def _alike(one: ArraySpec, other: ArraySpec | None) -> bool:
 def _named_differences(first: Nest, other: Nest) -> list[str]:
     """One line for each leaf; the first part is what is wanted."""
     return [line.replace("items have", "expected").replace("table has", "found") for line in differences(first, other)]
-
-
-def _check(parts: Sequence[Source], weights: Sequence[float], seed: int, length: int | None, columns: str) -> None:
-    if not parts:
-        raise ConfigError("mix: no parts")
-    if len(weights) != len(parts) or not all(weight > 0 and math.isfinite(weight) for weight in weights):
-        raise ConfigError(
-            f"mix: weights {', '.join(map(str, weights))}: expected {len(parts)} positive numbers, one for each part"
-        )
-    if not 0 <= seed < 1 << 32:
-        raise ConfigError(f"mix: seed {seed}: expected 0 to {(1 << 32) - 1:,}")
-    if length is not None and length < 1:
-        raise ConfigError(f"mix: length {length}: expected at least 1")
-    if columns not in COLUMNS:
-        raise ConfigError(f'mix: columns "{columns}": expected one of {", ".join(COLUMNS)}')
-    names = [part.name for part in parts]
-    for name in names:
-        if names.count(name) > 1:
-            raise SourceError(
-                f"mix: {name} is there twice, and its episodes would be stored once; give it a greater weight"
-            )

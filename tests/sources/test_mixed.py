@@ -17,7 +17,8 @@ from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import first_episodes, remarks_of, without_first
 from rlds2reverb.sources.episodes import EpisodeList
-from rlds2reverb.sources.mixed import COMMON, MixedSource
+from rlds2reverb.sources.mix_parts import COMMON
+from rlds2reverb.sources.mixed import MixedSource
 from rlds2reverb.specs import flatten
 
 

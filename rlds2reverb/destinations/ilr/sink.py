@@ -11,10 +11,10 @@ from rlds2reverb.destinations.base import Content, Loss, State
 from rlds2reverb.destinations.ilr import LOSSES
 from rlds2reverb.destinations.ilr.archive import ArchiveWriter, member
 from rlds2reverb.destinations.ilr.description import Description
-from rlds2reverb.destinations.ilr.members import NOT_KEPT, is_empty, members_of
+from rlds2reverb.destinations.ilr.members import is_empty, members_of
 from rlds2reverb.destinations.ilr.naming import Target
 from rlds2reverb.destinations.ilr.pickling import pickled
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, Episode, columns_under, is_under
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, Episode, columns_under
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.metadata import metadata_path
 from rlds2reverb.readers.ilr import keys
@@ -37,6 +37,12 @@ class IlrSink:
     def __init__(self, path: Path, target: Target, content: Content, state: State | None) -> None:
         self._target, self._content = target, content
         self._members = members_of(content.columns)
+        self._beside = [
+            path
+            for key, one in self._members.items()
+            for path in one.leaves.values()
+            if not keys.is_observation(key)
+        ]
         self._state: State = state or {
             "bytes": 0,
             "steps": 0,
@@ -143,8 +149,8 @@ class IlrSink:
         for path, discount in columns_under(columns, DISCOUNT).items():
             if discount.dtype != read.dtype or discount.tobytes() != read.tobytes():
                 yield Loss("discounts", LOSSES["discounts"], path)
-        for path, column in columns.items():
-            if path not in NOT_KEPT and not is_under(path, OBSERVATION) and not is_empty(column[-1:]):
+        for path in self._beside:
+            if not is_empty(columns[path][-1:]):
                 yield Loss("last_row", LOSSES["last_row"], path)
 
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:

@@ -200,7 +200,7 @@ def test_dm_control_has_lists_of_imitations_trajectories(
 ) -> None:
     seen = rng.integers(0, 255, (4, 2), np.uint8)
     fields = {"obs": seen, "acts": np.zeros((3, 2)), "infos": np.array([{"s": 1.0}] * 3), "rews": np.ones(3)}
-    fields |= {} if terminal is None else {"terminal": terminal}  # type: ignore[dict-item]
+    fields |= {} if terminal is None else {"terminal": terminal}
     packed(tmp_path / "a.pkl.gz", [TrajectoryWithRew(**fields)] * 2, TrajectoryWithRew, "imitation.data.types")
     episodes = read(f"ilr:{tmp_path / '*.pkl.gz'}")
     assert len(episodes) == 2
