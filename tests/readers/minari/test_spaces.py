@@ -125,7 +125,7 @@ def deep(depth: int) -> Any:
     ],
 )
 def test_nonsense_is_refused(space: Any, says: str) -> None:
-    with pytest.raises(SourceError, match="^here") as caught:
+    with pytest.raises(SourceError, match=r"^here") as caught:
         parse_space(json.dumps(space), "here")
     assert says in str(caught.value)
 
