@@ -74,7 +74,7 @@ class Column:
 
     def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.Dataset | None = None) -> None:
         self._is_virtual = False
-        self.path, self.where = path, f"{where(group).rstrip('/')}/{name}"
+        self.path, self._group, self._name = path, group, name
         try:
             self._dataset = self._with_rows(found(group, name) if dataset is None else dataset)
             self.shape: tuple[int, ...] = self._dataset.shape
@@ -92,6 +92,11 @@ class Column:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    @property
+    def where(self) -> str:
+        """The file and the place in it; for messages."""
+        return f"{where(self._group).rstrip('/')}/{self._name}"
 
     @property
     def spec(self) -> ArraySpec:

@@ -129,12 +129,12 @@ def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
             continue
         if not isinstance(at, h5py.Group):
             return None
-        link = _link(at, part)
-        if link is None:
+        if not _is_there(at, part):
             return None
-        if isinstance(link, h5py.HardLink):
+        if _is_hard(at, part):
             at = _object(at, part)
             continue
+        link = _link(at, part)
         links += 1
         if links > _MOST_LINKS:
             raise BrokenEpisode(
@@ -228,22 +228,40 @@ def _free_name(name: str) -> str:
     return next(one for at in itertools.count() if (one := f"{name}%{at}" if at else name) not in _OPEN)
 
 
+def _is_there(group: h5py.Group, name: str) -> bool:
+    try:
+        return bool(group.id.links.exists(_encoded(name)))
+    except ERRORS as error:
+        raise _unreadable(group, name, error) from error
+
+
+def _is_hard(group: h5py.Group, name: str) -> bool:
+    try:
+        return bool(group.id.links.get_info(_encoded(name)).type == h5py.h5l.TYPE_HARD)
+    except ERRORS as error:
+        raise _unreadable(group, name, error) from error
+
+
 def _link(group: h5py.Group, name: str) -> Any:
     try:
         return group.get(name, getlink=True)
     except ERRORS as error:
-        raise BrokenEpisode(
-            "", f"{where(group).rstrip('/')}/{name}: cannot be read: {failure_of(group, error)}"
-        ) from error
+        raise _unreadable(group, name, error) from error
 
 
 def _object(group: h5py.Group, name: str) -> Any:
     try:
         return group[name]
     except ERRORS as error:
-        raise BrokenEpisode(
-            "", f"{where(group).rstrip('/')}/{name}: cannot be read: {failure_of(group, error)}"
-        ) from error
+        raise _unreadable(group, name, error) from error
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _unreadable(group: h5py.Group, name: str, error: BaseException) -> BrokenEpisode:
+    return BrokenEpisode("", f"{where(group).rstrip('/')}/{name}: cannot be read: {failure_of(group, error)}")
 
 
 def _from(group: h5py.Group, path: str) -> h5py.Group:
