@@ -27,6 +27,7 @@ NAMES = (
     "images",
     "encoded",
     "conversion",
+    "convert",
     "sampling",
     "learner",
     "prioritized",

@@ -32,6 +32,9 @@ settings.load_profile("deep" if DEEP else "gate")
 FULL = ("chaos", "conformance", "examples", "faults", "security", "server", "tf")
 """Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
+SYSTEMS = "systems"
+"""The folder of tests that run where the system that they are about is installed."""
+
 collect_ignore_glob: list[str] = []
 if importlib.util.find_spec("tensorflow") is None:
     # The core's environment has no TensorFlow: what needs it is not even imported.
@@ -60,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _runs_nowhere(report: pytest.TestReport | pytest.CollectReport, path: Path) -> bool:
-    return report.skipped and _folder(path) not in FULL and "could not import" in str(report.longrepr)
+    return report.skipped and _folder(path) not in (*FULL, SYSTEMS) and "could not import" in str(report.longrepr)
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:

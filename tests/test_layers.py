@@ -61,13 +61,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The wire sees what a cut is, not how views make it.
     "wire": FOUNDATION | {"cuts", "protobuf"},
     "destinations": FOUNDATION
-    | {"conventions", "formats", "readers", "source_options", "sources", "tfds_files", "validation", "wire"},
+    | {"conventions", "formats", "images", "readers", "source_options", "sources", "tfds_files", "validation", "wire"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "client": BELOW_PUSH | {"images", "learner", "push"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
+    "stored": FOUNDATION
+    | {"connecting", "protobuf", "readers", "source_options", "sources", "tfds_files", "transport", "views", "wire"},
     "adapters": FOUNDATION | {"client", "connecting", "learner", "push.tables", "transport", "views", "wire"},
     "tf_agents": FOUNDATION
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
@@ -110,6 +112,12 @@ NEEDS_OPTIONAL = {
     "readers.d4rl.layout",
     "readers.d4rl.recordings",
     "readers.d4rl.telling",
+    "destinations.lerobot.arrow",
+    "destinations.lerobot.destination",
+    "destinations.lerobot.fields",
+    "destinations.lerobot.finishing",
+    "destinations.lerobot.rows",
+    "destinations.lerobot.sink",
     "readers.hdf5",
     "readers.hdf5_chunks",
     "readers.hdf5_files",
@@ -128,6 +136,9 @@ NEEDS_OPTIONAL = {
     "readers.ted.h5",
     "readers.minari.in_hdf5",
     "destinations.minari.sink",
+    "readers.rllib.arrow",
+    "readers.rllib.table_records",
+    "readers.rllib.tables",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
@@ -165,10 +176,12 @@ GRPC_USERS = {
 """Modules that import gRPC."""
 
 LOCAL_IMPORTS = {
+    ("readers.rllib.episode_states", "msgpack"): "read by an extra",
     ("cli.demo", "replay_server"): "the demo's server comes with an extra",
     ("destinations.tfds.files", "array_record"): "written by an extra",
     ("destinations.tfds.files", "pyarrow"): "written by an extra",
     ("destinations.tfds.pictures", "imagecodecs"): "encoded by an extra",
+    ("destinations.lerobot.png", "imagecodecs"): "encoded by an extra",
     ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
     ("readers.lerobot.videos", "av"): "decoded by an extra",

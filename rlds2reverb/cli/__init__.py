@@ -45,6 +45,7 @@ from rlds2reverb.sources.registry import SOURCES
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",
     "convert": "Write a dataset in another format, episode by episode as it was.",
+    "mix": "Store the items of several datasets, mixed.",
     "inspect": "Show what is in a dataset and which table it needs.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
     "status": "Show the tables of a running server.",

@@ -26,7 +26,17 @@ from rlds2reverb.wording import counted
 
 _GOES_ON = "the same command goes on from the last episodes that are on disk; --restart begins anew"
 
+_OF_A_PUSH = tuple(name for name in AS_PUSHED if name not in ("strict", "encoded"))
+
 _own_options = with_options(
+    click.option("--strict", is_flag=True, help="Refuse advice (terminal_discount, last_reward, ...), and losses."),
+    click.option(
+        "--encoded",
+        multiple=True,
+        metavar="PATH",
+        help='Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
+        "kept where both formats can; may be repeated.",
+    ),
     click.option("--overwrite", is_flag=True, help="Replace what is at DEST, when all is done."),
     click.option("--restart", is_flag=True, help="Begin anew, whatever a run that was stopped has done."),
     click.option(
@@ -51,7 +61,7 @@ _own_options = with_options(
 @source_argument
 @click.argument("destination", metavar="DEST")
 @_own_options
-@push_options(*AS_PUSHED)
+@push_options(*_OF_A_PUSH)
 @limit_option
 @json_option
 def command(source: str, destination: str, as_json: bool, **given: Any) -> None:

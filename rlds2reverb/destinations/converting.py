@@ -8,6 +8,7 @@ goes on from what was saved last.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -89,14 +90,16 @@ class Converter:
           OSError: the disk.
         """
         path = self._job.destination.path
-        if path.exists() and not self._overwrite and not Place(path).folder.exists():
+        if os.path.lexists(path) and not self._overwrite and not Place(path).folder.exists():
             raise self._taken()
         with opened(path) as place:
             try:
                 self._run(place)
-            except BaseException:
+            except BaseException as error:
                 if not place.is_begun:
                     place.discard()
+                if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+                    raise OSError(error.errno, f"{path}: cannot be written: {error.strerror}") from error
                 raise
             place.discard()
         return self.report()
@@ -107,7 +110,7 @@ class Converter:
         if stage == WRITTEN and saved is not None and place.is_published(saved["is_file"]):
             self._account.restore(saved["account"])
             return
-        if place.path.exists() and not self._overwrite:
+        if os.path.lexists(place.path) and not self._overwrite:
             raise self._taken()
         self._identify(place)
         if saved is None:

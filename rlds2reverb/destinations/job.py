@@ -126,7 +126,7 @@ def job_of(
     spec = checked_spec(source)
     check_steps(source, spec)
     features = flatten(metadata_spec_of(source))
-    ragged = [path for path, leaf in features.items() if leaf.shape.count(None) > 1]
+    ragged = [path for path, leaf in features.items() if _may_be_ragged(leaf)]
     metadata = {path: leaf for path, leaf in features.items() if path not in ragged}
     content = Content(source.name, flatten(spec), metadata)
     losses = [Loss("ragged_metadata", LOSSES["ragged_metadata"], f"metadata/{path}") for path in ragged]
@@ -135,6 +135,12 @@ def job_of(
     job = Job(source, destination, content, standard, tuple(losses), encoded=kept, **others)
     job.check_losses(losses, source.name)
     return job
+
+
+def _may_be_ragged(spec: ArraySpec) -> bool:
+    """Whether rows of a value may have different lengths; those of an image have not."""
+    is_image = len(spec.shape) == 3 and spec.shape[-1] is not None and spec.dtype.name in ("uint8", "uint16")
+    return spec.shape.count(None) > 1 and not is_image
 
 
 def _with_files(

@@ -96,5 +96,5 @@ def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
 def table(losses: Mapping[str, Mapping[str, str]]) -> str:
     """What each destination loses, in Markdown: scheme -> its codes and what they mean."""
     rows = ["| destination | code | what it cannot hold |", "| --- | --- | --- |"]
-    rows += [f"| `{scheme}:` | `{code}` | {text} |" for scheme, codes in losses.items() for code, text in codes.items()]
+    rows += [f"| `{scheme}` | `{code}` | {text} |" for scheme, codes in losses.items() for code, text in codes.items()]
     return "\n".join(rows)

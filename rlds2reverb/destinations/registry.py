@@ -44,5 +44,20 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
             ),
         ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.destinations.ilr.destination:open_ilr"),
+            "writing shards of il-representations",
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
+            ),
+        ),
+        Format(
+            "lerobot",
+            Lazily("rlds2reverb.destinations.lerobot.destination:open_lerobot"),
+            "writing LeRobot datasets",
+            extra="parquet",
+            forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
+        ),
     ),
 )

@@ -74,7 +74,8 @@ class Column:
 
     def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.Dataset | None = None) -> None:
         self._is_virtual = False
-        self.path, self._group, self._name = path, group, name
+        self.path, self._place = path, (group, name)
+        self._chunks: Chunks | None = None
         try:
             self._dataset = self._with_rows(found(group, name) if dataset is None else dataset)
             self.shape: tuple[int, ...] = self._dataset.shape
@@ -95,8 +96,9 @@ class Column:
 
     @property
     def where(self) -> str:
-        """The file and the place in it; for messages."""
-        return f"{where(self._group).rstrip('/')}/{self._name}"
+        """The file, and the place in it; for messages."""
+        group, name = self._place
+        return f"{where(group).rstrip('/')}/{name}"
 
     @property
     def spec(self) -> ArraySpec:
@@ -113,13 +115,23 @@ class Column:
         start = min(start, stop)
         try:
             self._check_size((stop - start) * self._row_bytes)
-            self._chunks.check(start, stop)
+            if self._chunks is not None:
+                self._chunks.check(start, stop)
             if self._is_text:
                 check_texts(self._dataset, bytes_of(self._dataset), start, stop)
-            values: Array = self._dataset[start:stop]
+            values = self._whole() if stop - start == len(self) else self._dataset[start:stop]
         except ERRORS as error:
             raise self._broken(f"cannot be read: {failure_of(self._dataset, error)}") from error
-        return values if values.dtype.kind in "biufcO" else values.astype(object)
+        made: Array = values if values.dtype.kind in "biufcO" else values.astype(object)
+        return made
+
+    def _whole(self) -> Array:
+        """All rows; of numbers without h5py's selections, which cost more than short columns."""
+        if self.dtype.kind not in "biufc" or not math.prod(self.shape):
+            return np.asarray(self._dataset[()])
+        values = np.empty(self.shape, self.dtype)
+        self._dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        return values
 
     def _with_rows(self, one: Any) -> h5py.Dataset:
         if not isinstance(one, h5py.Dataset) or not one.shape:
@@ -128,8 +140,11 @@ class Column:
 
     def _check_storage(self) -> None:
         plan = self._dataset.id.get_create_plist()
-        if plan.get_external_count() or not self._is_of_this_file(plan):
+        layout = plan.get_layout()
+        if plan.get_external_count() or (layout == h5py.h5d.VIRTUAL and not self._is_of_this_file()):
             raise self._broken("its values lie in other files, which are not read")
+        if layout != h5py.h5d.CHUNKED:
+            return
         missing = missing_filter(plan)
         if missing:
             raise self._broken(
@@ -137,10 +152,8 @@ class Column:
             )
         self._chunks = Chunks(self._dataset, plan, bytes_of(self._dataset))
 
-    def _is_of_this_file(self, plan: Any) -> bool:
-        """Whether the parts of a virtual dataset are plain ones of the same file; True for a plain one."""
-        if plan.get_layout() != h5py.h5d.VIRTUAL:
-            return True
+    def _is_of_this_file(self) -> bool:
+        """Whether the parts of a virtual dataset are plain ones of the same file."""
         parts = self._dataset.virtual_sources()
         ours = [found(self._dataset.file, one.dset_name) for one in parts if one.file_name == "."]
         plain = [one for one in ours if isinstance(one, h5py.Dataset) and not one.is_virtual and not one.external]

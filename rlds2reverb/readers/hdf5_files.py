@@ -9,6 +9,7 @@ for all files. Links to other files lead through `found`, never through libhdf5,
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,6 @@ from typing import Any
 from urllib.parse import quote
 
 import h5py
-import numpy as np
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.hdf5_bytes import CheckedFile
@@ -129,20 +129,17 @@ def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
             continue
         if not isinstance(at, h5py.Group):
             return None
-        if not _is_there(at, part):
-            return None
-        if _is_hard(at, part):
-            at = _object(at, part)
+        one = _object(at, part)
+        if not isinstance(one, (h5py.SoftLink, h5py.ExternalLink)):
+            at = one
             continue
-        link = _link(at, part)
         links += 1
         if links > _MOST_LINKS:
-            raise BrokenEpisode(
-                "", f"{where(group).rstrip('/')}/{name}: more than {_MOST_LINKS} links, one after the other"
-            )
-        at = _linked(at, link) if isinstance(link, h5py.ExternalLink) else _from(at, link.path)
-        ahead.extendleft(reversed(link.path.split("/")))
-    return at if isinstance(at, (h5py.Group, h5py.Dataset)) else None
+            place = f"{where(group).rstrip('/')}/{name}"
+            raise BrokenEpisode("", f"{place}: more than {_MOST_LINKS} links, one after the other")
+        at = _linked(at, one) if isinstance(one, h5py.ExternalLink) else _from(at, one.path)
+        ahead.extendleft(reversed(one.path.split("/")))
+    return at
 
 
 def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
@@ -152,7 +149,7 @@ def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
       BrokenEpisode: they cannot be read, or are more.
     """
     try:
-        listed = [_decoded(name) for name in itertools.islice(group, most + 1)]
+        listed = [_decoded(name) for name in itertools.islice(group.id, most + 1)]
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: its names cannot be read: {failure_of(group, error)}") from error
     if len(listed) > most:
@@ -181,7 +178,7 @@ def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
         one = h5py.h5a.open(thing.id, index=number)
         if not _is_plain(one.get_type()):
             continue
-        size = int(np.prod(one.shape, dtype=object)) * one.get_type().get_size()
+        size = math.prod(one.shape or ()) * one.get_type().get_size()
         if size > _MOST_ATTRIBUTE_BYTES:
             raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
         name = _decoded(one.name)
@@ -228,40 +225,28 @@ def _free_name(name: str) -> str:
     return next(one for at in itertools.count() if (one := f"{name}%{at}" if at else name) not in _OPEN)
 
 
-def _is_there(group: h5py.Group, name: str) -> bool:
-    try:
-        return bool(group.id.links.exists(_encoded(name)))
-    except ERRORS as error:
-        raise _unreadable(group, name, error) from error
-
-
-def _is_hard(group: h5py.Group, name: str) -> bool:
-    try:
-        return bool(group.id.links.get_info(_encoded(name)).type == h5py.h5l.TYPE_HARD)
-    except ERRORS as error:
-        raise _unreadable(group, name, error) from error
-
-
-def _link(group: h5py.Group, name: str) -> Any:
-    try:
-        return group.get(name, getlink=True)
-    except ERRORS as error:
-        raise _unreadable(group, name, error) from error
-
-
 def _object(group: h5py.Group, name: str) -> Any:
+    """A group, a dataset, or a link that is not followed; None for nothing, and for what is neither."""
     try:
-        return group[name]
+        encoded = name.encode("utf-8", "surrogateescape")
+        if not group.id.links.exists(encoded):
+            return None
+        kind = group.id.links.get_info(encoded).type
+        if kind != h5py.h5l.TYPE_HARD:
+            return _link(kind, group.id.links.get_val(encoded))
+        one = h5py.h5o.open(group.id, encoded)
     except ERRORS as error:
-        raise _unreadable(group, name, error) from error
+        place = f"{where(group).rstrip('/')}/{name}"
+        raise BrokenEpisode("", f"{place}: cannot be read: {failure_of(group, error)}") from error
+    if isinstance(one, h5py.h5d.DatasetID):
+        return h5py.Dataset(one, readonly=True)
+    return h5py.Group(one) if isinstance(one, h5py.h5g.GroupID) else None
 
 
-def _encoded(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
-def _unreadable(group: h5py.Group, name: str, error: BaseException) -> BrokenEpisode:
-    return BrokenEpisode("", f"{where(group).rstrip('/')}/{name}: cannot be read: {failure_of(group, error)}")
+def _link(kind: int, target: Any) -> h5py.SoftLink | h5py.ExternalLink | None:
+    if kind == h5py.h5l.TYPE_SOFT:
+        return h5py.SoftLink(_decoded(target))
+    return h5py.ExternalLink(*map(_decoded, target)) if kind == h5py.h5l.TYPE_EXTERNAL else None
 
 
 def _from(group: h5py.Group, path: str) -> h5py.Group:

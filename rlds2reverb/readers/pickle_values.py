@@ -88,7 +88,7 @@ class Dtype(Unfinished):
             return np.dtype((dtype_of(part[0]), part[1]))
         if names:
             return _structured(names, [fields[name] for name in names], size)
-        return self.value.newbyteorder(order) if order in ("<", ">", "=") else self.value
+        return np.dtype(order + self.value.str[1:]) if order in ("<", ">", "=") else self.value
 
 
 def _structured(names: Any, fields: list[Any], size: Any) -> np.dtype[Any]:
@@ -101,6 +101,7 @@ def _structured(names: Any, fields: list[Any], size: Any) -> np.dtype[Any]:
 
 _DTYPE = re.compile(r"[|<>=]?([biufc?O]|[SUV])\d{0,9}")
 _LARGEST_ITEM = 1 << 30
+_LARGEST_SIZE = 1 << 40
 
 
 def named_dtype(name: Any, *_: Any) -> Dtype:
@@ -135,7 +136,7 @@ def empty_array(kind: Any, shape: Any, _code: Any) -> EmptyArray:
 def _array(contents: Any, dtype: np.dtype[Any], shape: Any, order: Any) -> Array:
     """An array over these bytes; of these objects for a dtype of objects."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(size, int) and size >= 0 for size in shape):
+    if not all(isinstance(size, int) and 0 <= size < _LARGEST_SIZE for size in shape):
         raise ValueError(f"an array of shape {shortened(str(shape))}")
     if dtype.hasobject:
         return _objects(contents, shape, order)
@@ -161,9 +162,9 @@ def _scalar(kind: Any, value: Any = b"") -> Any:
     dtype = dtype_of(kind)
     if isinstance(value, str):
         value = value.encode("latin1")
-    if dtype.hasobject or not isinstance(value, bytes) or len(value) != dtype.itemsize or not value:
+    if dtype.hasobject or not isinstance(value, bytes) or len(value) != dtype.itemsize:
         raise ValueError("a numpy scalar that is none")
-    return np.frombuffer(value, dtype)[0]
+    return np.frombuffer(value, dtype)[0] if value else dtype.type()
 
 
 def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
@@ -213,16 +214,18 @@ def hashable(key: Any, depth: int = 0) -> Any:
     if is_short:
         for one in key:
             hashable(one, depth + 1)
-    elif not isinstance(key, (str, bytes, float, bool, type(None), np.generic)) and not (
-        isinstance(key, int) and abs(key) < 1 << 64
-    ):
+    elif not isinstance(key, (str, bytes, float, int, type(None), np.generic)):
         raise Refused(f"the pickle has a dictionary or a set with {type(key).__name__} as a key")
     return key
 
 
-NDARRAY = Function("numpy.ndarray", lambda *_: None)
-OBJECT = Function("builtins.object", lambda *_: None)
-RECONSTRUCTOR = Function("copyreg._reconstructor", lambda *_: None)
+def _not_called(*_: Any) -> None:
+    raise Refused("the pickle calls what only stands for a class")
+
+
+NDARRAY = Function("numpy.ndarray", _not_called)
+OBJECT = Function("builtins.object", _not_called)
+RECONSTRUCTOR = Function("copyreg._reconstructor", _not_called)
 """How protocols 0 and 1 make an object of a class."""
 
 _CORES = ("numpy.core", "numpy._core")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlds2reverb.readers.alignment import MARK, REPEAT
+from rlds2reverb.readers.alignment import MARK, NEXT, REPEAT
 from rlds2reverb.readers.d4rl.options import D4rlOptions
 from rlds2reverb.readers.d4rl.recordings import d4rl_recordings
 from rlds2reverb.readers.flat.cutting import ENDS
-from rlds2reverb.readers.flat.recordings import NEXT
 from rlds2reverb.source_options import at_least_one, one_of, parted, read_options, whole_number
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.choice import CHOICES, Choice

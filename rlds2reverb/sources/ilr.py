@@ -1,4 +1,4 @@
-"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory.
+"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory; a YAML file is a list of datasets (`ilr_configs`).
 
 | option | values | meaning |
 | --- | --- | --- |
@@ -19,6 +19,7 @@ from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.source_options import Parse, one_of, parted, read_options
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.choice import CHOICES, Choice
+from rlds2reverb.sources.ilr_configs import CONFIGS, open_configs
 from rlds2reverb.sources.recorded import RecordedSource
 
 _OPTIONS: dict[str, Parse] = {
@@ -39,6 +40,8 @@ def open_ilr(what: Any) -> Source:
     if not isinstance(what, str):
         return RecordedSource(in_memory(what))
     people = f"ilr:{what}"
+    if (configs := CONFIGS.fullmatch(what)) is not None:
+        return open_configs(Path(configs["path"]).expanduser(), configs["options"] or "")
     path, options = parted(what)
     wanted = read_options(people, options, _OPTIONS)
     choice = Choice.taken_from(wanted)

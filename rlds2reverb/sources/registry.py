@@ -68,7 +68,10 @@ SOURCES: Formats[Source] = Formats(
             "ilr",
             Lazily("rlds2reverb.sources.ilr:open_ilr"),
             "reading il-representations' datasets",
-            forms=(Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),),
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),
+                Form("ilr:CONFIGS.yaml[?OPTIONS]", "the datasets of a list of dataset_configs, mixed"),
+            ),
             takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
             objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
             objects_are="il-representations' dict format",
@@ -105,6 +108,30 @@ SOURCES: Formats[Source] = Formats(
                     "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder",
                 ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
+            ),
+        ),
+        Format(
+            "npz",
+            Lazily("rlds2reverb.sources.npz:open_npz"),
+            "reading .npz files",
+            forms=(
+                Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
+                Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
+            ),
+        ),
+        Format(
+            "mix",
+            Lazily("rlds2reverb.sources.mix:open_mix"),
+            "reading a mix",
+            forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+        ),
+        Format(
+            "reverb",
+            Lazily("rlds2reverb.stored.source:open_reverb"),
+            "reading replay servers",
+            forms=(
+                Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
+                Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
             ),
         ),
         Format(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.formats import Lazily
 from rlds2reverb.readers.alignment import LAST_STEPS, REPEAT
 from rlds2reverb.readers.rllib.batches import TERMINATED, TRUNCATED
 from rlds2reverb.readers.rllib.files import PARQUET, find
@@ -17,6 +20,8 @@ from rlds2reverb.source_options import Parse, one_of, parted, read_options
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.choice import CHOICES, Choice
 from rlds2reverb.sources.recorded import RecordedSource
+
+_open_tables = Lazily("rlds2reverb.readers.rllib.tables:open_tables")
 
 OPTIONS: dict[str, Parse] = {
     "columns": Names.parsed,
@@ -51,5 +56,4 @@ def _store(path: str, settings: Settings) -> Store:
     if files[0].kind != PARQUET:
         return JsonLines(files, settings)
     with needing("reading RLlib's Parquet files", "parquet", SourceError):
-        from rlds2reverb.readers.rllib.tables import open_tables
-    return open_tables(files, settings)
+        return cast("Store", _open_tables(files, settings))

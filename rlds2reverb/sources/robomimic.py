@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlds2reverb.readers.alignment import MARK, REPEAT
-from rlds2reverb.readers.flat.recordings import NEXT
+from rlds2reverb.readers.alignment import MARK, NEXT, REPEAT
 from rlds2reverb.readers.robomimic.options import ALIGNMENTS, DONE_MEANINGS, RobomimicOptions
 from rlds2reverb.readers.robomimic.recordings import RobomimicRecordings
 from rlds2reverb.source_options import Parse, one_of, parted, read_options

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import LAST_STEPS, REPEAT
+from rlds2reverb.readers.recordings import Recordings
 from rlds2reverb.readers.ted.ensemble import EnsembleRecordings
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, LAST, TedOptions
 from rlds2reverb.readers.ted.locate import open_buffer, places
@@ -34,7 +35,7 @@ def open_ted(text: str) -> Source:
             raise SourceError(f"{people}: buffer {options.buffer}: there are {len(found):,}, from 0")
         found = [found[options.buffer]]
     buffers = [TedRecordings(people, open_buffer(people, place, options), options) for place in found]
-    recordings = buffers[0] if len(buffers) == 1 else EnsembleRecordings(people, buffers)
+    recordings: Recordings = buffers[0] if len(buffers) == 1 else EnsembleRecordings(people, buffers)
     return RecordedSource(recordings, choice.numbers(recordings))
 
 

@@ -58,6 +58,22 @@ LEFT_OUT = {
 }
 """So that the files stay small."""
 
+COLUMNS = {
+    "observation.state": "observation/state",
+    "observation.images.top": "observation/images/top",
+    "observation.images.wrist": "observation/images/wrist",
+    "observation.images.far": "observation/images/far",
+    "observation.depth": "observation/depth",
+    "observation.matrix": "observation/matrix",
+    "observation.cube": "observation/cube",
+    "action": "action",
+    "next.reward": "reward",
+    "next.success": "next.success",
+    "gripper": "gripper",
+    "note": "note",
+}
+"""Name of a feature -> path of the column that it becomes."""
+
 
 def picture(height: int, width: int, shade: int) -> Any:
     """A picture that differs from the others by its shade."""

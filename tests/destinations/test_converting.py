@@ -8,22 +8,28 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rlds2reverb.conversion import convert, planned
-from rlds2reverb.destinations import converting, open_destination, place, verifying
+from rlds2reverb.destinations import converting, locking, open_destination, place, verifying
 from rlds2reverb.destinations.base import Content, Destination, Loss
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError
 from rlds2reverb.push.report import Progress
 from rlds2reverb.sources import open_source
+from tests import strategies
 from tests.destinations.cases import data
 from tests.destinations.test_contract import Stopping
+from tests.validation.test_endings_state import mixture
 
 
 @pytest.fixture
@@ -144,6 +150,72 @@ def test_it_goes_on_after_an_interruption(name: str, episodes: list[Episode]) ->
     report = convert(Stopping(episodes, -1), name, verify=True)
     assert report.episodes_resumed
     assert report.episodes_written == report.verified == 4
+
+
+@pytest.mark.parametrize("stop", [2, 3, 5, 8, 11])
+def test_ends_that_are_not_their_own_are_found_wherever_it_was_stopped(name: str, stop: int) -> None:
+    episodes = mixture(3)
+    whole = convert(episodes, f"{name}_whole", on_invalid="skip")
+    assert whole.rejected
+    with pytest.raises(SourceError, match="stopped"):
+        convert(Stopping(episodes, stop), name, on_invalid="skip")
+    report = convert(Stopping(episodes, -1), name, on_invalid="skip")
+    assert (report.rejected, report.episodes_written) == (whole.rejected, whole.episodes_written)
+    kept = [[one.columns["observation"].tobytes() for one in back(each)] for each in (name, f"{name}_whole")]
+    assert kept[0] == kept[1]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        strategies.episodes(
+            max_steps=5, specs={"observation/a": (np.dtype(np.float32), (2,)), "action": (np.dtype(object), ())}
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 4),
+)
+def test_any_episodes_come_back(episodes: list[Episode], shards: int) -> None:
+    with TemporaryDirectory() as folder:
+        named = [replace(one, id=f"episode {number}") for number, one in enumerate(episodes)]
+        report = convert(named, f"tfds:{folder}/my_set?shards={shards}", verify=True, allow=["last_observation_shared"])
+        assert report.verified == len(episodes)
+
+
+def test_text_of_any_kind_and_numbers_of_any_byte_order_are_written(name: str) -> None:
+    one = data.episode(1)
+    columns = {
+        "said": np.array(["a", "bc", "é"]),
+        "told": np.array([b"a", b"bc", b""]),
+        "far": np.arange(3, dtype=">f8"),
+    }
+    convert([one.with_columns(**columns)], name, verify=True)
+    (found,) = back(name)
+    assert found.columns["said"].tolist() == [b"a", b"bc", "é".encode()]
+    assert found.columns["told"].tolist() == [b"a", b"bc", b""]
+    assert found.columns["far"].tolist() == [0, 1, 2]
+
+
+def test_a_place_that_appears_meanwhile_is_not_replaced(name: str, episodes: list[Episode]) -> None:
+    stopped(name, episodes)
+    path = open_destination(name).path
+    path.mkdir()
+    with pytest.raises(ConfigError, match="is there already"):
+        convert(Stopping(episodes, -1), name)
+    path.rmdir()
+    assert convert(Stopping(episodes, -1), name).episodes_resumed
+
+
+def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with locking.locked(path) as is_ours:
+        assert is_ours
+        before = path.stat()
+        path.unlink()
+        assert not locking._is_still(before, path)
+    with locking.locked(path) as is_ours, locking.locked(path) as is_ours_too:
+        assert (is_ours, is_ours_too) == (True, False)
 
 
 def stopped(name: str, episodes: list[Episode], **options: Any) -> None:

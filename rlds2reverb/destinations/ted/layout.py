@@ -99,7 +99,7 @@ def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
     losses = [Loss("metadata", LOSSES["metadata"], f"metadata/{path}") for path in content.metadata]
     if IS_TERMINAL not in content.columns:
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
-    for path, spec in content.columns.items():
+    for path, spec in sorted(content.columns.items()):
         if path in FLAGS or (path == DISCOUNT and not choices.keeps_discount):
             continue
         code = _unfit(path, spec, choices.is_h5)

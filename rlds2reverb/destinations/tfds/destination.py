@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss, State
 from rlds2reverb.destinations.tfds import LOSSES
-from rlds2reverb.destinations.tfds.features import Choices, feature_of, tree_of
+from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn, tree_of
 from rlds2reverb.destinations.tfds.files import check_libraries
 from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.pictures import check_pictures
 from rlds2reverb.destinations.tfds.sink import Layout, TfdsSink
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
-from rlds2reverb.tfds_files.features import Feature, ImageFeature
+from rlds2reverb.tfds_files.features import Feature
 
 _STEPS = "steps"
 
@@ -69,26 +69,29 @@ class TfdsDestination:
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         """Begins to write, or goes on."""
-        steps = dict(self._features(content.columns, in_steps=True))
-        metadata = {
-            path: feature
-            for path, feature in self._features(content.metadata, in_steps=False)
-            if not _hides(f"metadata/{path}")
-        }
-        if any(isinstance(one, ImageFeature) and content.columns[path].image is None for path, one in steps.items()):
+        if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
             check_pictures()
-        files = {
-            f"{_STEPS}/{path}": spec.image.format for path, spec in content.columns.items() if spec.image is not None
-        }
-        tree = tree_of({**metadata, **{f"{_STEPS}/{path}": one for path, one in steps.items()}}, files)
-        layout = Layout(_stored(steps, (None,), _STEPS), _stored(metadata, (), ""), tree)
-        return TfdsSink(work, self._target, layout, state)
+        return TfdsSink(work, self._target, layout_of(content.columns, content.metadata, self._choices), state)
 
-    def _features(self, specs: Mapping[str, ArraySpec], in_steps: bool) -> Iterator[tuple[str, Feature]]:
-        for path, spec in specs.items():
-            feature = feature_of(spec, self._choices, in_steps)
-            if feature is not None:
-                yield path, feature
+
+def layout_of(columns: Mapping[str, ArraySpec], metadata: Mapping[str, ArraySpec], choices: Choices) -> Layout:
+    """How columns of steps, and features of an episode, are stored; without what no feature holds."""
+    steps = dict(_features(columns, choices, in_steps=True))
+    others = {
+        path: feature
+        for path, feature in _features(metadata, choices, in_steps=False)
+        if not _hides(f"metadata/{path}")
+    }
+    files = {f"{_STEPS}/{path}": spec.image.format for path, spec in columns.items() if spec.image is not None}
+    tree = tree_of({**others, **{f"{_STEPS}/{path}": one for path, one in steps.items()}}, files)
+    return Layout(_stored(steps, (None,), _STEPS), _stored(others, (), ""), tree)
+
+
+def _features(specs: Mapping[str, ArraySpec], choices: Choices, in_steps: bool) -> Iterator[tuple[str, Feature]]:
+    for path, spec in specs.items():
+        feature = feature_of(spec, choices, in_steps)
+        if feature is not None:
+            yield path, feature
 
 
 def _named(metadata: Mapping[str, ArraySpec]) -> list[tuple[str, ArraySpec]]:

@@ -70,16 +70,16 @@ def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Feature | N
         return ImageFeature(spec.image.shape, spec.image.dtype)
     if spec.dtype.kind == "O":
         return _text(spec.shape, in_steps)
-    if choices.images == PNG and is_picture(spec):
+    if is_drawn(spec, choices):
         return ImageFeature(spec.shape, spec.dtype)
     free = spec.shape.count(None)
     is_listed = spec.dtype.name in _LISTED and (not free or (free == 1 and not in_steps))
     return TensorFeature(spec.shape, spec.dtype.newbyteorder("="), NONE if is_listed else choices.encoding)
 
 
-def is_picture(spec: ArraySpec) -> bool:
-    """Whether numbers are pixels: height, width and channels of uint8 or uint16."""
-    if spec.dtype.name not in ("uint8", "uint16") or len(spec.shape) != 3:
+def is_drawn(spec: ArraySpec, choices: Choices) -> bool:
+    """Whether numbers are pixels (height, width and channels of uint8 or uint16) that become PNG files."""
+    if choices.images != PNG or spec.dtype.name not in ("uint8", "uint16") or len(spec.shape) != 3:
         return False
     height, width, channels = spec.shape
     return channels in _CHANNELS and all(size is None or size >= _LEAST_SIDE for size in (height, width))

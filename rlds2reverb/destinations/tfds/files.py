@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, RECORDS
 from rlds2reverb.episodes import Array
@@ -62,7 +63,7 @@ def _cut(folder: Path, names: Sequence[str], bounds: Sequence[int], lengths: Arr
     spool = folder / RECORDS
     if not spool.exists():
         return  # a run before came so far
-    ends = [0, *accumulate(int(length) + FRAME_BYTES for length in lengths)]
+    ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + FRAME_BYTES)])  # [n + 1]
     for name, start, stop in list(zip(names, bounds, bounds[1:]))[:0:-1]:
         if spool.stat().st_size > ends[start]:
             _made(folder / name, lambda path, start=start, stop=stop: _copy(spool, path, ends[start], ends[stop]))  # type: ignore[misc]

@@ -19,9 +19,11 @@ from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.shards import bounds, shard_count, shards_of_at_most
 from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, LENGTHS, RECORDS, Spool, lengths_in
 from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ConversionError
 from rlds2reverb.tfds_files.columns import Column
 from rlds2reverb.tfds_files.info import FEATURES_FILE, INFO_FILE
 from rlds2reverb.tfds_files.names import FileNames
+from rlds2reverb.tfds_files.tfrecord import MOST_BYTES
 
 _DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
 
@@ -58,11 +60,21 @@ class TfdsSink:
         self._spool = None if is_cut else Spool(work, self._state["records"], self._state["size"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode; nothing of it is lost."""
+        """Takes an episode; nothing of it is lost.
+
+        Raises:
+          ConversionError: it is too large for a record.
+        """
         entries = [entry for column in self._steps for entry in entries_of(column, episode.columns[column.path])]
         for column in self._metadata:
             entries += entries_of(column, _item(episode.metadata[column.path], column))
-        self._opened.append(example(entries))
+        record = example(entries)
+        if len(record) > MOST_BYTES:
+            raise ConversionError(
+                f"episode {episode.title}: a record of {len(record):,} bytes; TFDS reads at most {MOST_BYTES:,}: leave columns out "
+                "(--transform drop=...), or cut the episode"
+            )
+        self._opened.append(record)
         return ()
 
     def sync(self) -> State:

@@ -13,10 +13,10 @@ import numpy as np
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
+from rlds2reverb.readers.alignment import NEXT_OBSERVATION
 from rlds2reverb.readers.d4rl.options import D4rlOptions
 from rlds2reverb.readers.flat import cutting
 from rlds2reverb.readers.flat.columns import Rows
-from rlds2reverb.readers.flat.recordings import NEXT_OBSERVATION
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 

@@ -12,14 +12,14 @@ import xxhash
 from rlds2reverb.episodes import OBSERVATION, REWARD
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
-from rlds2reverb.readers.alignment import REPEAT
+from rlds2reverb.readers.alignment import NEXT, NEXT_OBSERVATION, last_step_of
 from rlds2reverb.readers.d4rl.layout import TERMINALS, TIMEOUTS, Layout, column, layout_of, part_of
 from rlds2reverb.readers.d4rl.options import D4rlOptions
 from rlds2reverb.readers.d4rl.telling import remarks_of
 from rlds2reverb.readers.flat import cutting
 from rlds2reverb.readers.flat.columns import Rows
 from rlds2reverb.readers.flat.cutting import Cuts, cut
-from rlds2reverb.readers.flat.recordings import NEXT, NEXT_OBSERVATION, Description, FlatRecordings, Opened
+from rlds2reverb.readers.flat.recordings import Description, FlatRecordings, Opened
 from rlds2reverb.readers.recordings import BrokenEpisode
 
 
@@ -38,7 +38,7 @@ def d4rl_recordings(path: Path, name: str, options: D4rlOptions = D4rlOptions())
         stamp = hdf5.stamp_of(file)
         try:
             layout = layout_of(file, options)
-            last_step = _last_step(name, layout, options)
+            last_step = last_step_of(name, layout.names, options.last_step)
             cuts = _cuts(name, layout, options)
             remarks = remarks_of(layout, cuts, part_of(file, options.chunk), options, last_step, path.name)
             fingerprint = f"d4rl:{_digest(part_of(file, options.chunk), layout)}"
@@ -62,17 +62,6 @@ def _opener(path: Path, options: D4rlOptions, stamp: hdf5.Stamp, names: Mapping[
             yield columns
 
     return opened
-
-
-def _last_step(name: str, layout: Layout, options: D4rlOptions) -> str:
-    """What the options say; by default the file's next observations, where it has one for each observation."""
-    observed = {path[len(OBSERVATION) :] for path in layout.names if path.split("/")[0] == OBSERVATION}
-    after = {path[len(NEXT_OBSERVATION) :] for path in layout.names if path.split("/")[0] == NEXT_OBSERVATION}
-    if options.last_step is None:
-        return NEXT if observed <= after else REPEAT
-    if options.last_step == NEXT and not observed <= after:
-        raise SourceError(f"{name}: last_step=next: the file has no next_observations; choose repeat or mark")
-    return options.last_step
 
 
 def _cuts(name: str, layout: Layout, options: D4rlOptions) -> Cuts:

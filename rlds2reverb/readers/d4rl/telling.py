@@ -8,24 +8,17 @@ import h5py
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.readers.alignment import MARK, REPEAT
+from rlds2reverb.readers.alignment import ENDINGS, NEXT_OBSERVATION
 from rlds2reverb.readers.d4rl.layout import TERMINALS, TIMEOUTS, Layout, column, known_steps
 from rlds2reverb.readers.d4rl.options import D4rlOptions
 from rlds2reverb.readers.flat import cutting
 from rlds2reverb.readers.flat.cutting import Cuts
-from rlds2reverb.readers.flat.recordings import NEXT, NEXT_OBSERVATION
 from rlds2reverb.remarks import Remark
 from rlds2reverb.wording import counted
 
 _COMPARED_ROWS = 2_000
 _MANY = 0.5
 """The share of terminals that follow a terminal, from which on they are taken for a state rather than for an end."""
-
-ENDINGS = {
-    NEXT: "the last row of an episode has the last of next_observations, and no action",
-    REPEAT: "the last row of an episode repeats the last observation, and has no action; last_step=mark leaves it out",
-    MARK: "the last recorded step of an episode is its last row, whose action and reward learners do not see",
-}
 
 
 def remarks_of(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
-from rlds2reverb.readers.alignment import MARK, REPEAT, marked, steps, with_last
+from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, REPEAT, marked, steps, with_last
 from rlds2reverb.readers.flat.columns import Blocks, Rows
 from rlds2reverb.readers.flat.cutting import Cuts
 from rlds2reverb.readers.nests import nest_of, value_spec
@@ -18,8 +18,7 @@ from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
-NEXT = "next"
-NEXT_OBSERVATION = "next_observation"
+ROWS = "rows"
 
 _FEW_ROWS = 256
 """Of so short an episode all next observations are read with those of its neighbours; of a longer one the last only."""
@@ -35,7 +34,7 @@ class Description:
     Attributes:
       name: for messages.
       fingerprint: of the data.
-      last_step: what becomes of an episode's end: `NEXT`, or of `alignment.LAST_STEPS`.
+      last_step: what becomes of an episode's end: `NEXT`, or of `alignment.LAST_STEPS`; `ROWS` for rows that are RLDS' own.
       specs: path -> spec of a row.
       metadata: of every episode.
       remarks: of the data.
@@ -55,7 +54,7 @@ class FlatRecordings:
     def __init__(self, about: Description, cuts: Cuts, opened: Opened) -> None:
         self._about, self._cuts, self._opened = about, cuts, opened
         self.name, self.remarks = about.name, about.remarks
-        ending = "" if about.last_step in (NEXT, REPEAT) else f"?last_step={about.last_step}"
+        ending = "" if about.last_step in (NEXT, REPEAT, ROWS) else f"?last_step={about.last_step}"
         self.fingerprint = about.fingerprint + ending
 
     @property
@@ -66,6 +65,8 @@ class FlatRecordings:
     def spec(self) -> Nest:
         """The columns', discount and the flags."""
         flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
+        if self._about.last_step == ROWS:
+            return nest_of(self.name, self._about.specs)
         kept = {path: one for path, one in self._about.specs.items() if not _is_next(path)}
         return nest_of(self.name, {DISCOUNT: number, **kept, **dict.fromkeys(("is_first", IS_LAST, IS_TERMINAL), flag)})
 
@@ -99,6 +100,8 @@ class _Pass:
         return Recording(made, self._about.metadata, f"{start}-{stop}")
 
     def _made(self, columns: dict[str, Array], rows: tuple[int, int], is_terminal: bool) -> dict[str, Array]:
+        if self._about.last_step == ROWS:
+            return columns
         if self._about.last_step == MARK:
             return marked(columns, is_terminal)
         observation = _below(columns, OBSERVATION)

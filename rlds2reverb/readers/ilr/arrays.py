@@ -70,7 +70,8 @@ class Trajectories:
         findings.steps += rows.stop - rows.start - 1
         for step in gaps:
             findings.gap(int(step))
-        findings.unfinished += not self._dones[rows.stop - 1]
+        if not self._dones[rows.stop - 1]:
+            self._look_at_cut(rows, findings)
         behind = [(seen[rows.stop - 1], after[rows.stop - 1]) for seen, after in self._pairs()]
         findings.repeated += bool(behind) and all(np.array_equal(*pair) for pair in behind)
         if rows.stop < len(self._dones) and self._dones[rows.stop - 1]:
@@ -80,6 +81,14 @@ class Trajectories:
                 np.array_equal(after[rows.stop - 1], seen[rows.stop]) for seen, after in pairs
             )
         return gaps
+
+    def _look_at_cut(self, rows: slice, findings: Findings) -> None:
+        """Notes why a trajectory ends that is not done: at a gap, or with the data."""
+        if rows.stop == len(self._dones):
+            findings.unfinished += 1
+        else:
+            findings.steps += 1
+            findings.gap(rows.stop - rows.start)
 
     def columns(self, number: int, values: Mapping[str, Values], options: Options) -> dict[str, Array]:
         """RLDS columns of one.

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -99,6 +100,6 @@ def _header(file: BinaryIO, where: str) -> tuple[tuple[int, ...], bool, np.dtype
         version = layout.read_magic(file)
         read = layout.read_array_header_1_0 if version == (1, 0) else layout.read_array_header_2_0
         shape, is_fortran, dtype = read(file)
-    except (*_ERRORS, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+    except (*_ERRORS, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
         raise SourceError(f"{where}: not a numpy array: {shortened(str(error))}") from error
     return tuple(shape), bool(is_fortran), dtype

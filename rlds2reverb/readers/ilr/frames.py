@@ -61,13 +61,15 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
             frame = None
             yield Metadata(member.read(), f"{where}: {member.name}")
             continue
+        key, _, kind = extension.partition(".")
+        if not key:
+            continue
         name = f"{folder}/{stem}" if folder else stem
         if frame is None or frame.name != name:
             if frame is not None:
                 yield frame
             frame = Frame(name)
-        key, _, kind = extension.partition(".")
-        if not key or not wanted(key):
+        if not wanted(key):
             continue
         if key in frame.values:
             raise SourceError(f"{where}: {member.name}: stands twice in one step")

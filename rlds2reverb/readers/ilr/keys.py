@@ -7,29 +7,33 @@
 | `acts` | `action` |
 | `rews` | `reward` |
 | `dones` | where trajectories end |
+| `terminals` | whether those ends are terminal: a key of this package alone |
 | `infos` | `infos` |
 | `frame` | none: the number of the step in its file |
-| any other | `extras/KEY` |
+| any other | that of its name; `extras/KEY` where the name is one of RLDS' |
 """
 
 from __future__ import annotations
 
-from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD
+from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, STEP_FIELDS
+from rlds2reverb.metadata import METADATA
 
 OBS, NEXT_OBS, ACTS, REWS, DONES, INFOS, FRAME = "obs", "next_obs", "acts", "rews", "dones", "infos", "frame"
+TERMINALS = "terminals"
 EXTRAS = "extras"
 
 _COLUMNS = {OBS: OBSERVATION, ACTS: ACTION, REWS: REWARD, INFOS: INFOS}
-_NOT_COLUMNS = (DONES, FRAME)
+_TAKEN = (*STEP_FIELDS, METADATA)
+NOT_COLUMNS = (DONES, FRAME, TERMINALS)
 
 
 def column_of(key: str) -> str | None:
     """The column's path; None for a key that is no column of its own."""
-    if key in _NOT_COLUMNS or is_next(key):
+    if key in NOT_COLUMNS or is_next(key):
         return None
     if key.startswith(f"{OBS}_"):
         return f"{OBSERVATION}/{key[len(OBS) + 1 :]}"
-    return _COLUMNS.get(key, f"{EXTRAS}/{key}")
+    return _COLUMNS.get(key, f"{EXTRAS}/{key}" if key in _TAKEN else key)
 
 
 def is_next(key: str) -> bool:

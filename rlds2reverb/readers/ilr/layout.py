@@ -129,15 +129,15 @@ class Layout:
         }
         return aligned(columns, behind, is_terminal)
 
-    def is_done(self, data: bytes, kind: str, where: str) -> bool:
-        """Whether a trajectory ends with a step.
+    def is_true(self, key: str, data: bytes, kind: str, where: str) -> bool:
+        """A flag: whether a trajectory ends with a step, say.
 
         Raises:
           BrokenEpisode: neither 0 nor 1.
         """
-        values = self.values[keys.DONES]
-        done = values.columns([values.row(data, kind, keys.DONES, where)]).get("")
-        flat = [] if done is None else done.ravel().tolist()
+        values = self.values[key]
+        column = values.columns([values.row(data, kind, key, where)]).get("")
+        flat = [] if column is None else column.ravel().tolist()
         if len(flat) != 1 or flat[0] not in (0, 1):
-            raise BrokenEpisode(keys.DONES, f"{where}: expected true or false, found {flat[:3]}")
+            raise BrokenEpisode(key, f"{where}: expected true or false, found {flat[:3]}")
         return bool(flat[0])

@@ -93,6 +93,11 @@ class ShardRecordings:
         """What the first shard tells of itself, as texts."""
         return dict.fromkeys(self._start.features, _TEXT)
 
+    @property
+    def features(self) -> Mapping[str, bytes]:
+        """What the first shard tells of itself."""
+        return self._start.features
+
     def counted(self) -> ShardRecordings:
         """The same, with `count`: reads through all shards.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ilr import keys
@@ -25,17 +25,19 @@ class Trajectory:
     Attributes:
       is_wanted: whether its values are kept.
       last: key of an observation -> the one behind the last step.
+      is_terminal: what the last step says of its end; None where nothing does.
       faults: what could not be read of it.
     """
 
     def __init__(self, layout: Layout, is_wanted: bool) -> None:
         self.is_wanted = is_wanted
         self.last: Mapping[str, Row] = {}
+        self.is_terminal: bool | None = None
         self.faults: list[tuple[str, str]] = []
         self._layout, self._bytes, self._steps = layout, 0, 0
         self._is_done = False
         self._rows: dict[str, list[Row]] = {
-            key: [] for key in layout.values if not keys.is_next(key) and key not in (keys.DONES, keys.FRAME)
+            key: [] for key in layout.values if not keys.is_next(key) and key not in keys.NOT_COLUMNS
         }
 
     def __len__(self) -> int:
@@ -46,8 +48,8 @@ class Trajectory:
         """Whether a step's observation is another than the one that stands behind the step before it."""
         return any(key in rows and rows[key] != row for key, row in self.last.items())
 
-    def add(self, rows: Mapping[str, Row], where: str) -> None:
-        """Adds a step's values, next observations included."""
+    def add(self, rows: Mapping[str, Row], where: str, there: Collection[str]) -> None:
+        """Adds a step's values, next observations included; `there` are the keys that it has, also those that cannot be read."""
         self._steps += 1
         self.last = {key: rows[keys.next_of(key)] for key in rows if keys.next_of(key) in rows}
         if not self.is_wanted:
@@ -56,7 +58,7 @@ class Trajectory:
             if key in rows:
                 found.append(rows[key])
                 self._bytes += sum(map(len, rows[key]))
-            else:
+            elif key not in there:
                 self.fault(keys.column_of(key) or key, f"{where}: no {key}")
         if self._bytes > MOST_EPISODE_BYTES:
             raise SourceError(f"{where}: a trajectory of more than {MOST_EPISODE_BYTES:,} bytes; write shorter ones")
@@ -77,7 +79,8 @@ class Trajectory:
         if not self.faults:
             findings.repeated += self.repeats_last()
             try:
-                columns = self._layout.columns(self._rows, self.last, is_done and options.done_means == TERMINAL)
+                is_terminal = options.done_means == TERMINAL if self.is_terminal is None else self.is_terminal
+                columns = self._layout.columns(self._rows, self.last, is_done and is_terminal)
                 return Recording(columns, metadata)
             except BrokenEpisode as broken:
                 self.fault(broken.path, broken.why)
@@ -129,7 +132,7 @@ class Cutting:
         self._check_order(frame, current, at)
         for path, why in faults:
             current.fault(path, why)
-        current.add(rows, at)
+        current.add(rows, at, frame.values)
         if self._is_done(frame, current, at):
             self._before, self._current = current.last, None
             yield current, True
@@ -150,7 +153,7 @@ class Cutting:
         faults: list[tuple[str, str]] = []
         for key, (data, kind, where) in frame.values.items():
             values = self._layout.values.get(key)
-            if key == keys.DONES:
+            if key in keys.NOT_COLUMNS:
                 continue
             if values is None or kind not in KINDS:
                 self._findings.left_out[key] += 1
@@ -181,7 +184,9 @@ class Cutting:
             current.fault(keys.DONES, f"{at}: no {keys.DONES}")
             return False
         try:
-            return self._layout.is_done(*frame.values[keys.DONES])
+            if keys.TERMINALS in frame.values and keys.TERMINALS in self._layout.values:
+                current.is_terminal = self._layout.is_true(keys.TERMINALS, *frame.values[keys.TERMINALS])
+            return self._layout.is_true(keys.DONES, *frame.values[keys.DONES])
         except BrokenEpisode as broken:
             current.fault(broken.path, broken.why)
             return False

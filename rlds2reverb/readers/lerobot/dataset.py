@@ -110,5 +110,6 @@ def _place_of_task(tasks: Mapping[int, bytes], episodes: Episodes, reading: Read
         return SKIP
     if reading.task is not None:
         return reading.task
-    is_one = episodes.tasks is not None and all(len(one) <= 1 for one in episodes.tasks)
+    is_told = episodes.tasks is not None and not episodes.info.task_is_column
+    is_one = is_told and all(len(one) <= 1 for one in episodes.tasks or ())
     return METADATA if is_one else COLUMN

@@ -230,7 +230,7 @@ def _metadata(found: Mapping[str, list[Any]], dtypes: Mapping[str, Any] = Mappin
         kinds = set(map(type, values))
         if kinds == {str}:
             kept[name.removeprefix(METADATA)] = [value.encode(errors="backslashreplace") for value in values]
-        elif kinds and kinds <= {int, float} and all(abs(value) < 1 << 62 or type(value) is float for value in values):
+        elif kinds and kinds <= {int, float} and all(abs(value) < 1 << 64 or type(value) is float for value in values):
             dtype = dtypes.get(name) or np.dtype(np.float64 if float in kinds else np.int64)
             kept[name.removeprefix(METADATA)] = np.array(values, dtype)
         elif kinds == {bool}:

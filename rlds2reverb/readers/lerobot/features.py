@@ -41,14 +41,14 @@ NEXT_REWARD = "next.reward"
 OURS = "rlds2reverb"
 """Key of a feature's `info` under which its column stands."""
 
-_DTYPES = {
+DTYPES = {
     kind: np.dtype(kind)
     for kind in (
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64"),
     )
 }
-_MOST_AXES = 5
+MOST_AXES = 5
 _MOST_VALUES = 1 << 28
 """Of one step: a gigabyte of float32."""
 _MOST_FEATURES = 10_000
@@ -87,6 +87,12 @@ class Feature:
         return math.prod(self.shape)
 
 
+def tells_of_tasks(found: Any) -> bool:
+    """Whether rlds2reverb wrote the dataset from one whose task is a column."""
+    told = _of(found, TASK_INDEX) if isinstance(found, dict) else {}
+    return _ours(told).get("task") == "column"
+
+
 def features_of(path: Path, found: Any) -> dict[str, Feature]:
     """The features that info.json tells.
 
@@ -111,8 +117,8 @@ def _feature(where: str, name: str, told: Mapping[str, Any], path: str) -> Featu
     dtype = told.get("dtype")
     kind = KINDS.get(dtype, NUMBER) if isinstance(dtype, str) else NUMBER
     shape = _shape(where, told.get("shape"))
-    if kind == NUMBER and (not isinstance(dtype, str) or dtype not in _DTYPES):
-        known = ", ".join((*_DTYPES, *KINDS))
+    if kind == NUMBER and (not isinstance(dtype, str) or dtype not in DTYPES):
+        known = ", ".join((*DTYPES, *KINDS))
         raise SourceError(f"{where}: dtype {shortened(repr(dtype))} is not read; expected one of {known}")
     if kind in (IMAGE, VIDEO):
         return _picture(where, name, told, path, shape)
@@ -125,7 +131,7 @@ def _feature(where: str, name: str, told: Mapping[str, Any], path: str) -> Featu
         shape = ()
     elif recorded == [1] and shape == ():
         shape = (1,)
-    return Feature(name, kind, path, shape, np.dtype(object) if kind == TEXT else _DTYPES[str(dtype)])
+    return Feature(name, kind, path, shape, np.dtype(object) if kind == TEXT else DTYPES[str(dtype)])
 
 
 def _is_scalar(name: str, path: str) -> bool:
@@ -155,8 +161,8 @@ def _is_depth(told: Mapping[str, Any]) -> bool:
 
 def _shape(where: str, found: Any) -> tuple[int, ...]:
     sizes = found if isinstance(found, list) else [None]
-    if not all(type(size) is int and size >= 0 for size in sizes) or not 0 < len(sizes) <= _MOST_AXES:
-        raise SourceError(f"{where}: shape {shortened(repr(found))}: expected a list of 1 to {_MOST_AXES} sizes")
+    if not all(type(size) is int and size >= 0 for size in sizes) or not 0 < len(sizes) <= MOST_AXES:
+        raise SourceError(f"{where}: shape {shortened(repr(found))}: expected a list of 1 to {MOST_AXES} sizes")
     if math.prod(max(1, size) for size in sizes) > _MOST_VALUES:
         raise SourceError(f"{where}: shape {shortened(repr(found))}: expected at most {_MOST_VALUES:,} values")
     return tuple(sizes)

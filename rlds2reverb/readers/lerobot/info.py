@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.lerobot.features import Feature, features_of
+from rlds2reverb.readers.lerobot.features import Feature, features_of, tells_of_tasks
 from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.wording import shortened
 
@@ -28,6 +28,7 @@ class Info:
       chunks_size: episodes (version 2) or files (version 3) in a folder.
       data_path, video_path: templates; the second is "" without videos.
       features: by name, in the order of the file.
+      task_is_column: whether the task was a column of what the dataset was written from, by rlds2reverb.
     """
 
     root: Path
@@ -36,6 +37,7 @@ class Info:
     data_path: str
     video_path: str
     features: Mapping[str, Feature]
+    task_is_column: bool = False
 
     def data_file(self, **fields: int) -> Path:
         """The file of this episode or chunk.
@@ -63,7 +65,9 @@ def read_info(root: Path) -> Info:
     if type(chunks_size) is not int or chunks_size < 1:
         raise SourceError(f"{path}: chunks_size: expected a whole number of at least 1, found {_shown(chunks_size)}")
     data_path, video_path = (_template(path, key, found.get(key)) for key in ("data_path", "video_path"))
-    return Info(root, version, chunks_size, data_path, video_path, features_of(path, found.get("features")))
+    features = features_of(path, found.get("features"))
+    is_column = tells_of_tasks(found["features"])
+    return Info(root, version, chunks_size, data_path, video_path, features, is_column)
 
 
 def _template(path: Path, key: str, found: Any) -> str:

@@ -56,12 +56,12 @@ def frames(feature: Feature, path: Path, seconds: Array, tolerance: float) -> Ar
             _check(feature, path, stream)
             stream.thread_type = "AUTO"
             found = _room(feature, len(seconds), path)
-            for at, frame in _chosen(_shown(container, stream, seconds[order]), seconds[order], tolerance):
+            for at, frame in chosen(_shown(container, stream, seconds[order]), seconds[order], tolerance):
                 found[order[at]] = _pixels(feature, frame, path)
     except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
         said = shortened(" ".join(str(error).split()) or type(error).__name__)
         raise BrokenEpisode(feature.path, f"{path}: cannot be decoded: {said}") from error
-    except _NoFrame as missing:
+    except NoFrame as missing:
         row = int(order[missing.args[0]])
         raise BrokenEpisode(
             feature.path,
@@ -77,7 +77,7 @@ def check_library() -> None:
         import av  # noqa: F401
 
 
-class _NoFrame(Exception):
+class NoFrame(Exception):
     """At a row, and the nearest frame's time."""
 
 
@@ -124,7 +124,7 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
             yield float(frame.pts * stream.time_base), frame
 
 
-def _chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
+def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
     """(row, frame) for ascending times: of the frames until the first one that is not before a row, the nearest."""
     before: tuple[float, Any] | None = None
     after = next(shown, None)
@@ -133,10 +133,10 @@ def _chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float
             before, after = after, next(shown, None)
         near = [one for one in (before, after) if one is not None]
         if not near:
-            raise _NoFrame(row, None)
+            raise NoFrame(row, None)
         time, frame = min(near, key=lambda one: abs(one[0] - wanted))
         if not abs(time - wanted) < tolerance:
-            raise _NoFrame(row, time)
+            raise NoFrame(row, time)
         yield row, frame
 
 

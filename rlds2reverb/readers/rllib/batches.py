@@ -63,8 +63,25 @@ Take = Callable[[str], Any]
 """RLlib's name of a column -> its values [rows], a list or an array; None where there is none."""
 
 
-def part_of(take: Take, rows: int, policy: str, is_multi_agent: bool, columns: frozenset[str], done_means: int) -> Part:
+@dataclass(frozen=True)
+class Head:
+    """What is known of a part before its columns are looked at; see `Part`."""
+
+    rows: int
+    policy: str
+    is_multi_agent: bool
+    columns: frozenset[str]
+    rewards: Array | None = None
+    ends: tuple[str, str] = ("", "")
+
+
+def part_of(head: Head, take: Take, done_means: int) -> Part:
     """Makes a part of recorded columns.
+
+    Args:
+      head: of the part.
+      take: gives them.
+      done_means: what `dones` are where there are no terminateds.
 
     Raises:
       BrokenEpisode: one of them is not what it should be.
@@ -72,18 +89,20 @@ def part_of(take: Take, rows: int, policy: str, is_multi_agent: bool, columns: f
     agents = take(n.AGENT_ID)
     agents = take(n.AGENT_INDEX) if agents is None or _nothing(agents) else agents
     modules = take(n.MODULE_ID)
-    if not policy and modules is not None and not _nothing(modules):
+    policy = head.policy
+    if not policy and modules is not None and len(modules) and not _nothing(modules):
         policy = str(modules[0])
     return Part(
-        rows,
+        head.rows,
         policy,
-        is_multi_agent,
-        _ids(n.EPS_ID, take(n.EPS_ID), rows),
-        None if agents is None or _nothing(agents) else _ids(n.AGENT_ID, agents, rows),
-        _times(take(n.T), rows),
-        _ended(take, rows, done_means),
-        columns,
-        None,
+        head.is_multi_agent,
+        _ids(n.EPS_ID, take(n.EPS_ID), head.rows),
+        _ids(n.AGENT_ID, agents, head.rows),
+        _times(take(n.T), head.rows),
+        _ended(take, head.rows, done_means),
+        head.columns,
+        head.rewards,
+        head.ends,
     )
 
 

@@ -85,7 +85,9 @@ def _of(text: str) -> list[DataFile]:
     try:
         if path.is_dir():
             return [_file(one, path) for one in _sorted(path.rglob("*"), path) if one.suffix.lower() in _KINDS]
-        if path.exists() or not _PATTERN.search(text):
+        if not path.exists() and not _PATTERN.search(text):
+            raise SourceError(f"{text}: no such file or folder")
+        if path.exists():
             return [_file(path, None)]
         fixed = _fixed_part(path)
         return [_file(one, None) for one in _sorted(fixed.glob(str(path.relative_to(fixed))), fixed)]

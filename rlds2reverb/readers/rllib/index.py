@@ -129,7 +129,7 @@ class Index:
         self._bounds = np.searchsorted(episode[order], np.arange(len(kept) + 1))
         self._chains = [self._chains[number] for number in kept]
         self._ids = [self._ids[number] for number in kept]
-        self.names = list(_names(self._ids, [chain.first_t for chain in self._chains]))
+        self.names = list(_names(self._ids, [0 if chain.is_multi_agent else chain.first_t for chain in self._chains]))
         self._places = {}
 
     def _join(self, chains: list[_Chain], into: Array) -> None:

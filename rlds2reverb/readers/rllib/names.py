@@ -12,6 +12,8 @@ from types import MappingProxyType
 OBS, NEXT_OBS, ACTIONS, REWARDS, INFOS = "obs", "new_obs", "actions", "rewards", "infos"
 TERMINATEDS, TRUNCATEDS, DONES = "terminateds", "truncateds", "dones"
 EPS_ID, T, AGENT_ID, AGENT_INDEX, MODULE_ID = "eps_id", "t", "agent_id", "agent_index", "module_id"
+NEXT_INFOS = "new_infos"
+"""Ours: the infos of next observations, which whole episodes have."""
 
 NAMES = (
     OBS,
@@ -31,7 +33,6 @@ NAMES = (
 """Columns that mean something here; all others are kept as they are."""
 IN_ROWS = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS, DONES})
 IN_METADATA = frozenset({EPS_ID, AGENT_ID, AGENT_INDEX, MODULE_ID, "type", "count"})
-OTHERS_ARE = frozenset(NAMES) - IN_ROWS - IN_METADATA
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,9 @@ class Names:
         return self.renamed.get(name, name)
 
     def standard(self, name: str) -> str:
-        """What RLlib calls a column of the dataset."""
-        return next((known for known, theirs in self.renamed.items() if theirs == name), name)
+        """What RLlib calls a column of the dataset; "" for one that has a name of RLlib's and is not that column."""
+        known = next((known for known, theirs in self.renamed.items() if theirs == name), name)
+        return "" if known == name and name in self.renamed and self.renamed[name] != name else known
 
     @staticmethod
     def parsed(text: str) -> Names:

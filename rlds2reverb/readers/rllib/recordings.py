@@ -49,20 +49,29 @@ class RllibRecordings:
     def __init__(self, store: Store, name: str, last_step: str, keeps_others: bool) -> None:
         self.name, self._store, self._last_step = name, store, last_step
         self._index = Index()
-        shared: frozenset[str] | None = None
         self._without_next = 0
-        for found in store.scan():
-            self._index.add(found)
-            shared = found.part.columns if shared is None else shared & found.part.columns
-            self._without_next += n.NEXT_OBS not in found.part.columns
-        if shared is None:
-            said = f": {store.troubles.named[0]}" if store.troubles.named else ""
-            raise SourceError(f"{name}: no records of RLlib that can be read{shortened(said)}")
+        self._columns = self._indexed()
         self._index.close()
         self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}"
-        self._columns = shared
         self._others: list[str] = []
-        self._spec = self._found_spec(_others(shared) if keeps_others else [])
+        self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
+
+    def _indexed(self) -> frozenset[str]:
+        """Finds every piece; the columns that all records have."""
+        shared: frozenset[str] | None = None
+        for found in self._store.scan():
+            columns = found.part.columns
+            if missing := [name for name in (n.OBS, n.ACTIONS) if name not in columns]:
+                there = f"no column {' and '.join(missing)}; it has {', '.join(sorted(columns))}"
+                self._store.troubles.add(f"{found.file}: record {found.place.at:,}", shortened(there))
+                continue
+            self._index.add(found)
+            shared = columns if shared is None else shared & columns
+            self._without_next += n.NEXT_OBS not in columns
+        if shared is None:
+            named = self._store.troubles.named
+            raise SourceError(f"{self.name}: no records of RLlib that can be read{f': {named[0]}' if named else ''}")
+        return shared
 
     @property
     def count(self) -> int:

@@ -28,10 +28,10 @@ def _remarks(troubles: Troubles, index: Index, without_next: int, last_step: str
         text = f"{counted(troubles.corrupt, 'record')} cannot be read and {'is' if troubles.corrupt == 1 else 'are'} left out, as RLlib does: {named}"
         yield Remark("lost_records", text, troubles.corrupt)
     if troubles.empty:
-        yield Remark("empty_records", f"{counted(troubles.empty, 'empty line')}, left out", troubles.empty)
-    if troubles.rewritten:
-        text = f"{counted(troubles.rewritten, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
-        yield Remark("repeated_records", text, troubles.rewritten)
+        yield Remark("empty_records", f"{counted(troubles.empty, 'empty record')}, left out", troubles.empty)
+    if troubles.repeated:
+        text = f"{counted(troubles.repeated, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
+        yield Remark("repeated_records", text, troubles.repeated)
     if without_next:
         yield Remark(
             "no_last_observation",

@@ -67,6 +67,8 @@ class Rows:
             for name in others
             for path, column in self._joined(pieces, name).items()
         }
+        if n.INFOS in further and (info := self._last(pieces, n.NEXT_INFOS)) is not None:
+            further[n.INFOS] = with_last(further[n.INFOS], np.asarray(info[""], object))
         last = self._last(pieces)
         if last is None and self._last_step == MARK:
             action, reward = _shortened(action), None if reward is None else reward[:-1]
@@ -77,10 +79,10 @@ class Rows:
             )
         return steps(observation, action, reward, is_terminal, further)
 
-    def _last(self, pieces: list[Piece]) -> dict[str, Array] | None:
-        """The observation after the last step; None where it is not recorded."""
+    def _last(self, pieces: list[Piece], name: str = n.NEXT_OBS) -> dict[str, Array] | None:
+        """The observation after the last step, or what goes with it; None where it is not recorded."""
         try:
-            found = self._reader.column(pieces[-1].place, n.NEXT_OBS)
+            found = self._reader.column(pieces[-1].place, name)
         except LookupError:
             return None
         return {path: column[pieces[-1].stop - 1] for path, column in found.items()}
@@ -134,12 +136,4 @@ def _closed(columns: Leaves, last: dict[str, Array]) -> Leaves:
         np.shape(last[path]) != column.shape[1:] for path, column in columns.items()
     ):
         raise BrokenEpisode(OBSERVATION, "the last next observation has another shape than the observations")
-    return {
-        path: with_last(
-            column,
-            last[path].astype(column.dtype, copy=False)
-            if isinstance(last[path], np.generic | np.ndarray)
-            else np.asarray(last[path], object),
-        )
-        for path, column in columns.items()
-    }
+    return {path: with_last(column, np.asarray(last[path], column.dtype)) for path, column in columns.items()}

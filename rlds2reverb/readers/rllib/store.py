@@ -70,7 +70,7 @@ class Troubles:
     empty: int = 0
     corrupt: int = 0
     named: list[str] = field(default_factory=list)
-    rewritten: int = 0
+    repeated: int = 0
 
     def add(self, where: str, why: str) -> None:
         """Counts one that is corrupt; the first few are named."""

@@ -38,14 +38,20 @@ class Converter:
     def __init__(self, where: str, floats: np.dtype[Any]) -> None:
         self._where, self._floats = where, floats
 
-    def leaves(self, name: str, value: Any, rows: int) -> Leaves:
+    def leaves(self, name: str, value: Any, rows: int, keeps_dtype: bool = False) -> Leaves:
         """The columns of a recorded value.
+
+        Args:
+          name: of the column; for messages.
+          value: as recorded.
+          rows: how many there should be.
+          keeps_dtype: whether a list has its own dtype, which is no list of JSON.
 
         Raises:
           BrokenEpisode: it is none of the table's, or has another number of rows.
         """
         found: Leaves = {}
-        self._add(found, name, "", value, rows)
+        self._add(found, name, "", value, rows, keeps_dtype)
         for path, column in found.items():
             if len(column) != rows:
                 raise self._broken(name, f'"{path or name}" has {len(column):,} rows; expected {rows:,}')

@@ -12,8 +12,7 @@ import numpy as np
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, STEP_FIELDS
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
-from rlds2reverb.readers.alignment import REPEAT
-from rlds2reverb.readers.flat.recordings import NEXT, NEXT_OBSERVATION
+from rlds2reverb.readers.alignment import NEXT, NEXT_OBSERVATION, last_step_of
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.robomimic.options import AFTER, AUTO, BEFORE, RobomimicOptions
 from rlds2reverb.specs import ArraySpec
@@ -104,12 +103,7 @@ def _last_step(demo: h5py.Group, columns: Mapping[str, Any], options: RobomimicO
                 f"{hdf5.path_of(demo)}: last_step goes with align=before: after the last action there is an observation"
             )
         return NEXT
-    observed = {path.partition("/")[2] for path in columns if path.startswith(f"{OBSERVATION}/")}
-    after = {path.partition("/")[2] for path in columns if path.startswith(f"{NEXT_OBSERVATION}/")}
-    missing = sorted(observed - after)
-    if options.last_step == NEXT and missing:
-        raise SourceError(f"{hdf5.where(demo)}: last_step=next: no next_obs/{missing[0]}; choose repeat or mark")
-    return options.last_step or (REPEAT if missing else NEXT)
+    return last_step_of(hdf5.where(demo), columns, options.last_step)
 
 
 def state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] | None:

@@ -14,8 +14,7 @@ import xxhash
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
-from rlds2reverb.readers.alignment import MARK, marked, steps, with_last
-from rlds2reverb.readers.flat.recordings import NEXT, NEXT_OBSERVATION
+from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, marked, steps, with_last
 from rlds2reverb.readers.nests import nest_of, value_spec
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.readers.robomimic import demos

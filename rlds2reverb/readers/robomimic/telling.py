@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlds2reverb.readers.alignment import MARK, REPEAT
-from rlds2reverb.readers.flat.recordings import NEXT
+from rlds2reverb.readers.alignment import ENDINGS
 from rlds2reverb.readers.robomimic.demos import is_of_libero
 from rlds2reverb.readers.robomimic.options import AFTER, NOTHING
 from rlds2reverb.readers.robomimic.plan import DONES, Plan
 from rlds2reverb.remarks import Remark
 from rlds2reverb.wording import counted
-
-_ENDINGS = {
-    NEXT: "the last row of an episode has the last of next_obs, and no action",
-    REPEAT: "there are no next_obs: the last row of an episode repeats the last observation, and has no action; last_step=mark leaves it out",
-    MARK: "the last recorded step of an episode is its last row, whose action and reward learners do not see",
-}
 
 
 def remarks_of(plan: Plan, known: Mapping[str, Any], strangers: int) -> tuple[Remark, ...]:
@@ -47,7 +40,7 @@ def _of_alignment(plan: Plan) -> Iterator[Remark]:
             "observation was not recorded, is left out. align=before reads rows as they stand",
         )
     else:
-        yield Remark("last_step", _ENDINGS[plan.last_step])
+        yield Remark("last_step", ENDINGS[plan.last_step])
 
 
 def _of_libero(plan: Plan, known: Mapping[str, Any]) -> Iterator[Remark]:

@@ -199,4 +199,4 @@ class FlatTrajectories:
 
 def _true(leaf: Leaf, rows: slice) -> Array:
     found = leaf.values[rows]
-    return found != 0 if leaf.dtype == bool else found
+    return np.asarray(found != 0 if leaf.dtype == bool else found)

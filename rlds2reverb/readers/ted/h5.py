@@ -149,7 +149,7 @@ class H5Trajectories:
         open_ends = set()
         for group in groups:
             try:
-                done = hdf5.column(file[group], self.paths.get(f"{NEXT}done", "done"), "done", slice(-1, None))
+                done = hdf5.column(file, f"{group}/{self.paths.get(f'{NEXT}done', 'done')}", "done")[-1:]
             except BrokenEpisode:
                 continue
             if done.size and not done.any():
@@ -203,22 +203,13 @@ class _H5Rows:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def _read(self, key: str, group: str, spec: ArraySpec, rows: slice) -> Array:
-        found = hdf5.column(self._group(group, key), self._of.paths[key], key, rows)
+        found = hdf5.column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
         if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
             wanted = f"{spec.dtype}{list(spec.shape)}"
             raise BrokenEpisode(
                 key,
                 f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
             )
-        return found
-
-    def _group(self, group: str, key: str) -> h5py.Group:
-        try:
-            found = self._file.get(group)
-        except _DAMAGE as error:
-            raise BrokenEpisode(key, f"{self._file.filename}: {group}: cannot be read: {error}") from error
-        if not isinstance(found, h5py.Group):
-            raise BrokenEpisode(key, f"{self._file.filename}: {group}: expected a group")
         return found
 
 

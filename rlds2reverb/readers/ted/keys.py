@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rlds2reverb.episodes import is_under
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import REPEAT
 
@@ -70,30 +71,32 @@ def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str
     made = dict(held)
     for new, olds in names.items():
         for old in olds:
+            if not _has(held, old):
+                raise SourceError(
+                    f'{where}: no key "{_option(old)}"; there are: {", ".join(sorted(map(_option, held)))}'
+                )
+        there = [key for key in held if is_under(key, new) and not any(is_under(key, old) for old in olds)]
+        if there:
+            raise SourceError(
+                f'{where}: "{_option(there[0])}" is there already, beside {"+".join(map(_option, olds))}; name both, as in observation=a+b'
+            )
+        for old in olds:
             target = f"{new}/{old}" if len(olds) > 1 else new
-            _move(where, held, made, old, target)
-            if _has(held, NEXT + old) and not new.startswith(NEXT):
-                _move(where, held, made, NEXT + old, NEXT + target)
+            _move(held, made, old, target)
+            if not new.startswith(NEXT):
+                _move(held, made, NEXT + old, NEXT + target)
     return made
 
 
 def _has(held: Mapping[str, Value], key: str) -> bool:
-    return any(one == key or one.startswith(f"{key}/") for one in held)
+    return any(is_under(one, key) for one in held)
 
 
-def _move(where: str, held: Mapping[str, Value], made: dict[str, Value], old: str, new: str) -> None:
-    if not _has(held, old):
-        raise SourceError(f'{where}: no key "{_option(old)}"; there are: {", ".join(sorted(map(_option, held)))}')
-    moved = {one: value for one, value in held.items() if one == old or one.startswith(f"{old}/")}
+def _move(held: Mapping[str, Value], made: dict[str, Value], old: str, new: str) -> None:
+    moved = {one: value for one, value in held.items() if is_under(one, old)}
     for one in moved:
         made.pop(one, None)
-    for one, value in moved.items():
-        target = new + one[len(old) :]
-        if target in made:
-            raise SourceError(
-                f'{where}: "{_option(target)}" is there as well as "{_option(one)}"; name both, as in observation=a+b'
-            )
-        made[target] = value
+    made.update({new + one[len(old) :]: value for one, value in moved.items()})
 
 
 def _option(key: str) -> str:

@@ -60,10 +60,10 @@ def places(path: Path) -> list[Place]:
             raise SourceError(f"{path}: no such file or folder")
         if (path / _STORAGE).is_dir() and not (path / META).exists():
             return _members(path / _STORAGE, path / _WRITER)
-        if path.name == _STORAGE or (path / _STORAGE_METADATA).exists():
-            return _members(path, path.parent / _WRITER)
         if path.parent.name == _STORAGE and path.name.isdigit():
             return _members(path, path.parent.parent / _WRITER / path.name)
+        if path.name == _STORAGE or (path / _STORAGE_METADATA).exists():
+            return _members(path, path.parent / _WRITER)
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
     return _members(path, None)

@@ -175,7 +175,7 @@ class RingTrajectories:
     def _take(self, key: str, column: int, start: int, stop: int) -> Array:
         leaf = self._leaves[key]
         found = self.grid.take(leaf.values, column, start, stop)
-        return found != 0 if leaf.dtype == bool else found
+        return np.asarray(found != 0 if leaf.dtype == bool else found)
 
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
@@ -196,7 +196,7 @@ class RingTrajectories:
         if not known:
             return None
         flags = [self.grid.all(self._leaves[key].values) != 0 for key in known]
-        return np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags])
+        return np.asarray(np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags]))
 
     def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Remark, ...]]:
         grid, options = self.grid, self._options
