@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import metadata_spec_of
 from rlds2reverb.specs import flatten
@@ -243,6 +244,17 @@ def test_a_filtered_sample_is_that_of_minari(root: Path) -> None:
     kept = made.filter_episodes(lambda one: len(one) > 1)
     kept.set_seed(9)
     assert ids("where=total_steps>1,sample=4,seed=9") == sorted(one.id for one in kept.sample_episodes(4))
+
+
+def test_spaces_may_be_those_of_another_dataset(root: Path) -> None:
+    made = created("ns/made-v0", spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([3, 4]), [2])
+    back = converted("minari:ns/made-v0", "minari:ns/back-v0?like=ns:made-v0", root)
+    assert back.action_space == made.action_space
+    created("other-v0", spaces.Box(-1, 1, (3,)), spaces.Discrete(3), [2])
+    with pytest.raises(ConfigError, match='like=other-v0: "observation" is float32'):
+        converted("minari:ns/made-v0", "minari:third-v0?like=other-v0", root)
+    with pytest.raises(ConfigError, match='no option may hold a "/"'):
+        open_destination("minari:third-v0?like=ns/made-v0")
 
 
 def test_metadata_that_minari_reads(root: Path) -> None:

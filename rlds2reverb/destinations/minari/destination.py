@@ -25,6 +25,7 @@ MINARI_VERSION = "0.5.4"
 
 _ID = re.compile(r"(?:[-\w][-\w/]*[-\w]+/)?[-\w]+?-v\d+", re.ASCII)
 _NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
+_OPTION_IN_PATH = re.compile(r"\?\w+=")
 _ABOUT = (
     "env_spec",
     "eval_env_spec",
@@ -47,6 +48,10 @@ def open_minari(text: str) -> MinariDestination:
     people = f"minari:{text}"
     place, written = parted(text)
     wanted = read_options(people, written, _OPTIONS, ConfigError)
+    if _OPTION_IN_PATH.search(place):
+        raise ConfigError(
+            f'"{people}": no option may hold a "/"; in like= write ":" for it, as in like=NAMESPACE:NAME-v0'
+        )
     if not place.strip("/ "):
         raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
     path = datasets_root() / place if is_id(place) else Path(place).expanduser()
@@ -166,8 +171,12 @@ def _text(text: str) -> str:
     return text
 
 
+def _like(text: str) -> str:
+    return _text(text).replace(":", "/")
+
+
 _OPTIONS: dict[str, Parse] = {
     "id": _text,
-    "like": _text,
+    "like": _like,
     "images": one_of(decoded=False, files=True),
 }

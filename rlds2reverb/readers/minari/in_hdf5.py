@@ -25,7 +25,7 @@ from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.hdf5_files import ERRORS, bytes_of, failure_of
 from rlds2reverb.readers.hdf5_texts import check_texts
 from rlds2reverb.readers.minari.facts import Facts
-from rlds2reverb.readers.minari.places import MAIN_FILE
+from rlds2reverb.readers.minari.places import MAIN_FILE, METADATA_FILE
 from rlds2reverb.readers.minari.spaces import TEXT, Leaf
 from rlds2reverb.readers.minari.stored import (
     ACTIONS,
@@ -53,7 +53,7 @@ class InHdf5:
     """
 
     def __init__(self, facts: Facts, follow_links: bool) -> None:
-        self._path = facts.folder / MAIN_FILE
+        self._path, self._is_old = facts.folder / MAIN_FILE, not (facts.folder / METADATA_FILE).is_file()
         self._folder = Path(facts.folder.absolute().anchor) if follow_links else facts.folder.parent
         with hdf5.opened(self._path, self._folder) as file:
             try:
@@ -77,7 +77,7 @@ class InHdf5:
         with hdf5.opened(self._path, self._folder) as file:
             for number in self.numbers:
                 try:
-                    yield _attributes(_group(file, number))
+                    yield _attributes(_group(file, number), self._is_old)
                 except (BrokenEpisode, SourceError):
                     yield {}
 
@@ -115,10 +115,10 @@ def _group(file: h5py.File, number: int) -> h5py.Group:
     return group
 
 
-def _attributes(group: h5py.Group) -> dict[str, Any]:
+def _attributes(group: h5py.Group, is_old: bool) -> dict[str, Any]:
     """The episode's; and the statistics of its rewards, which Minari 0.3 has with these."""
-    rewards = hdf5.found(group, REWARDS)
     told = hdf5.attributes(group)
+    rewards = hdf5.found(group, REWARDS) if is_old else None
     if rewards is not None:
         told |= {f"rewards_{name}": value for name, value in hdf5.attributes(rewards).items()}
     return told

@@ -46,6 +46,8 @@ def data_folder(text: str) -> Path:
     """
     if is_id(text):
         return _of_id(text)
+    if not text:
+        raise SourceError(f"expected the id of a Minari dataset or a path{_told(datasets_root())}")
     path = Path(text).expanduser()
     for folder in (path / "data", path):
         if _is_data(folder):

@@ -157,7 +157,7 @@ def _leaves(
         return facts.observation, facts.action
     if not options.stored_spaces or not isinstance(stored, InHdf5):
         raise SourceError(
-            f"{facts.folder}: has no spaces, as before Minari 0.4: there they are those of the environment; "
+            f"{facts.folder}: has no spaces, as before Minari 0.4 and in its combinations: they are those of the environment; "
             "add spaces=stored behind the name to take shapes and dtypes as the HDF5 files have them"
         )
     if not numbers:

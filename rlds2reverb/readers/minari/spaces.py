@@ -108,7 +108,7 @@ def _leaves(space: Any, where: str, at: tuple[tuple[str, ...], tuple[bool, ...]]
         for key, below in _below(kind, space.get("subspaces"), here):
             yield from _leaves(below, where, ((*keys, key), (*named, kind == "Dict")))
         return
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise SourceError(
             f"{here}: the space {shortened(repr(kind))} is not known; there are: {', '.join(sorted((*_KINDS, 'Dict', 'Tuple')))}"
         )

@@ -57,4 +57,4 @@ SOURCES = {
     "without infos": of_version("0.5.4", "kinds/hdf5-v0", "?infos=drop"),
     "a sample": of_version("0.5.4", "plain/two-v3", "?sample=3,seed=5"),
 }
-PUSHED = ["as it is"]
+PUSHED = ["as it is", "of 0.4.2", "HDF5"]

@@ -1,0 +1,216 @@
+"""What is written of episodes, what of them is lost, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from rlds2reverb.conversion import convert
+from rlds2reverb.destinations import open_destination
+from rlds2reverb.destinations.base import Content
+from rlds2reverb.destinations.minari.spaces import Texts, space_of
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.sources import open_source
+from rlds2reverb.specs import ArraySpec, column_spec
+from tests.destinations.cases.data import episode
+from tests.readers.minari import made
+
+FLOAT = ArraySpec((2,), np.dtype(np.float32))
+
+
+def content(**columns: ArraySpec) -> Content:
+    flags = dict.fromkeys(("is_first", "is_last", "is_terminal"), ArraySpec((), np.dtype(bool)))
+    return Content("own", {"observation": FLOAT, "action": FLOAT, **columns, **flags}, {})
+
+
+def lost(one: Content, name: str = "minari:/none/own-v0") -> dict[str, str]:
+    return {loss.path: loss.code for loss in open_destination(name).losses(one)}
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "code"),
+    [
+        ("reward", ArraySpec((), np.dtype(np.float64)), None),
+        ("reward", ArraySpec((), np.dtype(np.int32)), "reward_dtype"),
+        ("reward", ArraySpec((2,), np.dtype(np.float32)), "rewards"),
+        ("discount", ArraySpec((), np.dtype(np.float32)), None),
+        ("discount", ArraySpec((), np.dtype(np.float64)), "discount"),
+        ("infos/at", FLOAT, None),
+        ("language", ArraySpec((), np.dtype(object)), "moved"),
+        ("observation", ArraySpec((2,), np.dtype(np.complex64)), ConfigError),
+        ("action", ArraySpec((None,), np.dtype(np.float32)), ConfigError),
+        ("infos/free", ArraySpec((None,), np.dtype(np.float32)), "dtype"),
+    ],
+)
+def test_what_the_specs_tell_is_lost(path: str, spec: ArraySpec, code: Any) -> None:
+    if code is ConfigError:
+        with pytest.raises(ConfigError, match="Minari needs one"):
+            lost(content(**{path: spec}))
+    else:
+        assert lost(content(**{path: spec})) == ({} if code is None else {path: code})
+
+
+def test_metadata_that_attributes_do_not_hold() -> None:
+    features = {
+        "seed": ArraySpec((), np.dtype(np.uint64)), "id": ArraySpec((), np.dtype(np.int64)), "task": ArraySpec((), np.dtype(object)),
+        "scores": ArraySpec((3,), np.dtype(np.float64)), "texts": ArraySpec((2,), np.dtype(object)), "wave": ArraySpec((), np.dtype(complex)),
+    }  # fmt: skip
+    one = Content("own", content().columns, features)
+    assert lost(one) == {"metadata/texts": "metadata", "metadata/wave": "metadata"}
+
+
+def written(folder: Path, *episodes: Episode, options: str = "") -> tuple[list[list[str]], Path]:
+    """The losses of each episode, and the folder."""
+    columns = {path: column_spec(column) for path, column in episodes[0].columns.items()}
+    one = Content("own", columns, {name: ArraySpec((), np.dtype(np.int64)) for name in episodes[0].metadata})
+    sink = open_destination(f"minari:{folder}/own-v0{options}").sink(folder, one, None)
+    losses = [[loss.code for loss in sink.write(each)] for each in episodes]
+    sink.sync()
+    sink.finish()
+    sink.close()
+    return losses, folder / "data"
+
+
+def changed(**columns: Array) -> Episode:
+    return episode(0).with_columns(**columns)
+
+
+@pytest.mark.parametrize(
+    ("one", "codes"),
+    [
+        (episode(0), []),
+        (changed(action=np.ones((2, 2), np.float32)), ["last_row"]),
+        (changed(reward=np.ones(2, np.float32)), ["last_row"]),
+        (changed(discount=np.ones(2, np.float32)), ["discount"]),
+        (changed(is_terminal=np.ones(2, bool)), ["first_terminal"]),
+        (changed(**{"infos/said": np.array([b"a\0b", b"c"], object)}), ["text"]),
+        (changed(**{"infos/said": np.array([b"\xff", b"c"], object)}), ["text"]),
+        (Episode(episode(0).columns, {"id": 7}), ["renumbered"]),
+        (Episode(episode(0).columns, {"id": 0, "total_steps": 1}), []),
+        (Episode(episode(0).columns, {"task": b"x" * 70_000}), ["metadata"]),
+    ],
+)
+def test_what_is_lost_of_an_episode(tmp_path: Path, one: Episode, codes: list[str]) -> None:
+    losses, _ = written(tmp_path, one)
+    assert losses == [codes]
+
+
+def test_the_layout_of_an_episode(tmp_path: Path) -> None:
+    _, data = written(tmp_path, episode(0), episode(1))
+    with h5py.File(data / "main_data.hdf5") as file:
+        assert list(file) == ["episode_0", "episode_1"]
+        assert dict(file["episode_1"].attrs) == {"id": 1, "total_steps": 2}
+        assert file["episode_1/terminations"][()].tolist() == [False, False]
+        assert file["episode_1/truncations"][()].tolist() == [False, True]
+        assert (file["episode_1/observations"].shape, file["episode_1/actions"].shape) == ((3, 3), (2, 2))
+        assert dict(file["episode_1/infos"]) == {}
+    told = json.loads((data / "metadata.json").read_text())
+    assert (told["total_episodes"], told["total_steps"], told["dataset_id"]) == (2, 3, "own-v0")
+    assert told["jpeg_encoding"] is False
+    assert sorted(path.name for path in data.iterdir()) == ["main_data.hdf5", "metadata.json"]
+
+
+def test_spaces_of_columns() -> None:
+    byte = np.dtype(np.uint8)
+    specs = {
+        "a/_index_0": ArraySpec((), np.dtype(np.int64), minimum=-1, maximum=3),
+        "a/_index_1": ArraySpec((), np.dtype(object)),
+        "b": ArraySpec((2,), byte),
+        "c/_index_1": ArraySpec((), np.dtype(bool)),
+    }
+    texts = Texts()
+    texts.take(["ab", "a"])
+    assert space_of(specs, {"observation/a/_index_1": texts}, "observation") == {
+        "type": "Dict",
+        "subspaces": {
+            "a": {
+                "type": "Tuple",
+                "subspaces": [
+                    {"type": "Discrete", "dtype": "int64", "start": -1, "n": 5},
+                    {"type": "Text", "max_length": 2, "min_length": 1, "charset": "ab"},
+                ],
+            },
+            "b": {"type": "Box", "dtype": "uint8", "shape": [2], "low": [0, 0], "high": [255, 255]},
+            "c": {
+                "type": "Dict",
+                "subspaces": {"_index_1": {"type": "Box", "dtype": "bool", "shape": [], "low": False, "high": True}},
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("minari:", "expected minari:ID"),
+        ("minari:own?id=a b", "is none of Minari's"),
+        ("minari:/tmp/x?id=", "expected a text"),
+        ("minari:own", 'the id "own"'),
+        ("minari:own-v0?images=all", "expected decoded or files"),
+        ("minari:own-v0?like=a/b-v0", 'no option may hold a "/"'),
+    ],
+)
+def test_names_that_make_no_sense(name: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_destination(name)
+    assert says in str(caught.value)
+
+
+def test_images_stay_files_where_all_of_them_are(tmp_path: Path) -> None:
+    jpeg = ArraySpec.of_images(ImageSpec((40, 40, 3), np.dtype(np.uint8), "jpeg"))
+    asked = open_destination("minari:own-v0?images=files")
+    assert asked.holds_files(jpeg)
+    assert not open_destination("minari:own-v0").holds_files(jpeg)
+    assert not asked.holds_files(ArraySpec.of_images(ImageSpec((40, 40, 3), np.dtype(np.uint8), "png")))
+    assert not asked.holds_files(ArraySpec.of_images(ImageSpec((20, 40, 3), np.dtype(np.uint8), "jpeg")))
+    both = content(observation=jpeg, action=ArraySpec((40, 40), np.dtype(np.uint8)))
+    with pytest.raises(ConfigError, match="Minari has all images one way"):
+        asked.losses(both)
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "arrow", "parquet"])
+def test_what_minari_made_comes_back(tmp_path: Path, kind: str) -> None:
+    source = open_source(f"minari:{made.dataset('0.5.4', f'kinds/{kind}-v0')}")
+    report = convert(source, f"minari:{tmp_path}/back-v0", verify=True)
+    assert (report.losses, report.verified) == ((), 3)
+
+
+KILLED = """
+import os, signal, sys
+from rlds2reverb.conversion import convert
+from rlds2reverb.destinations import converting
+from rlds2reverb.destinations.minari import sink
+from tests.destinations.cases.data import episode
+converting.SYNC_SECONDS = 0.0
+plain = sink.write_whole
+def writing(path, data):
+    if path.name == sys.argv[2]:
+        path.with_name(f".{path.name}").write_bytes(data[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    plain(path, data)
+sink.write_whole = writing
+convert([episode(number) for number in range(4)], sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+@pytest.mark.parametrize("where", ["0.hdf5", "1.hdf5", "metadata.json"])
+def test_a_killed_conversion_goes_on(tmp_path: Path, where: str) -> None:
+    name = f"minari:{tmp_path}/own-v0"
+    finished = subprocess.run([sys.executable, "-c", KILLED, name, where], cwd=Path(__file__).parents[3], check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    assert finished.returncode == -signal.SIGKILL
+    assert not (tmp_path / "own-v0").exists()
+    report = convert([episode(number) for number in range(4)], name, verify=True)
+    assert report.verified == 4
+    assert len(list(open_source(name))) == 4
