@@ -112,6 +112,8 @@ class LeRobotSink:
 
     def close(self) -> None:
         """Lets go of the file."""
+        if self._writer is not None:
+            self._writer.close()
         if self._file is not None:
             self._file.close()
         self._file = self._writer = None

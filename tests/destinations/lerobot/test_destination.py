@@ -68,14 +68,25 @@ def test_a_task_that_is_no_text_is_refused(tmp_path: Path) -> None:
 )
 def test_columns_that_no_feature_holds_are_told(spec: ArraySpec, code: str, tmp_path: Path) -> None:
     destination = open_lerobot(f"{tmp_path / 'out'}?fps=5")
-    content = Content("test", {"x": spec, "action": ArraySpec((2,), np.dtype("float32"))}, {"shape": ArraySpec((2,), np.dtype("int8"))})
-    assert [(loss.code, loss.path) for loss in destination.losses(content)] == [(code, "x"), ("feature", "metadata/shape")]
+    content = Content(
+        "test",
+        {"x": spec, "action": ArraySpec((2,), np.dtype("float32"))},
+        {"shape": ArraySpec((2,), np.dtype("int8"))},
+    )
+    assert [(loss.code, loss.path) for loss in destination.losses(content)] == [
+        (code, "x"),
+        ("feature", "metadata/shape"),
+    ]
 
 
 def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) -> None:
     first, second, third = episodes(3)
     repeated = second.with_columns(
-        **{path: np.concatenate([column[:-1], column[-2:-1]]) for path, column in second.columns.items() if path == "observation"},
+        **{
+            path: np.concatenate([column[:-1], column[-2:-1]])
+            for path, column in second.columns.items()
+            if path == "observation"
+        },
         action=np.concatenate([second.columns["action"][:-1], np.zeros_like(second.columns["action"][:1])]),
     )
     single = third.with_only_columns({path: column[:1] for path, column in third.columns.items()})
@@ -99,13 +110,16 @@ def test_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
 
 def test_files_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    specs = {"observation": (np.dtype("float64"), (3000,)), "action": (np.dtype("float32"), ())}
+    specs: dict[str, Any] = {"observation": (np.dtype("float64"), (3000,)), "action": (np.dtype("float32"), ())}
     made = [strategies.episode(rng, 30, specs, episode_id=str(at)) for at in range(6)]
     written(tmp_path / "out", made, "?file_mb=1,last_step=keep")
     files = sorted((tmp_path / "out/data").rglob("*.parquet"))
     assert len(files) == 3
     assert [parquet.read_metadata(file).num_row_groups for file in files] == [2, 2, 2]
-    assert all((found.columns["observation"] == one.columns["observation"]).all() for found, one in zip(open_source(f"lerobot:{tmp_path / 'out'}"), made))
+    assert all(
+        (found.columns["observation"] == one.columns["observation"]).all()
+        for found, one in zip(open_source(f"lerobot:{tmp_path / 'out'}"), made)
+    )
 
 
 def test_the_time_is_that_of_the_timestamps(tmp_path: Path) -> None:
@@ -116,7 +130,10 @@ def test_the_time_is_that_of_the_timestamps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(6))
 def test_a_conversion_goes_on_where_it_was_synced(at: int, tmp_path: Path) -> None:
-    made = [Episode(one.columns, {"language_instruction": f"task {number % 3}"}, one.id) for number, one in enumerate(episodes())]
+    made = [
+        Episode(one.columns, {"language_instruction": f"task {number % 3}"}, one.id)
+        for number, one in enumerate(episodes())
+    ]
     written(tmp_path / "whole", made)
     destination, content, work = open_lerobot(str(tmp_path / "out")), content_of(made[0]), tmp_path / "out"
     work.mkdir()

@@ -18,6 +18,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.sources import open_source
 from tests import strategies
 from tests.destinations.lerobot.writing import content_of, written
+from tests.profiles import DEEP
 from tests.sources.cases.lerobot import opened
 
 NUMBERS = [np.dtype(one) for one in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")]
@@ -26,7 +27,9 @@ NUMBERS += [np.dtype(one) for one in ("float16", "float32", "float64")]
 KINDS = st.tuples(st.sampled_from(NUMBERS), st.lists(st.integers(1, 3), max_size=5).map(tuple))
 TEXTS = st.just((np.dtype(object), ()))
 IMAGES = st.tuples(st.just(np.dtype("uint8")), st.sampled_from([(4, 5, 3), (3, 3, 1)]))
-PATHS = st.sampled_from(["observation/a", "observation/b.c", "observation/d/e", "observation/image", "extra", "info/x", "note"])
+PATHS = st.sampled_from(
+    ["observation/a", "observation/b.c", "observation/d/e", "observation/image", "extra", "info/x", "note"]
+)
 
 
 @st.composite
@@ -43,7 +46,11 @@ def datasets(draw: st.DrawFn) -> list[Episode]:
 def with_text(rng: np.random.Generator, episode: Episode, tasks: str | None) -> Episode:
     columns = {path: as_text(column) for path, column in episode.columns.items()}
     task = f"täsk {rng.integers(3)}".encode()
-    metadata: dict[str, Any] = {"number": np.int32(rng.integers(100)), "who": b"someone", "weight": np.float64(rng.normal())}
+    metadata: dict[str, Any] = {
+        "number": np.int32(rng.integers(100)),
+        "who": b"someone",
+        "weight": np.float64(rng.normal()),
+    }
     if tasks == "metadata":
         metadata["language_instruction"] = task
     if tasks == "column":
@@ -65,7 +72,9 @@ def assert_same(found: Episode, wanted: Episode, rows: slice) -> None:
     for path, column in wanted.columns.items():
         one = found.columns[path][rows]
         assert (one.dtype, one.shape) == (column[rows].dtype, column[rows].shape), path
-        assert one.tolist() == column[rows].tolist() if one.dtype == object else one.tobytes() == column[rows].tobytes(), path
+        assert (
+            one.tolist() == column[rows].tolist() if one.dtype == object else one.tobytes() == column[rows].tobytes()
+        ), path
 
 
 def ours(found: Episode) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def read_back(episodes: list[Episode], options: str, synced: int) -> tuple[list[
         shutil.rmtree(folder)
 
 
-@settings(max_examples=40)
+@settings(max_examples=300 if DEEP else 10)
 @given(datasets(), st.integers(1, 3))
 def test_steps_that_are_all_kept_come_back(episodes: list[Episode], synced: int) -> None:
     back, losses = read_back(episodes, "?last_step=keep", synced)
@@ -94,7 +103,7 @@ def test_steps_that_are_all_kept_come_back(episodes: list[Episode], synced: int)
         assert set(found.columns) - set(wanted.columns) <= {"timestamp"}
 
 
-@settings(max_examples=40)
+@settings(max_examples=300 if DEEP else 10)
 @given(datasets())
 def test_all_but_the_last_row_comes_back_and_the_end(episodes: list[Episode]) -> None:
     back, losses = read_back(episodes, "", 2)

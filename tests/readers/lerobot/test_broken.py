@@ -92,7 +92,9 @@ def test_an_info_that_makes_no_sense_is_refused(folder: Path, change: Callable[[
 )
 def test_a_template_leads_nowhere_else(v21: Path, template: Any, said: str) -> None:
     with pytest.raises(SourceError, match=re.escape(said)):
-        assert not [one for one in open_source(changed(v21, lambda info: info.update(data_path=template))) if not one.faults]
+        assert not [
+            one for one in open_source(changed(v21, lambda info: info.update(data_path=template))) if not one.faults
+        ]
 
 
 def test_a_template_may_be_another(folder: Path) -> None:
@@ -158,7 +160,9 @@ ROWS_OF_1 = "data/chunk-000/episode_000001.parquet"
         (replaced("timestamp", pa.array([float("nan")] * 7, pa.float32())), "no finite numbers"),
     ],
 )
-def test_an_episode_that_is_not_as_told_is_a_bad_one(v21: Path, change: Callable[[pa.Table], pa.Table], said: str) -> None:
+def test_an_episode_that_is_not_as_told_is_a_bad_one(
+    v21: Path, change: Callable[[pa.Table], pa.Table], said: str
+) -> None:
     with_rows(v21 / ROWS_OF_1, change)
     first, second, third = faults(v21)
     assert (first, third) == ("", "")
@@ -244,7 +248,12 @@ def test_episodes_that_make_no_sense_are_refused(v30: Path, change: Callable[[pa
 
 
 def test_rows_that_are_another_episodes_are_a_bad_episode(v30: Path) -> None:
-    with_episodes(v30, lambda table: replaced("dataset_to_index", pa.array([5, 12, 17]))(replaced("dataset_from_index", pa.array([0, 5, 13]))(table)))
+    with_episodes(
+        v30,
+        lambda table: replaced("dataset_to_index", pa.array([5, 12, 17]))(
+            replaced("dataset_from_index", pa.array([0, 5, 13]))(table)
+        ),
+    )
     assert faults(v30)[2].endswith("expected rows 13 to 17")
 
 

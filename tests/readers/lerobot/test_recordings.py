@@ -43,7 +43,9 @@ def test_every_row_has_what_lerobot_gives(name: str) -> None:
 
 
 def test_frames_are_those_of_their_rows() -> None:
-    shades = [frame[..., 2].mean() for episode in opened("v30") for frame in episode.columns["observation/images/wrist"][:-1]]
+    shades = [
+        frame[..., 2].mean() for episode in opened("v30") for frame in episode.columns["observation/images/wrist"][:-1]
+    ]
     recorded = [30 * row + 10 * episode for episode, length in enumerate(LENGTHS) for row in range(length)]
     assert np.abs(np.subtract(shades, recorded)).max() < 6
 
@@ -99,7 +101,10 @@ def test_the_task_is_a_column_where_an_episode_has_several() -> None:
 def test_the_task_is_metadata_where_every_episode_has_one() -> None:
     tasks = [one.metadata["language_instruction"] for one in opened("v30_depth")]
     assert tasks == [b"lift the cube", b"push the cube"]
-    assert [len(list(opened("v30_depth", f"?where=language_instruction={one}"))) for one in ("lift the cube", "x")] == [1, 0]
+    assert [len(list(opened("v30_depth", f"?where=language_instruction={one}"))) for one in ("lift the cube", "x")] == [
+        1,
+        0,
+    ]
 
 
 def test_an_episode_with_several_tasks_is_a_bad_one_where_one_is_asked_for() -> None:
