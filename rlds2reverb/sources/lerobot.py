@@ -37,7 +37,7 @@ def _words(*words: str) -> Parse:
 
 
 def _seconds(text: str) -> float:
-    found = float(text) if re.fullmatch(r"\d{0,9}\.?\d{0,12}(e-?\d)?", text, re.ASCII) else math.nan
+    found = float(text) if re.fullmatch(r"(\d{1,9}(\.\d{0,12})?|\.\d{1,12})(e-?\d)?", text, re.ASCII) else math.nan
     if not found > 0:
         raise ValueError("expected a number of seconds above 0")
     return found

@@ -38,10 +38,7 @@ class IlrSink:
         self._target, self._content = target, content
         self._members = members_of(content.columns)
         self._beside = [
-            path
-            for key, one in self._members.items()
-            for path in one.leaves.values()
-            if not keys.is_observation(key)
+            path for key, one in self._members.items() for path in one.leaves.values() if not keys.is_observation(key)
         ]
         self._state: State = state or {
             "bytes": 0,

@@ -128,7 +128,7 @@ def plan(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     has_time = _is_time(content.columns.get(TIMESTAMP))
     fields = list(_fields(content.columns, made | ({TIMESTAMP} if has_time else set()), choices, losses))
     if not has_time and choices.fps is None:
-        losses.append(Loss("time", LOSSES["time"]))
+        losses.append(Loss("time", LOSSES["time"], TIMESTAMP))
     is_feature = not is_column and _is_text(content.metadata.get(task))
     metadata = tuple(_metadata(content.metadata, task if is_feature and task == LANGUAGE_INSTRUCTION else "", losses))
     done = IS_TERMINAL in content.columns and not keeps

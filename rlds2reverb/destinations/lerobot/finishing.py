@@ -15,7 +15,7 @@ from pyarrow import parquet
 from rlds2reverb.destinations.base import State
 from rlds2reverb.destinations.lerobot import stats
 from rlds2reverb.destinations.lerobot.fields import Plan
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.readers.lerobot.features import DONE, OURS, RESERVED, TASK_INDEX, TIMESTAMP
 
 CHUNK = 1000
@@ -23,6 +23,7 @@ CHUNK = 1000
 DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
 _EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
 _TASKS = "meta/tasks.parquet"
+_STATS = "stats/"
 FPS = 10
 """Where nothing tells the time."""
 _VIDEO_MB = 200
@@ -68,7 +69,8 @@ def tasks(work: Path, count: int) -> list[str]:
     """The first texts of meta/tasks.parquet."""
     if not count:
         return []
-    texts: list[str] = parquet.read_table(work / _TASKS)["task"].to_pylist()
+    with parquet.ParquetFile(work / _TASKS) as file:
+        texts: list[str] = file.read(["task"])["task"].to_pylist()
     return texts[:count]
 
 
@@ -129,20 +131,27 @@ def finish(work: Path, plan: Plan, state: State) -> None:
 
 
 def _merged(work: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Feature -> the statistics of all episodes."""
-    files = sorted((work / "meta/episodes").glob("*/*.parquet"))
-    keys = [name for name in parquet.read_schema(files[0]).names if name.startswith("stats/")]
+    """Feature -> the statistics of all episodes; memory holds those of one table."""
+    found: dict[str, dict[str, Array]] = {}
+    for path in sorted((work / "meta/episodes").glob("*/*.parquet")):
+        for name, many in _of_episodes(path).items():
+            found[name] = stats.merged([*([found[name]] if name in found else []), *many])
     for name in told:
-        columns = {key.rpartition("/")[2]: key for key in keys if key.rpartition("/")[0] == f"stats/{name}"}
-        if columns:
-            tables = [parquet.read_table(path, columns=list(columns.values())) for path in files]
-            of_each = {
-                key: [one for table in tables for one in table[column].to_pylist()] for key, column in columns.items()
-            }
-            many = [
-                {key: np.array(values[at]) for key, values in of_each.items()} for at in range(len(of_each["count"]))
-            ]
-            yield name, {key: value.tolist() for key, value in stats.merged(many).items()}
+        if name in found:
+            yield name, {key: value.tolist() for key, value in found[name].items()}
+
+
+def _of_episodes(path: Path) -> dict[str, list[dict[str, Array]]]:
+    """Feature -> the statistics of each episode of a table."""
+    with parquet.ParquetFile(path) as file:
+        table = file.read([name for name in file.schema_arrow.names if name.startswith(_STATS)])
+    found: dict[str, list[dict[str, Array]]] = {}
+    for column in table.column_names:
+        name, _, key = column.removeprefix(_STATS).rpartition("/")
+        values = table[column].to_pylist()
+        for one, value in zip(found.setdefault(name, [{} for _ in values]), values):
+            one[key] = np.array(value)
+    return found
 
 
 def _replace(path: Path, table: pa.Table) -> None:

@@ -112,6 +112,8 @@ class LeRobotSink:
 
     def close(self) -> None:
         """Lets go of the file."""
+        if self._writer is not None:
+            self._writer.close()
         if self._file is not None:
             self._file.close()
         self._file = self._writer = None
@@ -176,7 +178,12 @@ class LeRobotSink:
         if self._writer is None:
             path = finishing.made(self._work / finishing.DATA.format(*divmod(self._state["files"], finishing.CHUNK)))
             self._file = path.open("wb")
-            self._writer = parquet.ParquetWriter(self._file, table.schema, compression="snappy")
+            repeating = [
+                one.name for one in table.schema if not pa.types.is_floating(one.type) and not one.type.num_fields
+            ]
+            self._writer = parquet.ParquetWriter(
+                self._file, table.schema, compression="snappy", use_dictionary=repeating
+            )
         rows = max(1, written.rows * _MOST_IMAGE_BYTES // max(table.nbytes, 1))
         self._writer.write_table(table, row_group_size=min(rows, written.rows))
 

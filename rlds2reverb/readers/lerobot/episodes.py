@@ -20,7 +20,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.lerobot import tables
-from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, TASK_INDEX
+from rlds2reverb.readers.lerobot.features import DTYPES, EPISODE_INDEX, TASK_INDEX
 from rlds2reverb.readers.lerobot.info import Info, inside
 from rlds2reverb.tfds_files.json_files import parsed_object
 from rlds2reverb.wording import shortened
@@ -34,6 +34,8 @@ METADATA = "metadata/"
 
 _MOST_BYTES = 1 << 30
 _MOST_LINE_BYTES = 16 << 20
+_ARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""Arrow's names of dtypes where they are not numpy's."""
 _TASK_COLUMNS = ("task", "__index_level_0__")
 
 
@@ -173,8 +175,7 @@ def _of_tables(info: Info) -> Episodes:
 
 def _dtype(kind: Any) -> Any:
     """The dtype of a column of numbers; None of any other."""
-    found = kind.to_pandas_dtype() if not hasattr(kind, "value_type") else None
-    return np.dtype(found) if isinstance(found, type) and issubclass(found, (np.number, np.bool_)) else None
+    return DTYPES.get(_ARROW.get(str(kind), str(kind)))
 
 
 def _is_read(name: str) -> bool:

@@ -22,6 +22,8 @@ ERRORS = (pa.ArrowException, OSError, ValueError, IndexError, KeyError, TypeErro
 """What pyarrow raises over a damaged file."""
 
 _BATCH_BYTES = 8 << 20
+_BUFFER_BYTES = 1 << 18
+"""Of a column that is read; without, pyarrow reads all of a row group at once."""
 _MOST_BATCH_ROWS = 1 << 16
 _MOST_ROWS = 10_000_000
 """Of a table that is read as a whole: the episodes, or the tasks."""
@@ -36,7 +38,7 @@ def opened(path: Path) -> ParquetFile:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise SourceError(f"{path}: not a regular file")
-        return ParquetFile(path, memory_map=False)
+        return ParquetFile(path, memory_map=False, buffer_size=_BUFFER_BYTES)
     except ERRORS as error:
         raise SourceError(f"{path}: cannot be read as Parquet: {line(error)}") from error
 

@@ -92,7 +92,7 @@ def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) 
     single = third.with_only_columns({path: column[:1] for path, column in third.columns.items()})
     told = written(tmp_path / "out", [first, repeated, single])
     assert [(loss.code, loss.path) for loss in told] == [
-        ("time", ""),
+        ("time", "timestamp"),
         ("last_observation", "observation"),
         ("last_row", "action"),
         ("single_step", ""),
@@ -104,13 +104,13 @@ def test_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
     (one,) = episodes(1, 3)
     column = np.array([b"a", b"\xff", b"c"], object)
     told = written(tmp_path / "out", [one.with_columns(note=column)], "?last_step=keep")
-    assert [(loss.code, loss.path) for loss in told] == [("time", ""), ("text", "note")]
+    assert [(loss.code, loss.path) for loss in told] == [("time", "timestamp"), ("text", "note")]
     assert next(iter(open_source(f"lerobot:{tmp_path / 'out'}"))).columns["note"].tolist() == [b"a", b"\\xff", b"c"]
 
 
 def test_files_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    specs = {"observation": (np.dtype("float64"), (3000,)), "action": (np.dtype("float32"), ())}
+    specs: dict[str, Any] = {"observation": (np.dtype("float64"), (3000,)), "action": (np.dtype("float32"), ())}
     made = [strategies.episode(rng, 30, specs, episode_id=str(at)) for at in range(6)]
     written(tmp_path / "out", made, "?file_mb=1,last_step=keep")
     files = sorted((tmp_path / "out/data").rglob("*.parquet"))
