@@ -5,7 +5,7 @@ Source: rllib/utils/compression.py. Some versions wrote the text of a Python `by
 
 from __future__ import annotations
 
-import binascii
+import base64
 import struct
 from typing import Any
 
@@ -42,7 +42,7 @@ def unpacked(text: str, where: str, path: str) -> Any:
     """
     plain = text[2:-1] if text[:2] in ("b'", 'b"') else text
     try:
-        frame = binascii.a2b_base64(plain, strict_mode=True)
+        frame = base64.b64decode(plain, validate=True)
         _check_size(frame)
         return safe_loads(bytes(cramjam.lz4.decompress(frame)), where)
     except SourceError as error:

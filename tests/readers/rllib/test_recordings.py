@@ -242,7 +242,7 @@ def test_float_says_what_numbers_of_lists_are(tmp_path: Path) -> None:
 
 
 def test_other_columns_are_kept_where_they_have_a_value_per_step_in_every_record(tmp_path: Path) -> None:
-    more = {
+    more: dict[str, Any] = {
         "action_prob": [0.5, 0.25],
         "state_in_0": [[0.0, 1.0]] * 2,
         "infos": [{"b": 1, "a": None}, "as text"],
