@@ -198,6 +198,6 @@ def _ends(table: pa.Table, known: dict[str, str], converter: Converter) -> tuple
         if name not in known:
             return ""
         leaves = leaves_of(table.schema.field(known[name]), table[known[name]].slice(at, 1), name, converter)
-        return repr({path: column[0].tolist() for path, column in leaves.items()})
+        return repr({path: np.asarray(column[0]).tolist() for path, column in leaves.items()})
 
     return row(n.OBS, 0), row(n.NEXT_OBS, table.num_rows - 1)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.rllib.values import texts
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
@@ -388,6 +389,11 @@ def test_however_episodes_are_cut_and_mixed_they_come_out_whole(tmp_path: Path, 
     assert {key: steps_of(one) for key, one in found.items()} == {
         str(number): list(range(length + 1)) for number, length in enumerate(lengths)
     }
+
+
+def test_infos_that_json_cannot_write_are_texts_all_the_same() -> None:
+    found = texts([{"b": np.float32(1), "a": np.arange(2)}, {1: 2, "a": 3}, {b"a": 1}, None, {}, [], "text"])
+    assert found.tolist() == [b'{"a": [0, 1], "b": 1.0}', b"{1: 2, 'a': 3}", b"{b'a': 1}", b"", b"", b"[]", b"text"]
 
 
 def test_metadata_chooses_episodes(tmp_path: Path) -> None:
