@@ -89,7 +89,7 @@ def old(name: str, env: Any, output: str = "", **offline: Any) -> None:
         .experimental(_enable_new_api_stack=False)
     )
     if env is Turns:
-        policies = {"one": (None, None, None, {}), "two": (None, None, None, {})}
+        policies: Any = {"one": (None, None, None, {}), "two": (None, None, None, {})}
         config = config.multi_agent(policies=policies, policy_mapping_fn=policy_of)
     algorithm = config.build()
     algorithm.train()

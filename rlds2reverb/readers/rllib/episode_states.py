@@ -28,6 +28,7 @@ _ERRORS = (
     SourceError,
 )
 State = Mapping[str, Any]
+_LATEST = 1 << 53
 
 
 def state_of(data: bytes) -> State:
@@ -62,31 +63,28 @@ def _decoded(value: dict[Any, Any]) -> Any:
     return array.reshape(value[b"shape"]) if value[b"nd"] else array[0]
 
 
-def episode_part(state: State, names: n.Names) -> Part:
+def episode_part(state: State) -> Part:
     """What the index needs of an episode.
 
     Raises:
       BrokenEpisode: a field of it is not what it should be.
     """
     try:
-        rows = _length(state)
-        t, ending = int(state["t_started"]), GOES_ON
+        rows, t, ending = _length(state), int(state["t_started"]), GOES_ON
+        if not 0 <= t < _LATEST:
+            raise ValueError(f"t_started is {t:,}")
         if state.get("is_terminated"):
             ending = TERMINATED
         elif state.get("is_truncated"):
             ending = TRUNCATED
+        outputs = [str(name) for name in state.get("extra_model_outputs") or {}]
+        rewards = _rewards(state, rows)
     except (*_ERRORS, AttributeError) as error:
         raise BrokenEpisode("", f"an episode that is none: {type(error).__name__}: {error}") from error
     ended = np.full(rows, GOES_ON, np.uint8)
     ended[-1:] = ending
     agent = state.get("agent_id")
-    outputs = state.get("extra_model_outputs") or {}
-    columns = frozenset({n.OBS, n.NEXT_OBS, n.ACTIONS, n.REWARDS, n.INFOS, *(str(name) for name in outputs)})
-    rewards = (
-        _converter(Settings(names), "").leaves(n.REWARDS, _after_lookback(state["rewards"]), rows).get("")
-        if rows
-        else None
-    )
+    columns = frozenset({n.OBS, n.NEXT_OBS, n.ACTIONS, n.REWARDS, n.INFOS, *outputs})
     return Part(
         rows,
         str(state.get("module_id") or ""),
@@ -120,6 +118,12 @@ def episode_columns(
         made[0, n.OBS] = {path: column[:-1] for path, column in observations.items()}
         made[0, n.NEXT_OBS] = {path: column[1:] for path, column in observations.items()}
     return made
+
+
+def _rewards(state: State, rows: int) -> Array | None:
+    return (
+        _converter(Settings(), "").leaves(n.REWARDS, _after_lookback(state["rewards"]), rows).get("") if rows else None
+    )
 
 
 def _column(converter: Converter, name: str, buffer: Any, rows: int) -> Leaves | BrokenEpisode:

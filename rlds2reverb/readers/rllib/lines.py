@@ -28,6 +28,7 @@ from rlds2reverb.wording import shortened
 _LONGEST_LINE = 128 << 20
 """Bytes. RLlib begins a new file after 64 MiB."""
 _OPEN_FILES = 8
+_BUFFER_BYTES = 1 << 20
 _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplementedError, RuntimeError)
 """What reading a damaged file or zip file raises."""
 
@@ -54,7 +55,7 @@ class JsonLines:
             for line_number, (at, line) in enumerate(_lines(file), 1):
                 self._digest.update(line)
                 where = f"{file}: line {line_number:,}"
-                if not line.strip():
+                if line.isspace():
                     self.troubles.empty += 1
                     continue
                 try:
@@ -155,5 +156,5 @@ def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
 
 def _opened(file: DataFile) -> IO[bytes]:
     if not file.member:
-        return Path(file.path).open("rb")
+        return Path(file.path).open("rb", buffering=_BUFFER_BYTES)
     return ZipFile(file.path).open(file.member)

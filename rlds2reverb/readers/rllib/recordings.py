@@ -49,7 +49,7 @@ class RllibRecordings:
     def __init__(self, store: Store, name: str, last_step: str, keeps_others: bool) -> None:
         self.name, self._store, self._last_step = name, store, last_step
         self._index = Index()
-        self._without_next = 0
+        self._without_next = self._differing = 0
         self._columns = self._indexed()
         self._index.close()
         self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}"
@@ -81,7 +81,7 @@ class RllibRecordings:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What was left out, and how what is missing was filled."""
-        return remarks_on(self._store.troubles, self._index, self._without_next, self._last_step)
+        return remarks_on(self._store.troubles, self._index, self._without_next, self._last_step, self._differing)
 
     def spec(self) -> Nest:
         """That of the first episode that can be read; the others are held to it."""
@@ -136,8 +136,16 @@ class RllibRecordings:
                     continue
                 self._others = [name for name in others if self._is_column(rows, number, name)]
                 columns = self._columns_of(rows, number, self._others)
+                self._differing = self._compared(rows, number)
                 return {path: column_spec(column) for path, column in columns.items()}
         raise SourceError(f"{self.name}: none of the first episodes can be read: {why}")
+
+    def _compared(self, rows: Rows, number: int) -> int:
+        """How many next observations of an episode are not its observations."""
+        try:
+            return rows.differing(list(self._index.pieces(number))) if n.NEXT_OBS in self._columns else 0
+        except BrokenEpisode:
+            return 0
 
     def _is_column(self, rows: Rows, number: int, name: str) -> bool:
         try:

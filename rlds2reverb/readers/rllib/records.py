@@ -97,7 +97,11 @@ def _ends(batch: _Batch) -> tuple[Array | None, tuple[str, str]]:
 
 
 def _row(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
-    return repr({path: column[at].tolist() for path, column in leaves.items()}) if isinstance(leaves, dict) else ""
+    return (
+        repr({path: np.asarray(column[at]).tolist() for path, column in leaves.items()})
+        if isinstance(leaves, dict)
+        else ""
+    )
 
 
 def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str]) -> dict[Any, Leaves | BrokenEpisode]:

@@ -17,12 +17,29 @@ _FILLED = {
 }
 
 
-def remarks_on(troubles: Troubles, index: Index, without_next: int, last_step: str) -> tuple[Remark, ...]:
-    """All that is to be said."""
-    return tuple(_remarks(troubles, index, without_next, last_step))
+def remarks_on(
+    troubles: Troubles, index: Index, without_next: int, last_step: str, differing: int
+) -> tuple[Remark, ...]:
+    """All that is to be said.
+
+    Args:
+      troubles: with the files.
+      index: of the episodes.
+      without_next: how many records have no next observations.
+      last_step: what is done there.
+      differing: how many next observations of the first episode are not its observations.
+    """
+    told = [*_of_files(troubles), *_of_episodes(index)]
+    if without_next:
+        text = f"{counted(without_next, 'record')} without new_obs; {_FILLED[last_step]}"
+        told.append(Remark("no_last_observation", text, without_next))
+    if differing:
+        text = f"{counted(differing, 'next observation')} of the first episode differ from the observation of the following step, as RLlib's n_step > 1 writes them, with rewards of several steps; only the last one is used"
+        told.append(Remark("next_differs", text, differing))
+    return tuple(told)
 
 
-def _remarks(troubles: Troubles, index: Index, without_next: int, last_step: str) -> Iterator[Remark]:
+def _of_files(troubles: Troubles) -> Iterator[Remark]:
     if troubles.corrupt:
         named = shortened("; ".join(troubles.named))
         text = f"{counted(troubles.corrupt, 'record')} cannot be read and {'is' if troubles.corrupt == 1 else 'are'} left out, as RLlib does: {named}"
@@ -32,12 +49,9 @@ def _remarks(troubles: Troubles, index: Index, without_next: int, last_step: str
     if troubles.repeated:
         text = f"{counted(troubles.repeated, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
         yield Remark("repeated_records", text, troubles.repeated)
-    if without_next:
-        yield Remark(
-            "no_last_observation",
-            f"{counted(without_next, 'record')} without new_obs; {_FILLED[last_step]}",
-            without_next,
-        )
+
+
+def _of_episodes(index: Index) -> Iterator[Remark]:
     late = sum(index.first_t(number) > 0 and index.has_sure_seams(number) for number in range(len(index)))
     if late:
         text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t tells the step"

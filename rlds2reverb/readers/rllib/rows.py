@@ -37,7 +37,7 @@ class Rows:
           BrokenEpisode: that, or a column cannot be read.
         """
         for before, after in pairwise(pieces):
-            ends, begins = self._last([before]), self._reader.column(after.place, n.OBS)
+            ends, begins = self._last([before]), self._column(after, n.OBS)
             if ends is not None and any(
                 not _same(ends.get(path), column[after.start]) for path, column in begins.items()
             ):
@@ -82,16 +82,36 @@ class Rows:
     def _last(self, pieces: list[Piece], name: str = n.NEXT_OBS) -> dict[str, Array] | None:
         """The observation after the last step, or what goes with it; None where it is not recorded."""
         try:
-            found = self._reader.column(pieces[-1].place, name)
+            found = self._checked(pieces[-1], name)
         except LookupError:
             return None
         return {path: column[pieces[-1].stop - 1] for path, column in found.items()}
 
-    def _joined(self, pieces: list[Piece], name: str) -> Leaves:
+    def _column(self, piece: Piece, name: str) -> Leaves:
         try:
-            parts = [self._reader.column(piece.place, name) for piece in pieces]
+            return self._checked(piece, name)
         except LookupError as error:
             raise BrokenEpisode(_path(name), f'no column "{name}" in {error.args[0]}') from error
+
+    def _checked(self, piece: Piece, name: str) -> Leaves:
+        """A column of the record of a piece, which has that many rows unless the file is another one by now."""
+        found = self._reader.column(piece.place, name)
+        if any(len(column) < piece.stop for column in found.values()):
+            raise BrokenEpisode(_path(name), f'column "{name}": the file changed while it was read')
+        return found
+
+    def differing(self, pieces: list[Piece]) -> int:
+        """How many next observations are not the observations of the steps that follow.
+
+        Raises:
+          BrokenEpisode: a column cannot be read, or its pieces do not go together.
+        """
+        now, following = self._joined(pieces, n.OBS), self._joined(pieces, n.NEXT_OBS)
+        odd = [_differing(column[1:], following[path][:-1]) for path, column in now.items() if path in following]
+        return int(np.any(odd, axis=0).sum()) if odd else 0
+
+    def _joined(self, pieces: list[Piece], name: str) -> Leaves:
+        parts = [self._column(piece, name) for piece in pieces]
         slices = [
             {path: column[piece.start : piece.stop] for path, column in leaves.items()}
             for piece, leaves in zip(pieces, parts)
@@ -99,6 +119,16 @@ class Rows:
         if any(one.keys() != slices[0].keys() for one in slices):
             raise BrokenEpisode(_path(name), f'column "{name}": its parts have different columns below them')
         return {path: _concatenated(name, [one[path] for one in slices]) for path in slices[0]}
+
+
+def _differing(one: Array, other: Array) -> Array:
+    """[T] whether rows differ; nan is like nan."""
+    if one.shape != other.shape:
+        return np.ones(len(one), bool)
+    same = one == other
+    if one.dtype.kind in "fc" and other.dtype.kind in "fc":
+        same |= np.isnan(one) & np.isnan(other)
+    return np.asarray(~np.asarray(same, bool).all(axis=tuple(range(1, one.ndim))))
 
 
 def _same(one: Array | None, other: Array) -> bool:

@@ -81,7 +81,7 @@ class RecordTables:
         record = record_at(parquet, number, group, row)
         if isinstance(record, bytes):
             self._digest.update(record)
-            part = episode_part(state_of(record), self._settings.names)
+            part = episode_part(state_of(record))
             if part.rows == 0:
                 self.troubles.empty += 1
             return [part]

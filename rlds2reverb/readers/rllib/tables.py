@@ -183,10 +183,13 @@ def _values(table: pa.Table, column: str | None) -> Array | None:
     values = table[column]
     if values.null_count == table.num_rows:
         return None
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        return np.asarray(values.to_pylist())
     if values.null_count:
         raise BrokenEpisode(column, f'column "{column}": {values.null_count:,} rows without a value')
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        encoded = values.combine_chunks().dictionary_encode()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.unify_dictionaries().combine_chunks()
+        return np.asarray(encoded.dictionary.to_pylist(), str)[encoded.indices.to_numpy()]
     return np.asarray(values.to_numpy())
 
 
@@ -195,6 +198,6 @@ def _ends(table: pa.Table, known: dict[str, str], converter: Converter) -> tuple
         if name not in known:
             return ""
         leaves = leaves_of(table.schema.field(known[name]), table[known[name]].slice(at, 1), name, converter)
-        return repr({path: column[0].tolist() for path, column in leaves.items()})
+        return repr({path: np.asarray(column[0]).tolist() for path, column in leaves.items()})
 
     return row(n.OBS, 0), row(n.NEXT_OBS, table.num_rows - 1)

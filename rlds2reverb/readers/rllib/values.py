@@ -126,7 +126,7 @@ class Converter:
 
 
 def texts(values: Sequence[Any]) -> Array:
-    """A column of texts as `bytes`; what is none is written as JSON, and nothing (None, {}) as an empty text."""
+    """A column of texts as `bytes`; what is none is written as JSON, or as Python writes it where JSON cannot, and nothing (None, {}) as an empty text."""
     column = np.empty(len(values), object)
     for number, value in enumerate(values):
         column[number] = value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogatepass")
@@ -138,7 +138,14 @@ def _text(value: Any) -> str:
         return value
     if value is None or (isinstance(value, dict) and not value):
         return ""
-    return json.dumps(value, sort_keys=True, default=_plain)
+    try:
+        return json.dumps(value, sort_keys=True, default=_plain)
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # keys that are no texts, or that cannot be sorted; a nest without end
+        return str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -7,15 +7,19 @@ import json
 import pickle
 import re
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import cramjam
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.rllib.values import texts
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
@@ -242,7 +246,7 @@ def test_float_says_what_numbers_of_lists_are(tmp_path: Path) -> None:
 
 
 def test_other_columns_are_kept_where_they_have_a_value_per_step_in_every_record(tmp_path: Path) -> None:
-    more = {
+    more: dict[str, Any] = {
         "action_prob": [0.5, 0.25],
         "state_in_0": [[0.0, 1.0]] * 2,
         "infos": [{"b": 1, "a": None}, "as text"],
@@ -353,6 +357,43 @@ def test_names_and_fingerprint_are_of_the_data_not_of_the_place(tmp_path: Path) 
     other = written(tmp_path / "other", [batch(1, 0, 2, rewards=[0, 1])])
     assert [one.id for one in open_source(here)] == [one.id for one in open_source(there)]
     assert [one.id for one in open_source(here)] != [one.id for one in open_source(other)]
+
+
+def test_next_observations_that_are_none_are_told(tmp_path: Path) -> None:
+    name = written(tmp_path, [batch(1, 0, 3, "truncated", new_obs=[[2.0], [3.0], [3.0]])])
+    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2, 3]]
+    assert codes(name) == {"next_differs": 2}
+
+
+def test_a_file_that_changes_after_it_was_opened_gives_bad_episodes(tmp_path: Path) -> None:
+    name = written(tmp_path, [batch(1, 0, 9, "truncated"), multi(a=batch(2, 0, 3)), multi(a=batch(2, 3, 5))])
+    source = open_source(name)
+    for changed in (batch(1, 0, 2), {"type": "MultiAgentBatch", "policy_batches": {}}):
+        written(tmp_path, [changed] * 9)
+        assert all(one.faults for one in source)
+
+
+@given(st.data())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_however_episodes_are_cut_and_mixed_they_come_out_whole(tmp_path: Path, data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=5), "lengths")
+    pieces = []
+    for number, length in enumerate(lengths):
+        cuts = sorted({0, length, *data.draw(st.lists(st.integers(0, length), max_size=3))})
+        pieces += [batch(number, one, other, "truncated" if other == length else "") for one, other in pairwise(cuts)]
+    records = data.draw(st.permutations(pieces), "records")
+    files = [list(part) for part in np.array_split(np.asarray(records, object), data.draw(st.integers(1, 3)))]
+    for old in tmp_path.iterdir():
+        old.unlink()
+    found = read(written(tmp_path, *files))
+    assert {key: steps_of(one) for key, one in found.items()} == {
+        str(number): list(range(length + 1)) for number, length in enumerate(lengths)
+    }
+
+
+def test_infos_that_json_cannot_write_are_texts_all_the_same() -> None:
+    found = texts([{"b": np.float32(1), "a": np.arange(2)}, {1: 2, "a": 3}, {b"a": 1}, None, {}, [], "text"])
+    assert found.tolist() == [b'{"a": [0, 1], "b": 1.0}', b"{1: 2, 'a': 3}", b"{b'a': 1}", b"", b"", b"[]", b"text"]
 
 
 def test_metadata_chooses_episodes(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ import numpy as np
 from rlds2reverb.sources import open_source
 from tests.sources.cases import data
 
-SHARED = Path(__file__).parents[2] / "data" / "rllib"
-
 
 def batches() -> list[dict[str, Any]]:
     """The episodes of most cases as sample batches, cut into fragments of at most two steps."""
@@ -30,8 +28,8 @@ def batches() -> list[dict[str, Any]]:
             "terminateds": [False] * steps,
             "truncateds": [at == steps - 1 for at in range(steps)],
         }
-        for start in range(0, steps, 2):
-            made.append({"type": "SampleBatch"} | {key: column[start : start + 2] for key, column in columns.items()})
+        cuts = [slice(start, start + 2) for start in range(0, steps, 2)]
+        made += [{"type": "SampleBatch", **{key: column[cut] for key, column in columns.items()}} for cut in cuts]
     return made
 
 
