@@ -202,6 +202,14 @@ class _H5Rows:
         found = [self._read(key, group, self._of.observed[key], rows) for group, rows in self._of.parts(number)]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
+    def id(self, number: int) -> Any:
+        """What its id key has in its first step."""
+        key = self._of.id_key
+        found = self._read(key, self._of.group(number), self._of.steps[key], slice(0, 1)).reshape(-1)
+        if not len(found):
+            raise BrokenEpisode(key, f"{self._file.filename}: {self._of.group(number)}: has no steps")
+        return found[0]
+
     def _read(self, key: str, group: str, spec: ArraySpec, rows: slice) -> Array:
         found = hdf5.column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
         if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
