@@ -53,7 +53,10 @@ SOURCES: Formats[Source] = Formats(
             "reading TorchRL's buffers",
             extra="hdf5",
             forms=(
-                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder"),
+                Form(
+                    "ted:FOLDER[?OPTIONS]",
+                    "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder",
+                ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
         ),

@@ -22,6 +22,7 @@ import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def steps(count: int, lengths: tuple[int, ...], seed: int = 0, ids: bool = True,
         where = episode, at + later
         state = torch.from_numpy(noise[where])
         return {
-            "observation": {"state": state, "half": state[:, :2].half()} | ({"brain": state[:, :1].bfloat16()} if brain else {}),
+            "observation": {"state": state, "half": state[:, :2].half()}
+            | ({"brain": state[:, :1].bfloat16()} if brain else {}),
             "image": torch.from_numpy(image[where]),
             "is_even": torch.from_numpy((at + later) % 2 == 0),
         }
@@ -75,7 +77,11 @@ def steps(count: int, lengths: tuple[int, ...], seed: int = 0, ids: bool = True,
     no = torch.zeros(count, 1, dtype=torch.bool)
     done = {"done": ends, "terminated": ends & ~truncated, "truncated": truncated}
     after = {**seen(1), "reward": torch.from_numpy(rng.normal(size=(count, 1)).astype(np.float32))}
-    root = {**seen(0), "action": torch.from_numpy(rng.integers(0, 9, count)), "log_prob": torch.from_numpy(rng.normal(size=count))}
+    root = {
+        **seen(0),
+        "action": torch.from_numpy(rng.integers(0, 9, count)),
+        "log_prob": torch.from_numpy(rng.normal(size=count)),
+    }
     made = TensorDict({**root, "next": {**after, **{key: torch.from_numpy(one) for key, one in done.items()}}}, [count])
     made.update({key: no.clone() for key in done})
     if ids:
@@ -91,7 +97,9 @@ def buffer(capacity: int, form: str = "memmap", ndim: int = 1, storage: Any = La
     return made
 
 
-def filled(form: str, capacity: int, count: int, columns: tuple[int, ...] = (), dirty: bool = False, **more: Any) -> Any:
+def filled(
+    form: str, capacity: int, count: int, columns: tuple[int, ...] = (), dirty: bool = False, **more: Any
+) -> Any:
     """A buffer of so many steps in all, written in two parts."""
     size = int(np.prod(columns, dtype=int))
     more["brain"] = form != "h5"  # HDF5 has no bfloat16
@@ -135,18 +143,22 @@ def pytree() -> Any:
     made = ReplayBuffer(storage=LazyMemmapStorage(10))
     after = rows["next"]
     made.extend(
-        (rows["observation", "state"], rows["action"], {"r": after["reward"], "d": [after["done"], after["observation", "state"]]})
+        (
+            rows["observation", "state"],
+            rows["action"],
+            {"r": after["reward"], "d": [after["done"], after["observation", "state"]]},
+        )
     )
     return made
 
 
 BUFFERS: dict[str, Callable[[], Any]] = {
-    **{f"part_{form}": lambda form=form: filled(form, 10, 7) for form in FORMS},
-    **{f"full_{form}": lambda form=form: filled(form, 10, 10) for form in FORMS},
-    **{f"ring_{form}": lambda form=form: filled(form, 10, 14) for form in FORMS},
-    **{f"by_done_{form}": lambda form=form: filled(form, 10, 14, ids=False) for form in FORMS},
-    **{f"columns_part_{form}": lambda form=form: filled(form, 10, 7, (3,), dirty=True) for form in FORMS},
-    **{f"columns_ring_{form}": lambda form=form: filled(form, 10, 14, (2, 2)) for form in FORMS},
+    **{f"part_{form}": partial(filled, form, 10, 7) for form in FORMS},
+    **{f"full_{form}": partial(filled, form, 10, 10) for form in FORMS},
+    **{f"ring_{form}": partial(filled, form, 10, 14) for form in FORMS},
+    **{f"by_done_{form}": partial(filled, form, 10, 14, ids=False) for form in FORMS},
+    **{f"columns_part_{form}": partial(filled, form, 10, 7, (3,), dirty=True) for form in FORMS},
+    **{f"columns_ring_{form}": partial(filled, form, 10, 14, (2, 2)) for form in FORMS},
     "ensemble": ensemble,
     "best": best,
     "multi_step": multi_step,
@@ -160,7 +172,10 @@ def expected(made: Any, folder: Path) -> dict[str, Any]:
     held = made.storage._storage
     if not isinstance(held, TensorDict):
         return {}
-    found = {f"keys.{'.'.join(key if isinstance(key, tuple) else (key,))}": as_array(one) for key, one in held.items(True, True)}
+    found = {
+        f"keys.{'.'.join(key if isinstance(key, tuple) else (key,))}": as_array(one)
+        for key, one in held.items(True, True)
+    }
     try:
         from torchrl.data.replay_buffers.utils import find_start_stop_traj
     except ImportError:

@@ -1,6 +1,6 @@
 """TorchRL beside us: it loads what we wrote, and we read what it wrote, value for value.
 
-    .venv-learners/bin/python -m pytest tests/systems/test_ted.py
+.venv-learners/bin/python -m pytest tests/systems/test_ted.py
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def test_torchrl_loads_what_was_written(tmp_path: Path, layout: str, count: int,
     _, _, lengths = find_start_stop_traj(trajectory=held["collector", "traj_ids"], at_capacity=True, cursor=steps - 1)
     assert sorted(lengths.tolist()) == sorted(len(one) - 1 for one in episodes)
     assert buffer.sample()["next", "reward"].shape[0] <= 4
-    assert [one.columns["mood"].tolist() for one in open_source(name)] == [one.columns["mood"].tolist() for one in episodes]
+    assert [one.columns["mood"].tolist() for one in open_source(name)] == [
+        one.columns["mood"].tolist() for one in episodes
+    ]
 
 
 def _compare(held: Any, episodes: list[Episode]) -> None:
@@ -79,12 +81,12 @@ def _compare(held: Any, episodes: list[Episode]) -> None:
 
     before, after = slice(None, -1), slice(1, None)
     for path in COLUMNS:
-        key = tuple(path.split("/"))
-        found = held[key]
+        nested = tuple(path.split("/"))
+        found = held[nested]
         np.testing.assert_array_equal(numbers(found), joined(path, before), path)
         assert numbers(found).dtype == COLUMNS[path][0]
         if path.startswith("observation") or path == "mood":
-            np.testing.assert_array_equal(numbers(held[("next", *key)]), joined(path, after), path)
+            np.testing.assert_array_equal(numbers(held[("next", *nested)]), joined(path, after), path)
     np.testing.assert_array_equal(held["next", "reward"][:, 0].numpy(), joined("reward", before))
     np.testing.assert_array_equal(held["discount"][:, 0].numpy(), joined("discount", before))
     terminated = joined("is_terminal", after)
@@ -143,9 +145,13 @@ def _steps(rng: np.random.Generator, count: int, dones: float) -> TensorDict:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("capacity", "count", "columns"), [(20, 13, 0), (20, 20, 0), (20, 47, 0), (9, 5, 3), (9, 9, 3), (9, 25, 2)])
+@pytest.mark.parametrize(
+    ("capacity", "count", "columns"), [(20, 13, 0), (20, 20, 0), (20, 47, 0), (9, 5, 3), (9, 9, 3), (9, 25, 2)]
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_torchrl_wrote_is_read(tmp_path: Path, form: str, capacity: int, count: int, columns: int, seed: int) -> None:
+def test_what_torchrl_wrote_is_read(
+    tmp_path: Path, form: str, capacity: int, count: int, columns: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     data = torch.stack([_steps(rng, count, 0.25) for _ in range(max(columns, 1))])
     more: dict[str, Any] = {"dim_extend": 1} if columns else {}
@@ -158,12 +164,13 @@ def test_what_torchrl_wrote_is_read(tmp_path: Path, form: str, capacity: int, co
         buffer.extend(data[..., start : start + 5])
     buffer.dumps(tmp_path)
     held = buffer.storage._storage[: buffer.storage._len // max(columns, 1)]
-    start, stop, lengths = find_start_stop_traj(
+    bounds: Any = find_start_stop_traj(
         trajectory=held["collector", "traj_ids"],
         at_capacity=buffer.storage._is_full,
         cursor=buffer.storage._last_cursor if buffer.storage._is_full else None,
     )
-    wanted = sorted((_of_torchrl(held, *ends) for ends in zip(start, stop)), key=repr)
+    start, stop, lengths = bounds
+    wanted = sorted((_of_torchrl(held, first, last) for first, last in zip(start, stop)), key=repr)
     found = sorted((_of_ours(one) for one in open_source(f"ted:{tmp_path}")), key=repr)
     assert len(found) == len(lengths)
     assert found == wanted

@@ -72,7 +72,9 @@ def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str
     for new, olds in names.items():
         for old in olds:
             if not _has(held, old):
-                raise SourceError(f'{where}: no key "{_option(old)}"; there are: {", ".join(sorted(map(_option, held)))}')
+                raise SourceError(
+                    f'{where}: no key "{_option(old)}"; there are: {", ".join(sorted(map(_option, held)))}'
+                )
         there = [key for key in held if is_under(key, new) and not any(is_under(key, old) for old in olds)]
         if there:
             raise SourceError(

@@ -107,7 +107,10 @@ class TedRecordings:
         if not isinstance(held, RingTrajectories) or self._options.next == KEEP:
             return ()
         looked_at = sampled(held.count, _LOOKED_AT)
-        differing = {key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in looked_at) for key in sorted(held.observed)}
+        differing = {
+            key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in looked_at)
+            for key in sorted(held.observed)
+        }
         keys = [f"next.{key.replace('/', '.')}" for key, count in differing.items() if count]
         if not keys:
             return ()

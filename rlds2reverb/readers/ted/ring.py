@@ -34,6 +34,7 @@ from rlds2reverb.readers.ted.keys import (
 from rlds2reverb.readers.ted.text import as_column
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.wording import counted
 
 _NOT_STEPS = frozenset({"index"})
 """Root keys that buffers add; the number of a row."""
@@ -101,7 +102,7 @@ class RingTrajectories:
                 )
         self.id_key = self._ids()
         self._bounds, remarks = self._cut(cut_start)
-        self.remarks = remarks
+        self.remarks = (*remarks, *self._root_remarks())
 
     @property
     def count(self) -> int:
@@ -207,6 +208,17 @@ class RingTrajectories:
             return None
         flags = [self.grid.all(self._values(key)) != 0 for key in known]
         return np.asarray(np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags]))
+
+    def _root_remarks(self) -> list[Remark]:
+        """End flags at the root are False, but for partial resets; TorchRL's other forms take that for granted."""
+        keys = [key for key in sorted(self._leaves) if last_part(key) in DONES and not key.startswith(NEXT)]
+        valid = np.arange(self.grid.rows) < self.grid.valid[:, None]
+        counts = {
+            key: int((flattened(self.grid.all(self._values(key)) != 0, 2).any(axis=2) & valid).sum()) for key in keys
+        }
+        told = [f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count]
+        text = f"end flags at the root, {', '.join(told)}, are not read: steps that begin in a state that is over, as after a partial reset"
+        return [Remark("root_done", text, max(counts.values()))] if told else []
 
     def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Remark, ...]]:
         grid, options = self.grid, self._options

@@ -54,7 +54,9 @@ def lost(losses: Sequence[Loss], path: str) -> bool:
 @FEW
 @given(datasets(), st.sampled_from(sorted(LAYOUTS)))
 def test_what_is_not_told_as_lost_comes_back(episodes: list[Episode], layout: str) -> None:
-    observed = [path for path, one in episodes[0].columns.items() if path.startswith("observation") and _holds(one, layout)]
+    observed = [
+        path for path, one in episodes[0].columns.items() if path.startswith("observation") and _holds(one, layout)
+    ]
     if not observed:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -100,14 +102,22 @@ def files(folder: Path) -> dict[str, Any]:
             made[str(path.relative_to(folder))] = path.read_bytes()
             continue
         with h5py.File(path) as file:
-            file.visititems(lambda key, held: made.update({key: (held.dtype.str, held[()].tobytes())} if isinstance(held, h5py.Dataset) else {}))
+            file.visititems(
+                lambda key, held: made.update(
+                    {key: (held.dtype.str, held[()].tobytes())} if isinstance(held, h5py.Dataset) else {}
+                )
+            )
     return made
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_stands_at_the_root_only_stays_there(layout: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    columns = {"observation": (np.dtype("float32"), (2,)), "action": (np.dtype("int64"), ()), "log_prob": (np.dtype("float64"), ())}
+    columns: strategies.Columns = {
+        "observation": (np.dtype("float32"), (2,)),
+        "action": (np.dtype("int64"), ()),
+        "log_prob": (np.dtype("float64"), ()),
+    }
     episodes = [strategies.episode(rng, rows, columns) for rows in (3, 5)]
     name, of_all, _ = write(tmp_path / "one", episodes, f"{LAYOUTS[layout]},steps=log_prob")
     assert of_all == []
@@ -122,7 +132,9 @@ def test_what_stands_at_the_root_only_stays_there(layout: str, tmp_path: Path) -
 def test_metadata_is_told_as_lost(layout: str, tmp_path: Path) -> None:
     episode = strategies.episode(np.random.default_rng(0), 3)
     one = Episode(episode.columns, {"task": b"pick"})
-    content = Content("a test", {path: column_spec(column) for path, column in one.columns.items()}, metadata_specs(one))
+    content = Content(
+        "a test", {path: column_spec(column) for path, column in one.columns.items()}, metadata_specs(one)
+    )
     destination = open_destination(f"ted:{tmp_path / 'x'}{LAYOUTS[layout]}")
     assert [(loss.code, loss.path) for loss in destination.losses(content)] == [("metadata", "metadata/task")]
     shutil.rmtree(tmp_path / "x", ignore_errors=True)

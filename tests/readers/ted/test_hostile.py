@@ -102,7 +102,9 @@ def test_a_pickle_runs_nothing(plain: Path, name: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("MARK", str(tmp_path / "ran"))
     kind = "NonTensorStack" if name.startswith("pickle") else "NonTensorData"
     meta: dict[str, Any] = {"_type": f"<class 'tensordict.tensorclass.{kind}'>"}
-    (plain / "robot" / "meta.json").write_text(json.dumps({**meta, **({"data": name} if kind == "NonTensorStack" else {})}))
+    (plain / "robot" / "meta.json").write_text(
+        json.dumps({**meta, **({"data": name} if kind == "NonTensorStack" else {})})
+    )
     (plain / "robot" / name).write_bytes(pickle.dumps({"data": Evil()}))
     refused(plain, "refused: the pickle refers to")
     assert not (tmp_path / "ran").exists()
@@ -126,7 +128,7 @@ def test_nesting_is_bounded(plain: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "data", "match"),
     [
-        ("_storage_shape", [1 << 50], "expected a key \"done\" of"),
+        ("_storage_shape", [1 << 50], 'expected a key "done" of'),
         ("_storage_shape", [0], "expected sizes"),
         ("_storage_shape", "10", "expected sizes"),
         ("shift", 11, "expected a row of 10"),
@@ -190,7 +192,7 @@ def test_what_is_no_buffer_is_told(tmp_path: Path, content: bytes) -> None:
         ("?trajectories=", "expected a key"),
         ("?trajectories=nothing", 'no key "nothing"'),
         ("?observation=a+b", 'no key "a"; there are: action'),
-        ("?observation=image", 'is there already, beside image; name both'),
+        ("?observation=image", "is there already, beside image; name both"),
         ("?cursor=x", "expected a whole number"),
         ("?trajectories=image", "expected one id"),
         ("?what=1", 'unknown option "what=1"'),

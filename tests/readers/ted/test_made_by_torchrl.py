@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.errors import SourceError
 from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
 from tests.readers.ted import made
@@ -22,7 +22,7 @@ def opened(version: str, name: str, options: str = "") -> Source:
     return open_source(f"ted:{made.folder(version) / name}{options}")
 
 
-def codes(source: Source) -> set[str]:
+def codes(source: Any) -> set[str]:
     return {remark.code for remark in source.remarks}
 
 
@@ -49,7 +49,9 @@ def check(found: Episode, wanted: dict[str, Any]) -> None:
 def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: str) -> None:
     reference = made.expected(made.VERSIONS[0], f"{fill}_{'h5' if form == 'h5' else 'memmap'}")
     if fill == "columns_part" and form in ("flat", "nested", "h5"):
-        reference["start"], reference["stop"] = (made.expected(made.VERSIONS[0], f"{fill}_memmap")[key] for key in ("start", "stop"))
+        reference["start"], reference["stop"] = (
+            made.expected(made.VERSIONS[0], f"{fill}_memmap")[key] for key in ("start", "stop")
+        )
     wanted = made.trajectories(reference)
     source = opened(version, f"{fill}_{form}")
     found = by_id(source)
@@ -79,7 +81,7 @@ def test_incomplete_trajectories_are_left_out_on_request(version: str, form: str
 @BOTH
 @pytest.mark.parametrize("form", ["memmap", "flat", "nested"])
 def test_every_step_is_an_episode_on_request(version: str, form: str) -> None:
-    steps = [one for one in opened(version, f"ring_{form}", "?trajectories=rows")]
+    steps = list(opened(version, f"ring_{form}", "?trajectories=rows"))
     assert len(steps) == 10
     assert {len(one) for one in steps} == {2}
     whole = np.concatenate([one.columns["reward"][:-1] for one in opened(version, f"ring_{form}")])
@@ -104,7 +106,9 @@ def test_multi_step_is_told(version: str) -> None:
     assert not any(one.faults for one in opened(version, "ring_memmap", "?next=check"))
     kept = next(iter(opened(version, "multi_step", "?next=keep")))
     held = made.expected(version, "multi_step")
-    np.testing.assert_array_equal(kept.columns["next/observation/state"][:-1], held["next/observation/state"][: len(kept) - 1])
+    np.testing.assert_array_equal(
+        kept.columns["next/observation/state"][:-1], held["next/observation/state"][: len(kept) - 1]
+    )
     np.testing.assert_array_equal(kept.columns["gamma"][:-1], held["gamma"][: len(kept) - 1])
 
 
@@ -131,7 +135,7 @@ def test_values_that_are_no_tensors(version: str) -> None:
 
 @BOTH
 def test_the_best_steps_stand_in_no_order(version: str) -> None:
-    with pytest.raises(SourceError, match="MaxValueWriter.*trajectories=rows"):
+    with pytest.raises(SourceError, match=r"MaxValueWriter.*trajectories=rows"):
         opened(version, "best")
     assert len(list(opened(version, "best", "?trajectories=rows"))) == 5
 
@@ -154,7 +158,9 @@ def test_an_ensemble_is_read_buffer_by_buffer() -> None:
     version = "v0.14.1"
     whole = list(opened(version, "ensemble"))
     parts = [list(opened(version, "ensemble", f"?buffer={number}")) for number in (0, 1)]
-    assert [one.columns["action"].tolist() for one in whole] == [one.columns["action"].tolist() for part in parts for one in part]
+    assert [one.columns["action"].tolist() for one in whole] == [
+        one.columns["action"].tolist() for part in parts for one in part
+    ]
     assert [one.columns["action"].tolist() for one in opened(version, "ensemble/storage/1")] == [
         one.columns["action"].tolist() for one in parts[1]
     ]
@@ -166,4 +172,6 @@ def test_an_ensemble_is_read_buffer_by_buffer() -> None:
 @BOTH
 def test_episodes_are_chosen_by_the_ids_of_trajectories(version: str) -> None:
     for form in FORMS:
-        assert [int(one.metadata["trajectory_id"]) for one in opened(version, f"ring_{form}", "?where=trajectory_id=2")] == [2]
+        assert [
+            int(one.metadata["trajectory_id"]) for one in opened(version, f"ring_{form}", "?where=trajectory_id=2")
+        ] == [2]
