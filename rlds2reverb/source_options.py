@@ -67,3 +67,11 @@ def whole_number(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
         raise ValueError("expected a whole number")
     return int(text)
+
+
+def at_least_one(text: str) -> int:
+    """Reads a number of at least 1."""
+    number = whole_number(text)
+    if not number:
+        raise ValueError("expected a number of at least 1")
+    return number

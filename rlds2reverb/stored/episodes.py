@@ -1,0 +1,136 @@
+"""Episodes rebuilt from the rows that items read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import EPISODE_ID, Array
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.remarks import Remark
+from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.stored.fingerprints import fingerprint_of
+from rlds2reverb.stored.index import Index
+from rlds2reverb.stored.layouts import Layout
+from rlds2reverb.stored.rows import RowReader
+from rlds2reverb.stored.runs import Runs
+from rlds2reverb.stored.snapshot import Snapshot
+from rlds2reverb.wording import counted
+
+REFUSE, SPLIT = "refuse", "split"
+GAPS = (REFUSE, SPLIT)
+"""What becomes of an episode of which the items do not hold all rows."""
+
+
+class StoredEpisodes:
+    """The episodes of a snapshot.
+
+    Args:
+      snapshot: of a table.
+      index: of its items, which are windows.
+      runs: of their rows.
+      paths: of the items' columns, in their order.
+      layout: how rows become steps.
+      gaps: one of `GAPS`: such an episode is a bad one, or each run of rows is an episode.
+      are_cut: the runs are episodes already, see `streams`.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        index: Index,
+        runs: Runs,
+        paths: Sequence[str],
+        layout: Layout,
+        gaps: str = REFUSE,
+        are_cut: bool = False,
+    ) -> None:
+        self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
+        self._rows, self._layout, self._is_split = RowReader(snapshot.chunks, index, paths), layout, gaps == SPLIT
+        self._are_cut = are_cut
+        self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
+        self.fingerprint = fingerprint_of(snapshot, index)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._first_runs)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """How the table was read, and of how many episodes rows are missing."""
+        runs, least = self._runs, self._least
+        has_gap = runs.is_first & ~runs.is_last
+        is_cut = runs.is_first & (runs.firsts != least)
+        missing = (has_gap | is_cut)[runs.is_first].sum()
+        if not missing or self._are_cut:
+            return self._snapshot.remarks
+        became = (
+            "each run of rows is an episode"
+            if self._is_split
+            else "they are bad episodes; gaps=split makes an episode of each run of rows"
+        )
+        text = (
+            f"{counted(int(missing), 'episode')} of {int(runs.is_first.sum()):,} are not whole: of {int(is_cut.sum()):,} the beginning is in no item, "
+            f"of {int(has_gap.sum()):,} rows in the middle; {became}"
+        )
+        return *self._snapshot.remarks, Remark("rows_in_no_item", text, int(missing))
+
+    def spec(self) -> Nest:
+        """The steps'."""
+        return self._layout.spec()
+
+    def metadata_spec(self) -> Nest:
+        """The writer's number of the episode."""
+        return {EPISODE_ID: ArraySpec((), np.dtype(np.uint64))}
+
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        """What `metadata_spec` says."""
+        return {EPISODE_ID: self._runs.sequences[self._first_runs[number]]}
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers."""
+        return each(self, numbers)
+
+    def one(self, number: int) -> Recording:
+        """One episode. One with gaps has a fault, and no columns."""
+        run = int(self._first_runs[number])
+        name = f"{int(self._runs.sequences[run]):016x}"
+        metadata = self.metadata_of(number)
+        if self._is_split:
+            name = f"{name}.{int(self._runs.firsts[run])}"
+        elif why := self._gap(run):
+            return Recording({}, metadata, name, (("", why),))
+        try:
+            return Recording(self._layout.steps(self._columns(run)), metadata, name)
+        except BrokenEpisode as broken:
+            return Recording({}, metadata, name, ((broken.path, broken.why),))
+
+    @property
+    def _least(self) -> int:
+        """The row that an episode's first item begins at: those before it are read by its other columns."""
+        return -min(0, int(self._index.shifts.min()))
+
+    def _gap(self, run: int) -> str:
+        """Why an episode is not whole, and how to go on; "" for a whole one."""
+        firsts, stops = self._runs.firsts, self._runs.stops
+        missing = [(self._least, int(firsts[run]))] if firsts[run] > self._least else []
+        while not self._runs.is_last[run]:
+            missing.append((int(stops[run]), int(firsts[run + 1])))
+            run += 1
+        if not missing:
+            return ""
+        told = ", ".join(
+            f"{begin:,}" if end == begin + 1 else f"{begin:,} to {end - 1:,}" for begin, end in missing[:4]
+        )
+        more = f" and in {len(missing) - 4:,} more gaps" if len(missing) > 4 else ""
+        return (
+            f'no item of table "{self._snapshot.table}" holds its rows {told}{more}: they were removed, or never stored; '
+            "gaps=split makes an episode of each run of rows"
+        )
+
+    def _columns(self, run: int) -> dict[str, Array]:
+        runs = self._runs
+        return self._rows.columns(int(runs.sequences[run]), int(runs.firsts[run]), int(runs.stops[run]))

@@ -1,0 +1,340 @@
+"""What the columns of a table's items are, and how their rows become steps.
+
+| layout | its items | steps |
+| --- | --- | --- |
+| trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
+| transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
+| stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
+| rows | all columns read the same rows | columns as they are called; is_first and is_last, where absent, mark the ends |
+
+Items that are none of these tell of steps what cannot be undone: returns of several steps, goals, puzzles, chosen columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlds2reverb.episodes import (
+    ACTION,
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    columns_under,
+    is_under,
+)
+from rlds2reverb.readers.alignment import flags, steps
+from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.sources.base import nested
+from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.views.extras import EXTRAS
+from rlds2reverb.views.frame_stack import NEXT_OBSERVATION
+from rlds2reverb.views.trajectory import FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
+
+Columns = Mapping[str, Array]
+Leaves = Mapping[str, ArraySpec]
+
+_FLAG = ArraySpec((), np.dtype(bool))
+_NEXT = "next"
+_TRAJECTORY = (STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT)
+_NO_ROWS = {
+    "eps_id": "fragments of a stream of episodes",
+    "steps": "transitions of several steps, whose returns cannot be undone",
+    "goal": "transitions with goals, whose rewards are made",
+    "context": "pairs or puzzles made of observations",
+}
+"""Column -> what items with it are."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What the items of a table read.
+
+    Attributes:
+      leaves: path -> spec of one row, in the order of the items' columns.
+      shifts, lengths: of each column, as in `index.Index`.
+    """
+
+    leaves: Leaves
+    shifts: Sequence[int]
+    lengths: Sequence[int]
+
+    def shift(self, path: str) -> int:
+        """Rows between the first of an item's first column and the first of this one."""
+        return self.shifts[list(self.leaves).index(path)]
+
+    def offsets(self, names: Sequence[str]) -> set[tuple[int, int]]:
+        """The distinct shifts and lengths of the columns under some names."""
+        return {
+            (shift, length)
+            for path, shift, length in zip(self.leaves, self.shifts, self.lengths)
+            if any(is_under(path, name) for name in names)
+        }
+
+
+class Layout(Protocol):
+    """How the rows of items become steps."""
+
+    def spec(self) -> Nest:
+        """Of the steps."""
+
+    def steps(self, columns: Columns) -> dict[str, Array]:
+        """The steps of one run of rows.
+
+        Args:
+          columns: path -> all rows that the run's items read of a column.
+
+        Raises:
+          BrokenEpisode: they make no one episode.
+        """
+
+
+def why_no_steps(paths: Collection[str]) -> str:
+    """Why items with these columns tell of no steps; "" when their names do not tell."""
+    names = {path.partition("/")[0] for path in paths}
+    for name, what in _NO_ROWS.items():
+        if name in names and not set(FLAGS) & names:
+            return f'they have a column "{name}": {what}'
+    return ""
+
+
+def layout_of(reads: Reads) -> Layout | str:
+    """The layout of items that are windows; or why their rows make no steps."""
+    names = {path.partition("/")[0] for path in reads.leaves}
+    is_plain = len(set(zip(reads.shifts, reads.lengths))) == 1
+    if is_plain and names.issuperset(_TRAJECTORY):
+        return Trajectories(reads.leaves)
+    if is_plain:
+        return Rows(reads.leaves)
+    found: Layout | None = Transitions.of(reads) or Stacks.of(reads)
+    return found or "their columns read rows that differ, in a way that is known of no view"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every column is one of the steps."""
+
+    leaves: Leaves
+
+    def spec(self) -> Nest:
+        """The columns', and the two flags."""
+        return nested({**self.leaves, **{name: _FLAG for name in (IS_FIRST, IS_LAST) if name not in self.leaves}})
+
+    def steps(self, columns: Columns) -> dict[str, Array]:
+        """The columns, and what they lack of the two flags."""
+        made = flags(len(next(iter(columns.values()))), None)
+        return {**columns, **{name: flag for name, flag in made.items() if name not in columns}}
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Rows of trajectories; see `views.trajectory`."""
+
+    leaves: Leaves
+
+    def spec(self) -> Nest:
+        """Flags in place of the two step types."""
+        kept = {path: leaf for path, leaf in self.leaves.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
+        return nested({**kept, **dict.fromkeys(FLAGS, _FLAG)})
+
+    def steps(self, columns: Columns) -> dict[str, Array]:
+        """Without the rows behind the last one."""
+        kinds, following = columns[STEP_TYPE], columns[NEXT_STEP_TYPE]
+        count = self._count(kinds, following)
+        kinds = kinds[:count]
+        is_last = kinds == LAST
+        is_first = kinds == FIRST
+        is_first[:1] |= is_last[:1] & (following[:1] == LAST)  # an episode of one step is (LAST, LAST)
+        is_zero = _are_zero(columns)[:count]
+        is_zero[1:] |= is_zero[
+            :-1
+        ].copy()  # TF-Agents' drivers have it on the row before, its converter on the last one
+        made = {IS_FIRST: is_first, IS_LAST: is_last, IS_TERMINAL: is_last & is_zero}
+        kept = {path: column[:count] for path, column in columns.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
+        return {**kept, **made}
+
+    @staticmethod
+    def _count(kinds: Array, following: Array) -> int:
+        """Rows up to the end of the episode.
+
+        Raises:
+          BrokenEpisode: another episode begins behind it.
+        """
+        if kinds.ndim != 1 or following.ndim != 1:
+            raise BrokenEpisode(STEP_TYPE, f"has rows of shape {list(kinds.shape[1:])}; expected one number")
+        ends = np.flatnonzero(kinds == LAST)
+        count = int(ends[0]) + 1 if len(ends) else len(kinds)
+        firsts = 1 + np.flatnonzero(kinds[1:] == FIRST)
+        is_padding = (kinds[count:] == LAST) & (following[count:] == FIRST)
+        if len(firsts) or not is_padding.all():
+            at = int(firsts[0]) if len(firsts) else count + int(np.flatnonzero(~is_padding)[0])
+            raise BrokenEpisode(
+                STEP_TYPE,
+                f"another episode begins at row {at:,}: the writer put a stream of episodes into one sequence; "
+                "read it with streams=split, or item by item with as=items",
+            )
+        return count
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """TED's transitions; see `views.transition`."""
+
+    leaves: Leaves
+
+    @staticmethod
+    def of(reads: Reads) -> Transitions | None:
+        """None for items of another kind."""
+        wanted = {
+            OBSERVATION,
+            ACTION,
+            f"{_NEXT}/{OBSERVATION}",
+            f"{_NEXT}/{REWARD}",
+            f"{_NEXT}/done",
+            f"{_NEXT}/terminated",
+        }
+        if not all(any(is_under(path, name) for path in reads.leaves) for name in wanted):
+            return None
+        rest = [path for path in reads.leaves if not is_under(path, f"{_NEXT}/{OBSERVATION}")]
+        (shift, length), *others = reads.offsets(rest)
+        following = reads.offsets([f"{_NEXT}/{OBSERVATION}"])
+        return None if others or following != {(shift + 1, length)} else Transitions(reads.leaves)
+
+    def spec(self) -> Nest:
+        """Observation, action, reward, discount, the flags, and the extras."""
+        reward = {
+            f"{REWARD}{path}": ArraySpec(leaf.shape[:-1], leaf.dtype) for path, leaf in self._next(REWARD).items()
+        }
+        others = {path: self.leaves[stored] for path, stored in self._others().items()}
+        kept = {
+            path: leaf for path, leaf in self.leaves.items() if is_under(path, OBSERVATION) or is_under(path, ACTION)
+        }
+        number = ArraySpec((), np.dtype(np.float32))
+        return nested({**kept, **reward, DISCOUNT: number, **others, **dict.fromkeys(FLAGS, _FLAG)})
+
+    def steps(self, columns: Columns) -> dict[str, Array]:
+        """T transitions -> T + 1 rows."""
+        done, terminated = (columns[f"{_NEXT}/{name}"].reshape(-1) for name in ("done", "terminated"))
+        if done[:-1].any():
+            at = int(np.flatnonzero(done)[0]) + 1
+            raise BrokenEpisode(
+                f"{_NEXT}/done", f"the episode ends at row {at:,}, and more rows follow; read it with as=items"
+            )
+        rewards = {f"{REWARD}{path}": columns[f"{_NEXT}/{REWARD}{path}"][..., 0] for path in self._next(REWARD)}
+        others = {path: columns[stored] for path, stored in self._others().items()}
+        made = _aligned(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **others}, bool(terminated[-1]))
+        made[IS_LAST] = made[IS_LAST] & done[-1]
+        return made
+
+    def _next(self, name: str) -> dict[str, ArraySpec]:
+        """What follows the name in the paths below "next" -> spec."""
+        start = f"{_NEXT}/{name}"
+        return {path[len(start) :]: leaf for path, leaf in self.leaves.items() if is_under(path, start)}
+
+    def _others(self) -> dict[str, str]:
+        return _extras(self.leaves)
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Transitions whose observations are the last few frames, or one; see `views.frame_stack`. Acme's transitions of one step are such.
+
+    Attributes:
+      leaves: as in `Reads`.
+      frames: axis of frames; 0 when there is none.
+    """
+
+    leaves: Leaves
+    frames: int
+
+    @staticmethod
+    def of(reads: Reads) -> Stacks | None:
+        """None for items of another kind."""
+        wanted = {OBSERVATION, ACTION, REWARD, DISCOUNT, NEXT_OBSERVATION}
+        names = {path.partition("/")[0] for path in reads.leaves}
+        if not wanted <= names <= {*wanted, EXTRAS}:
+            return None
+        plain = reads.offsets([ACTION, REWARD, DISCOUNT, EXTRAS])
+        now, following = reads.offsets([OBSERVATION]), reads.offsets([NEXT_OBSERVATION])
+        if any(len(one) != 1 for one in (plain, now, following)):
+            return None
+        (at, _), (begin, frames), (next_begin, next_frames) = (next(iter(one)) for one in (plain, now, following))
+        is_known = next_begin == begin + 1 and frames == next_frames and begin == at - (max(1, frames) - 1)
+        return Stacks(reads.leaves, frames) if is_known else None
+
+    def spec(self) -> Nest:
+        """Observation, action, reward, discount, the flags, and the extras."""
+        kept = {
+            path: leaf
+            for path, leaf in self.leaves.items()
+            if not is_under(path, NEXT_OBSERVATION) and not is_under(path, EXTRAS)
+        }
+        others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
+        return nested({**kept, **others, **dict.fromkeys(FLAGS, _FLAG)})
+
+    def steps(self, columns: Columns) -> dict[str, Array]:
+        """T transitions -> T + 1 rows, the last of them terminal where the last discount is 0; frames before the first are left out."""
+        before = max(1, self.frames) - 1
+        cut = {
+            path: column[before:] if is_under(path, OBSERVATION) or is_under(path, NEXT_OBSERVATION) else column
+            for path, column in columns.items()
+        }
+        plain = {path: column for name in (REWARD, DISCOUNT) for path, column in columns_under(cut, name).items()}
+        others = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
+        made = _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, None)
+        made[IS_TERMINAL] = made[IS_LAST] & _are_zero(columns)[-1]
+        return made
+
+
+def _aligned(columns: Columns, following: str, others: Columns, is_terminal: bool | None) -> dict[str, Array]:
+    """[T] transitions -> [T + 1] rows.
+
+    Raises:
+      BrokenEpisode: the next observation of a transition is not the observation of the one after it.
+    """
+    observation: dict[str, Array] = {}
+    for path, column in columns_under(columns, OBSERVATION).items():
+        after = columns[following + path[len(OBSERVATION) :]]
+        if column[1:].tobytes() != after[:-1].tobytes() and not _equal(column[1:], after[:-1]):
+            raise BrokenEpisode(
+                path, "the observation after a transition is not that of the next transition; read it with as=items"
+            )
+        observation[path[len(OBSERVATION) + 1 :]] = np.concatenate([column, after[-1:]])
+    action = {path[len(ACTION) + 1 :]: column for path, column in columns_under(columns, ACTION).items()}
+    return steps(observation, action, None, is_terminal, others)
+
+
+def _are_zero(columns: Columns) -> Array:
+    """[T] bool: every discount of a row is 0."""
+    discounts = [column for column in columns_under(columns, DISCOUNT).values() if column.dtype != object]
+    are_zero: Array = np.logical_and.reduce(
+        [(column == 0).reshape(len(column), -1).all(axis=1) for column in discounts]
+    )
+    return are_zero
+
+
+def _equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype == object and bool((one == other).all())
+
+
+def _extras(leaves: Leaves) -> dict[str, str]:
+    """Path of a step column -> path of the extra that holds it; what steps have already keeps its own path."""
+    found = {path[len(EXTRAS) + 1 :]: path for path in leaves if path.startswith(f"{EXTRAS}/")}
+    taken = (OBSERVATION, ACTION, REWARD, DISCOUNT, *FLAGS)
+    return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in found.items()}
+
+
+def spec_leaves(signature: Mapping[str, Any], squeezed: Sequence[bool]) -> dict[str, ArraySpec]:
+    """Path -> spec of one row: the signature's leaves without the axis of rows, where they have one."""
+    return {
+        path: leaf if is_squeezed else ArraySpec(leaf.shape[1:], leaf.dtype, leaf.name)
+        for (path, leaf), is_squeezed in zip(signature.items(), squeezed)
+    }

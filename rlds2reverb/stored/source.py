@@ -1,0 +1,89 @@
+"""`reverb:HOST:PORT/TABLE[?OPTIONS]` and `reverb:FOLDER[?OPTIONS]`: what a replay server holds, or held, as a source.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `table` | a name | of a folder's tables; needed where there are several |
+| `as` | `episodes`, `items` | what becomes an episode: the rows of an episode's items together, or each item |
+| `gaps` | `refuse`, `split` | an episode of which some rows are in no item: a bad episode, or an episode for each run of rows |
+| `streams` | `refuse`, `split` | a writer's sequence that holds several episodes: a bad episode, or cut before each first step |
+| `columns` | `A+B+...` | names of the items' columns, in their order: for tables without a signature |
+| `through` | `checkpoint`, `sampling` | how a running server is read, see `running` |
+| `disturb` | `yes`, `no` | whether sampling may take items out, and use up what a rate limiter allows |
+
+What is read is the table as it was when the source was opened; reading it again gives the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.sources.base import Source
+from rlds2reverb.sources.choice import CHOICES, Choice
+from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
+from rlds2reverb.stored.episodes import GAPS
+from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
+from rlds2reverb.stored.snapshot import Snapshot
+from rlds2reverb.stored.table import KINDS, recordings_of
+
+
+def _words(known: tuple[str, ...]) -> Parse:
+    return one_of(**{word: word for word in known})
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split("+"))
+
+
+OPTIONS: dict[str, Parse] = {
+    "table": str,
+    "as": _words(KINDS),
+    "gaps": _words(GAPS),
+    "streams": _words(GAPS),
+    "columns": _names,
+    "through": _words(WAYS),
+    "disturb": one_of(yes=True, no=False),
+    **CHOICES,
+}
+
+
+def open_reverb(text: str) -> Source:
+    """Opens what stands behind "reverb:".
+
+    Raises:
+      SourceError: nothing can be read there, there is no such table, its items make no episodes, or an option makes no sense.
+      TransportError: the server cannot be reached, or went away meanwhile.
+    """
+    people = f"reverb:{text}"
+    where, options = parted(text)
+    wanted = read_options(people, options, OPTIONS)
+    choice = Choice.taken_from(wanted)
+    snapshot = _snapshot(people, where, wanted)
+    recordings = recordings_of(
+        snapshot,
+        wanted.get("as", KINDS[0]),
+        wanted.get("gaps", GAPS[0]),
+        wanted.get("streams", GAPS[0]),
+        wanted.get("columns"),
+    )
+    return RecordedSource(recordings, choice.numbers(recordings))
+
+
+def _snapshot(people: str, where: str, wanted: dict[str, Any]) -> Snapshot:
+    if (place := place_of(where)) is not None and not Path(where).is_dir():
+        table = _table(people, place.table, wanted.get("table"))
+        return read_from(people, Place(place.address, table), wanted.get("through"), wanted.get("disturb", False))
+    for option in ("through", "disturb"):
+        if option in wanted:
+            raise SourceError(f'"{people}": option "{option}" is for running servers, and this is a folder')
+    with Checkpoint(newest_in(Path(where).expanduser())) as checkpoint:
+        return checkpoint.snapshot(people, wanted.get("table"))
+
+
+def _table(people: str, path: str | None, option: str | None) -> str | None:
+    if path is not None and option is not None and path != option:
+        raise SourceError(f'"{people}": two tables, "{path}" and "{option}"; name one')
+    return option if path is None else path

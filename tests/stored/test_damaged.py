@@ -1,0 +1,58 @@
+"""Messages that are damaged inside whole files: an error of ours, or a bad episode; never another error, and never much memory."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import spec_of
+from rlds2reverb.views.registry import view_of
+from tests.profiles import DEEP, SEED
+from tests.push import in_memory
+from tests.sources.test_damaged import DAMAGES
+from tests.stored import folders
+
+CASES = 4_000 if DEEP else 40
+
+
+@pytest.mark.parametrize("view", ["two_step", "transition", "frame_stack:frames=2"])
+@pytest.mark.parametrize("options", ["", "?gaps=split", "?as=items", "?streams=split"])
+def test_damaged_messages_give_our_errors_or_bad_episodes(tmp_path: Path, view: str, options: str) -> None:
+    episodes = in_memory.episodes(2, 5)
+    signature = view_of(view).signature(spec_of(episodes[0]))
+    found = folders.pushed(episodes, view_of(view), signature=signature, chunk_length=2)
+    draw = random.Random(f"{SEED if DEEP else 1} {view} {options}")
+    for number in range(CASES):
+        folder = folders.write_stored(tmp_path / str(number), damaged(found, draw), {"replay": signature})
+        read(f"reverb:{folder}{options}", number)
+
+
+def damaged(found: folders.Sent, draw: random.Random) -> folders.Sent:
+    """What was sent, with a message or two changed."""
+    items, chunks = list(found.items.items()), list(found.chunks.items())
+    for _ in range(draw.choice((1, 1, 2, 5))):
+        among = draw.choice((items, chunks))
+        at = draw.randrange(len(among))
+        among[at] = (among[at][0], draw.choice(DAMAGES)(among[at][1], draw))
+    return folders.Sent(dict(chunks), dict(items))
+
+
+def read(name: str, number: int) -> None:
+    try:
+        for episode in open_source(name):
+            assert len(episode) >= 0
+    except SourceError as error:
+        assert str(error)
+    except Exception as error:
+        raise AssertionError(f"case {number} of seed {SEED}: {type(error).__name__}: {error}") from error
+
+
+def test_a_record_that_promises_more_than_there_is_takes_no_memory(tmp_path: Path) -> None:
+    folder = folders.write_checkpoint(tmp_path / "checkpoint", [b""], [b""], [b""])
+    (folder / "chunks.tfrecord").write_bytes(folders.zlib.compress((1 << 40).to_bytes(8, "little") + bytes(8)))
+    with pytest.raises(SourceError, match="says that it has 1,099,511,627,776 bytes"):
+        list(open_source(f"reverb:{folder}"))
