@@ -160,8 +160,8 @@ def test_what_torchrl_wrote_is_read(
     if FORMS[form] is not None:
         buffer.storage.checkpointer = FORMS[form]()
     data = data if columns else data[0]
-    for start in range(0, count, 5):
-        buffer.extend(data[..., start : start + 5])
+    for at in range(0, count, 5):
+        buffer.extend(data[..., at : at + 5])
     buffer.dumps(tmp_path)
     held = buffer.storage._storage[: buffer.storage._len // max(columns, 1)]
     bounds: Any = find_start_stop_traj(
