@@ -22,6 +22,7 @@ import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,12 +153,12 @@ def pytree() -> Any:
 
 
 BUFFERS: dict[str, Callable[[], Any]] = {
-    **{f"part_{form}": lambda form=form: filled(form, 10, 7) for form in FORMS},
-    **{f"full_{form}": lambda form=form: filled(form, 10, 10) for form in FORMS},
-    **{f"ring_{form}": lambda form=form: filled(form, 10, 14) for form in FORMS},
-    **{f"by_done_{form}": lambda form=form: filled(form, 10, 14, ids=False) for form in FORMS},
-    **{f"columns_part_{form}": lambda form=form: filled(form, 10, 7, (3,), dirty=True) for form in FORMS},
-    **{f"columns_ring_{form}": lambda form=form: filled(form, 10, 14, (2, 2)) for form in FORMS},
+    **{f"part_{form}": partial(filled, form, 10, 7) for form in FORMS},
+    **{f"full_{form}": partial(filled, form, 10, 10) for form in FORMS},
+    **{f"ring_{form}": partial(filled, form, 10, 14) for form in FORMS},
+    **{f"by_done_{form}": partial(filled, form, 10, 14, ids=False) for form in FORMS},
+    **{f"columns_part_{form}": partial(filled, form, 10, 7, (3,), dirty=True) for form in FORMS},
+    **{f"columns_ring_{form}": partial(filled, form, 10, 14, (2, 2)) for form in FORMS},
     "ensemble": ensemble,
     "best": best,
     "multi_step": multi_step,

@@ -81,12 +81,12 @@ def _compare(held: Any, episodes: list[Episode]) -> None:
 
     before, after = slice(None, -1), slice(1, None)
     for path in COLUMNS:
-        key = tuple(path.split("/"))
-        found = held[key]
+        nested = tuple(path.split("/"))
+        found = held[nested]
         np.testing.assert_array_equal(numbers(found), joined(path, before), path)
         assert numbers(found).dtype == COLUMNS[path][0]
         if path.startswith("observation") or path == "mood":
-            np.testing.assert_array_equal(numbers(held[("next", *key)]), joined(path, after), path)
+            np.testing.assert_array_equal(numbers(held[("next", *nested)]), joined(path, after), path)
     np.testing.assert_array_equal(held["next", "reward"][:, 0].numpy(), joined("reward", before))
     np.testing.assert_array_equal(held["discount"][:, 0].numpy(), joined("discount", before))
     terminated = joined("is_terminal", after)
@@ -160,16 +160,17 @@ def test_what_torchrl_wrote_is_read(
     if FORMS[form] is not None:
         buffer.storage.checkpointer = FORMS[form]()
     data = data if columns else data[0]
-    for start in range(0, count, 5):
-        buffer.extend(data[..., start : start + 5])
+    for at in range(0, count, 5):
+        buffer.extend(data[..., at : at + 5])
     buffer.dumps(tmp_path)
     held = buffer.storage._storage[: buffer.storage._len // max(columns, 1)]
-    start, stop, lengths = find_start_stop_traj(
+    bounds: Any = find_start_stop_traj(
         trajectory=held["collector", "traj_ids"],
         at_capacity=buffer.storage._is_full,
         cursor=buffer.storage._last_cursor if buffer.storage._is_full else None,
     )
-    wanted = sorted((_of_torchrl(held, *ends) for ends in zip(start, stop)), key=repr)
+    start, stop, lengths = bounds
+    wanted = sorted((_of_torchrl(held, first, last) for first, last in zip(start, stop)), key=repr)
     found = sorted((_of_ours(one) for one in open_source(f"ted:{tmp_path}")), key=repr)
     assert len(found) == len(lengths)
     assert found == wanted

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,10 @@ class H5Sink:
 
     def close(self) -> None:
         """Lets go of the files."""
-        for spool in (self._spool, self._lengths):
-            if spool is not None:
-                spool.close()
+        with ExitStack() as spools:
+            for spool in (self._spool, self._lengths):
+                if spool is not None:
+                    spools.callback(spool.close)
 
     @property
     def _opened(self) -> tuple[Spool, Spool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,9 @@ class Spool:
 
     def close(self) -> None:
         """Lets go of the files."""
-        for file in self._open.values():
-            file.close()
+        with ExitStack() as files:  # a full disk keeps none of them open
+            for file in self._open.values():
+                files.callback(file.close)
 
 
 def _at_end(path: Path, size: int) -> Any:

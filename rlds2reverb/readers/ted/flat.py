@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -121,6 +122,10 @@ class FlatTrajectories:
             return _true(leaf, slice(first, last + 1))
         skipped = inside - start + 1 + np.arange(len(inside))
         return np.delete(_true(leaf, slice(first, last + 1)), skipped, 0)
+
+    def id(self, number: int) -> Any:
+        """What its id key has in its first step."""
+        return self._id_values().reshape(-1)[self._place(number)[0]]
 
     def _place(self, number: int) -> tuple[int, int]:
         at = int(self._bounds.column[number]) * self.rows

@@ -28,9 +28,7 @@ from rlds2reverb.specs import ArraySpec
 
 PREFIX = "traj"
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full", "_len")
-_MOST_NESTED = 16
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError, OverflowError, MemoryError)
-"""What h5py raises over a damaged file."""
+_MOST_SIZES = 64
 
 
 class H5Trajectories:
@@ -48,8 +46,8 @@ class H5Trajectories:
         with hdf5.opened(path) as file:
             try:
                 self._open(file)
-            except _DAMAGE as error:
-                raise SourceError(f"{path}: cannot be read: {error}") from error
+            except BrokenEpisode as broken:
+                raise SourceError(broken.why) from broken
 
     @property
     def count(self) -> int:
@@ -77,12 +75,13 @@ class H5Trajectories:
         return made.hexdigest()
 
     def _open(self, file: h5py.File) -> None:
-        groups = sorted(name for name in file if name.startswith(PREFIX))
+        there = hdf5.names(file)
+        groups = sorted(name for name in there if name.startswith(PREFIX))
         if not groups:
             raise SourceError(f'{self._path}: expected groups "traj_0" and so on, as H5StorageCheckpointer writes them')
-        form = {name: _plain(file, name) for name in _OF_THE_FORM if name in file}
-        self.constants = {name: _plain(file, name) for name in file if name not in groups and name not in _OF_THE_FORM}
-        first = _datasets(file[groups[0]], self._path)
+        form = {name: _plain(file, name) for name in _OF_THE_FORM if name in there}
+        self.constants = {name: _plain(file, name) for name in set(there) - {*groups, *_OF_THE_FORM}}
+        first = _columns(file, groups[0])
         self.paths = renamed(self._name, {_next(key): key for key in first}, self._options.names)
         shapes = {new: first[old] for new, old in self.paths.items()}
         self.rows_key = next((key for key in (f"{NEXT}done", f"{NEXT}terminated", "action") if key in shapes), "")
@@ -106,14 +105,13 @@ class H5Trajectories:
             )
         self._groups, ends = self._valid(file, groups, form)
         self.id_key = next((key for key in TRAJECTORY_IDS if key in self.steps), "")
-        shift, rows = int(form.get("shift", 0)), int(np.atleast_1d(form.get("_storage_shape", 0))[0])
-        oldest = set(self._begins) if form.get("is_full") and 0 < shift < rows else set()
+        sizes, shift, is_full = _told(self._path, form)
+        oldest = set(self._begins) if is_full and 0 < shift < sizes[0] else set()
         self.remarks = (*self._of_ends(file, ends), *self._without(oldest, overwritten))
 
     def _valid(self, file: h5py.File, groups: list[str], form: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Groups of what was recorded, and those where recording stopped."""
-        sizes = np.atleast_1d(form.get("_storage_shape", 0)).tolist()
-        is_full, shift = bool(form.get("is_full", True)), int(form.get("shift", 0))
+        sizes, shift, is_full = _told(self._path, form)
         if sizes[0] <= 0 or (is_full and len(sizes) == 1):
             self._begins = groups[:1]
             return groups, groups[-1:]
@@ -137,13 +135,11 @@ class H5Trajectories:
 
     def _measured(self, file: h5py.File, group: str) -> tuple[int, int, bool]:
         """Steps and observations of a group, and whether its last step has an end flag."""
-        found = {key: file.get(f"{group}/{self.paths[key]}") for key in (self.rows_key, *list(self.observed)[:1])}
-        for key, one in found.items():
-            if not isinstance(one, h5py.Dataset) or one.ndim == 0:
-                raise SourceError(f"{self._path}: {group}/{self.paths[key]}: expected a dataset with rows")
-        lengths = [one.shape[0] for one in found.values()]
-        done = found[self.rows_key] if self.rows_key == f"{NEXT}done" else None
-        return lengths[0], lengths[-1], done is not None and lengths[0] > 0 and bool(done[-1:].any())
+        keys = (self.rows_key, *list(self.observed)[:1])
+        found = [hdf5.Column(file, f"{group}/{self.paths[key]}", key) for key in keys]
+        length = len(found[0])
+        tells = self.rows_key == f"{NEXT}done" and length > 0
+        return length, len(found[-1]), tells and bool(found[0].rows(length - 1).any())
 
     def _of_ends(self, file: h5py.File, groups: list[str]) -> tuple[Remark, ...]:
         open_ends = set()
@@ -202,6 +198,14 @@ class _H5Rows:
         found = [self._read(key, group, self._of.observed[key], rows) for group, rows in self._of.parts(number)]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
+    def id(self, number: int) -> Any:
+        """What its id key has in its first step."""
+        key = self._of.id_key
+        found = self._read(key, self._of.group(number), self._of.steps[key], slice(0, 1)).reshape(-1)
+        if not len(found):
+            raise BrokenEpisode(key, f"{self._file.filename}: {self._of.group(number)}: has no steps")
+        return found[0]
+
     def _read(self, key: str, group: str, spec: ArraySpec, rows: slice) -> Array:
         found = hdf5.column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
         if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
@@ -218,28 +222,28 @@ def _next(key: str) -> str:
     return NEXT + key if last_part(key) in DONES | {REWARD} else key
 
 
+def _told(path: Path, form: Mapping[str, Any]) -> tuple[list[int], int, bool]:
+    """The storage's shape ([0] where it is not told), the row behind the one written last, and whether it is full."""
+    sizes, shift = np.atleast_1d(form.get("_storage_shape", 0)), form.get("shift", 0)
+    if sizes.dtype.kind not in "iu" or sizes.ndim != 1 or type(shift) is not int or not len(sizes):
+        raise SourceError(f"{path}: _storage_shape, shift: expected numbers of rows")
+    return sizes.tolist(), shift, bool(form.get("is_full", True))
+
+
 def _plain(file: h5py.File, name: str) -> Any:
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset) or found.size is None or found.size > 64:
-        raise SourceError(f"{file.filename}: {name}: expected a number, or a few")
-    value = found[()]
-    return value if not isinstance(value, (np.generic, np.ndarray)) or value.ndim else value.item()
+    """A number, a few of them, or text."""
+    found = hdf5.found(file, name)
+    if isinstance(found, h5py.Dataset) and found.shape:
+        if found.size > _MOST_SIZES:
+            raise SourceError(f"{file.filename}: {name}: has {found.size:,} values; expected a number, or a few")
+        return hdf5.column(file, name, name)
+    value = hdf5.value(file, name)
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _datasets(group: h5py.Group, path: Path, depth: int = 0) -> dict[str, h5py.Dataset]:
-    """'/'-joined key -> dataset of a group."""
-    if not isinstance(group, h5py.Group) or depth > _MOST_NESTED:
-        raise SourceError(f"{path}: {group.name}: expected a group of datasets, nested at most {_MOST_NESTED} deep")
-    made: dict[str, h5py.Dataset] = {}
-    for name in group:
-        link = group.get(name, getlink=True)
-        if not isinstance(link, h5py.HardLink):
-            raise SourceError(f"{path}: {group.name}/{name}: a link; they are not followed")
-        found = group[name]
-        if isinstance(found, h5py.Dataset):
-            if found.ndim == 0:
-                raise SourceError(f"{path}: {found.name}: expected rows")
-            made[name] = found
-        else:
-            made |= {f"{name}/{key}": one for key, one in _datasets(found, path, depth + 1).items()}
-    return made
+def _columns(file: h5py.File, group: str) -> dict[str, hdf5.Column]:
+    """'/'-joined key -> column of a group."""
+    held = hdf5.found(file, group)
+    if not isinstance(held, h5py.Group):
+        raise SourceError(f"{file.filename}: {group}: expected a group")
+    return {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}

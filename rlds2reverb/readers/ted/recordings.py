@@ -17,6 +17,7 @@ from rlds2reverb.readers.ted.text import as_metadata
 from rlds2reverb.readers.ted.trajectories import Rows, Trajectories
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest, column_spec
+from rlds2reverb.wording import counted
 
 _ID = "trajectory_id"
 _LOOKED_AT = 32
@@ -98,29 +99,27 @@ class TedRecordings:
         return Recording(columns, self._metadata(rows, number))
 
     def _metadata(self, rows: Rows, number: int) -> Mapping[str, Any]:
-        if not self._held.id_key:
-            return self._constants
-        ids = rows.step(self._held.id_key, number).reshape(-1)
-        if not len(ids):
-            raise BrokenEpisode(self._held.id_key, "has no steps")
-        return {**self._constants, _ID: ids[0]}
+        return {**self._constants, _ID: rows.id(number)} if self._held.id_key else self._constants
 
     def _next_remarks(self) -> tuple[Remark, ...]:
         """Looks at some steps; MultiStep, for one, puts a later observation under `next`."""
         held = self._held
         if not isinstance(held, RingTrajectories) or self._options.next == KEEP:
             return ()
-        found = []
-        for key in sorted(held.observed):
-            differing = sum(len(held.differs(key, number, _LOOKED_AT)) for number in sampled(held.count, _LOOKED_AT))
-            if differing:
-                text = (
-                    f"next.{key.replace('/', '.')} is not what the step after saw, in {differing:,} of the steps looked at, as after MultiStep; "
-                    "only the last of each trajectory is read. next=keep keeps both, next=check refuses such trajectories, "
-                    "trajectories=rows makes every step an episode"
-                )
-                found.append(Remark("next_differs", text, differing, key))
-        return tuple(found)
+        looked_at = sampled(held.count, _LOOKED_AT)
+        differing = {
+            key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in looked_at)
+            for key in sorted(held.observed)
+        }
+        keys = [f"next.{key.replace('/', '.')}" for key, count in differing.items() if count]
+        if not keys:
+            return ()
+        text = (
+            f"{', '.join(keys)}: not what the step after saw, in up to {counted(max(differing.values()), 'step')} of those looked at, as after "
+            "MultiStep; only the last of each trajectory is read. next=keep keeps both, next=check refuses such trajectories, "
+            "trajectories=rows makes every step an episode"
+        )
+        return (Remark("next_differs", text, max(differing.values())),)
 
 
 def _one(value: Any) -> np.ndarray[Any, Any]:

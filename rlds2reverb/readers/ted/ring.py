@@ -34,6 +34,7 @@ from rlds2reverb.readers.ted.keys import (
 from rlds2reverb.readers.ted.text import as_column
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.wording import counted
 
 _NOT_STEPS = frozenset({"index"})
 """Root keys that buffers add; the number of a row."""
@@ -61,27 +62,27 @@ class Grid:
     held: int = 0
     dims: int = 1
 
-    def take(self, values: Array, column: int, start: int, stop: int) -> Array:
+    def shaped(self, values: Array) -> Array:
+        """A leaf as [held, columns, ...], or [columns, rows, ...] where time is last."""
+        return values.reshape(self.held, self.columns if self.time_first else self.rows, *values.shape[self.dims :])
+
+    def take(self, shaped: Array, column: int, start: int, stop: int) -> Array:
         """[stop - start, ...] of a column, in the order of recording; may be a view."""
         if not self.time_first:
-            return self._shaped(values)[column, start:stop]
-        shaped, start, stop = self._shaped(values), start + self.first, stop + self.first
+            return shaped[column, start:stop]
+        start, stop = start + self.first, stop + self.first
         if stop <= self.held:
             return shaped[start:stop, column]
         if start >= self.held:
             return shaped[start - self.held : stop - self.held, column]
         return np.concatenate([shaped[start:, column], shaped[: stop - self.held, column]])
 
-    def all(self, values: Array) -> Array:
+    def all(self, shaped: Array) -> Array:
         """[columns, rows, ...] in the order of recording."""
         if not self.time_first:
-            return self._shaped(values)[: self.columns]
-        shaped = self._shaped(values)
+            return shaped[: self.columns]
         ordered = shaped[: self.rows] if not self.first else np.roll(shaped, -self.first, 0)
         return np.moveaxis(ordered, 0, 1)
-
-    def _shaped(self, values: Array) -> Array:
-        return values.reshape(self.held, self.columns if self.time_first else self.rows, *values.shape[self.dims :])
 
 
 class RingTrajectories:
@@ -91,6 +92,7 @@ class RingTrajectories:
         self, name: str, folder: Folder, leaves: Mapping[str, Leaf], grid: Grid, options: TedOptions, cut_start: bool
     ) -> None:
         self.grid, self._options, self._name = grid, options, name
+        self._shaped: dict[str, Array] = {}
         self._leaves = {**leaves, **_texts(folder, grid)}
         self.constants = {key: value for key, value in folder.others.items() if not isinstance(value, PerRow)}
         for key, leaf in self._leaves.items():
@@ -100,7 +102,7 @@ class RingTrajectories:
                 )
         self.id_key = self._ids()
         self._bounds, remarks = self._cut(cut_start)
-        self.remarks = remarks
+        self.remarks = (*remarks, *self._root_remarks())
 
     @property
     def count(self) -> int:
@@ -143,7 +145,7 @@ class RingTrajectories:
         for number in sampled(self.count, 16):
             column, start, stop = self._place(number)
             for key in sorted(self._leaves):
-                made.update(_bytes(self.grid.take(self._leaves[key].values, column, start, min(stop, start + 4))))
+                made.update(_bytes(self.grid.take(self._values(key), column, start, min(stop, start + 4))))
         return made.hexdigest()
 
     @contextmanager
@@ -160,22 +162,31 @@ class RingTrajectories:
         column, start, stop = self._place(number)
         return np.concatenate([self._take(key, column, start, stop), self._take(NEXT + key, column, stop - 1, stop)])
 
+    def id(self, number: int) -> Any:
+        """What its id key has in its first step."""
+        column, start, _ = self._place(number)
+        return self._take(self.id_key, column, start, start + 1).reshape(-1)[0]
+
     def differs(self, key: str, number: int, most: int | None = None) -> Array:
         """Steps of a trajectory whose `next` is not what the step after it saw; of the first `most` steps."""
         column, start, stop = self._place(number)
         stop = stop if most is None else min(stop, start + most + 1)
-        after = self.grid.take(self._leaves[NEXT + key].values, column, start, stop - 1)
-        root = self.grid.take(self._leaves[key].values, column, start + 1, stop)
+        after = self.grid.take(self._values(NEXT + key), column, start, stop - 1)
+        root = self.grid.take(self._values(key), column, start + 1, stop)
         return np.flatnonzero((_as_bytes(after) != _as_bytes(root)).any(axis=1))
+
+    def _values(self, key: str) -> Array:
+        if key not in self._shaped:
+            self._shaped[key] = self.grid.shaped(self._leaves[key].values)
+        return self._shaped[key]
 
     def _place(self, number: int) -> tuple[int, int, int]:
         bounds = self._bounds
         return int(bounds.column[number]), int(bounds.start[number]), int(bounds.stop[number])
 
     def _take(self, key: str, column: int, start: int, stop: int) -> Array:
-        leaf = self._leaves[key]
-        found = self.grid.take(leaf.values, column, start, stop)
-        return np.asarray(found != 0 if leaf.dtype == bool else found)
+        found = self.grid.take(self._values(key), column, start, stop)
+        return np.asarray(found != 0 if self._leaves[key].dtype == bool else found)
 
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
@@ -195,8 +206,19 @@ class RingTrajectories:
         known = known or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
         if not known:
             return None
-        flags = [self.grid.all(self._leaves[key].values) != 0 for key in known]
+        flags = [self.grid.all(self._values(key)) != 0 for key in known]
         return np.asarray(np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags]))
+
+    def _root_remarks(self) -> list[Remark]:
+        """End flags at the root are False, but for partial resets; TorchRL's other forms take that for granted."""
+        keys = [key for key in sorted(self._leaves) if last_part(key) in DONES and not key.startswith(NEXT)]
+        valid = np.arange(self.grid.rows) < self.grid.valid[:, None]
+        counts = {
+            key: int((flattened(self.grid.all(self._values(key)) != 0, 2).any(axis=2) & valid).sum()) for key in keys
+        }
+        told = [f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count]
+        text = f"end flags at the root, {', '.join(told)}, are not read: steps that begin in a state that is over, as after a partial reset"
+        return [Remark("root_done", text, max(counts.values()))] if told else []
 
     def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Remark, ...]]:
         grid, options = self.grid, self._options
@@ -206,7 +228,7 @@ class RingTrajectories:
         if self.id_key:
             if self.id_key not in self._leaves:
                 raise SourceError(f'{self._name}: no key "{self.id_key}"; there are: {", ".join(sorted(self._leaves))}')
-            ids = self.grid.all(self._leaves[self.id_key].values)
+            ids = self.grid.all(self._values(self.id_key))
             if ids.shape[2:] not in ((), (1,)):
                 raise SourceError(
                     f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id"

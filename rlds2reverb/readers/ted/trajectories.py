@@ -20,6 +20,9 @@ class Rows(Protocol):
     def observe(self, key: str, number: int) -> Array:
         """A key of `Trajectories.observed` of one trajectory, with what came after its last step: [T + 1, ...]."""
 
+    def id(self, number: int) -> Any:
+        """What `Trajectories.id_key` has in the first step of one trajectory."""
+
 
 class Trajectories(Protocol):
     """The trajectories of a buffer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-HOLDS = {"plain", "images", "nested", "unicode"}
+HOLDS = {"plain", "images", "files", "nested", "unicode"}
 """Kinds of `data.KINDS` of which nothing is lost."""
 
 

@@ -113,7 +113,7 @@ def files(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_stands_at_the_root_only_stays_there(layout: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    columns = {
+    columns: strategies.Columns = {
         "observation": (np.dtype("float32"), (2,)),
         "action": (np.dtype("int64"), ()),
         "log_prob": (np.dtype("float64"), ()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ def test_cutting_is_what_a_loop_over_rows_does(flags: list[list[bool]], data: st
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9))
 def test_an_id_that_changes_ends_a_trajectory(ids: list[int]) -> None:
-    wanted = [one != other for one, other in zip(ids, ids[1:])] + [False]
+    wanted = [one != other for one, other in pairwise(ids)] + [False]
     assert ends_of_ids(np.array([ids]))[0].tolist() == wanted
 
 
