@@ -17,7 +17,6 @@ from rlds2reverb.stored.layouts import Layout
 from rlds2reverb.stored.rows import RowReader
 from rlds2reverb.stored.runs import Runs
 from rlds2reverb.stored.snapshot import Snapshot
-from rlds2reverb.wording import counted
 
 REFUSE, SPLIT = "refuse", "split"
 GAPS = (REFUSE, SPLIT)
@@ -73,8 +72,8 @@ class StoredEpisodes:
             else "they are bad episodes; gaps=split makes an episode of each run of rows"
         )
         text = (
-            f"{counted(int(missing), 'episode')} of {int(runs.is_first.sum()):,} are not whole: of {int(is_cut.sum()):,} the beginning is in no item, "
-            f"of {int(has_gap.sum()):,} rows in the middle; {became}"
+            f"{int(missing):,} of {int(runs.is_first.sum()):,} episodes are not whole, for the items hold only some of their rows: "
+            f"{int(is_cut.sum()):,} lack their beginning, {int(has_gap.sum()):,} have gaps; {became}"
         )
         return *self._snapshot.remarks, Remark("rows_in_no_item", text, int(missing))
 
