@@ -25,7 +25,7 @@ class Spool:
 
     def __init__(self) -> None:
         with _told():
-            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-", buffering=0)  # noqa: SIM115 - lives as long as this object
+            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")  # noqa: SIM115 - lives as long as this object
         weakref.finalize(self, self._file.close)
         self.size = 0
         self._waiting: list[bytes] = []
@@ -57,6 +57,7 @@ class Spool:
     def _write_waiting(self) -> None:
         with _told():
             self._file.write(b"".join(self._waiting))
+            self._file.flush()
         self._waiting.clear()
         self._waiting_bytes = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         def write(self, _: Any) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spool.tempfile, "TemporaryFile", lambda **_: Full())
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     made = spool.Spool()
     made.write(b"some")
     with pytest.raises(SourceError, match=r"No space left on device.*TMPDIR"):
