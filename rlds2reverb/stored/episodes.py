@@ -13,15 +13,17 @@ from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.stored.fingerprints import fingerprint_of
 from rlds2reverb.stored.index import Index
-from rlds2reverb.stored.layouts import Layout
+from rlds2reverb.stored.reads import Layout
 from rlds2reverb.stored.rows import RowReader
 from rlds2reverb.stored.runs import Runs
 from rlds2reverb.stored.snapshot import Snapshot
-from rlds2reverb.wording import counted
 
 REFUSE, SPLIT = "refuse", "split"
 GAPS = (REFUSE, SPLIT)
 """What becomes of an episode of which the items do not hold all rows."""
+
+CUT = "cut"
+"""In place of one of these: the runs were made into episodes already, see `streams`."""
 
 
 class StoredEpisodes:
@@ -33,8 +35,7 @@ class StoredEpisodes:
       runs: of their rows.
       paths: of the items' columns, in their order.
       layout: how rows become steps.
-      gaps: one of `GAPS`: such an episode is a bad one, or each run of rows is an episode.
-      are_cut: the runs are episodes already, see `streams`.
+      gaps: one of `GAPS`, such an episode is a bad one, or each run of rows is an episode; or `CUT`.
     """
 
     def __init__(
@@ -45,11 +46,10 @@ class StoredEpisodes:
         paths: Sequence[str],
         layout: Layout,
         gaps: str = REFUSE,
-        are_cut: bool = False,
     ) -> None:
         self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
-        self._rows, self._layout, self._is_split = RowReader(snapshot.chunks, index, paths), layout, gaps == SPLIT
-        self._are_cut = are_cut
+        self._rows, self._layout, self._is_split = RowReader(snapshot.chunks, index, paths), layout, gaps != REFUSE
+        self._are_cut = gaps == CUT
         self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
         self.fingerprint = fingerprint_of(snapshot, index)
 
@@ -73,8 +73,8 @@ class StoredEpisodes:
             else "they are bad episodes; gaps=split makes an episode of each run of rows"
         )
         text = (
-            f"{counted(int(missing), 'episode')} of {int(runs.is_first.sum()):,} are not whole: of {int(is_cut.sum()):,} the beginning is in no item, "
-            f"of {int(has_gap.sum()):,} rows in the middle; {became}"
+            f"{int(missing):,} of {int(runs.is_first.sum()):,} episodes are not whole, for the items hold only some of their rows: "
+            f"{int(is_cut.sum()):,} lack their beginning, {int(has_gap.sum()):,} have gaps; {became}"
         )
         return *self._snapshot.remarks, Remark("rows_in_no_item", text, int(missing))
 

@@ -12,38 +12,20 @@ Items that are none of these tell of steps what cannot be undone: returns of sev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
-from rlds2reverb.episodes import (
-    ACTION,
-    DISCOUNT,
-    FLAGS,
-    IS_FIRST,
-    IS_LAST,
-    IS_TERMINAL,
-    OBSERVATION,
-    REWARD,
-    Array,
-    columns_under,
-    is_under,
-)
-from rlds2reverb.readers.alignment import flags, steps
+from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.sources.base import nested
-from rlds2reverb.specs import ArraySpec, Nest
-from rlds2reverb.views.extras import EXTRAS
-from rlds2reverb.views.frame_stack import NEXT_OBSERVATION
+from rlds2reverb.specs import Nest
+from rlds2reverb.stored.reads import FLAG, Columns, Layout, Leaves, Reads, are_zero
+from rlds2reverb.stored.transitions import Stacks, Transitions
 from rlds2reverb.views.trajectory import FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 
-Columns = Mapping[str, Array]
-Leaves = Mapping[str, ArraySpec]
-
-_FLAG = ArraySpec((), np.dtype(bool))
-_NEXT = "next"
 _TRAJECTORY = (STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT)
 _NO_ROWS = {
     "eps_id": "fragments of a stream of episodes",
@@ -52,49 +34,6 @@ _NO_ROWS = {
     "context": "pairs or puzzles made of observations",
 }
 """Column -> what items with it are."""
-
-
-@dataclass(frozen=True)
-class Reads:
-    """What the items of a table read.
-
-    Attributes:
-      leaves: path -> spec of one row, in the order of the items' columns.
-      shifts, lengths: of each column, as in `index.Index`.
-    """
-
-    leaves: Leaves
-    shifts: Sequence[int]
-    lengths: Sequence[int]
-
-    def shift(self, path: str) -> int:
-        """Rows between the first of an item's first column and the first of this one."""
-        return self.shifts[list(self.leaves).index(path)]
-
-    def offsets(self, names: Sequence[str]) -> set[tuple[int, int]]:
-        """The distinct shifts and lengths of the columns under some names."""
-        return {
-            (shift, length)
-            for path, shift, length in zip(self.leaves, self.shifts, self.lengths)
-            if any(is_under(path, name) for name in names)
-        }
-
-
-class Layout(Protocol):
-    """How the rows of items become steps."""
-
-    def spec(self) -> Nest:
-        """Of the steps."""
-
-    def steps(self, columns: Columns) -> dict[str, Array]:
-        """The steps of one run of rows.
-
-        Args:
-          columns: path -> all rows that the run's items read of a column.
-
-        Raises:
-          BrokenEpisode: they make no one episode.
-        """
 
 
 def why_no_steps(paths: Collection[str]) -> str:
@@ -126,7 +65,7 @@ class Rows:
 
     def spec(self) -> Nest:
         """The columns', and the two flags."""
-        return nested({**self.leaves, **{name: _FLAG for name in (IS_FIRST, IS_LAST) if name not in self.leaves}})
+        return nested({**self.leaves, **{name: FLAG for name in (IS_FIRST, IS_LAST) if name not in self.leaves}})
 
     def steps(self, columns: Columns) -> dict[str, Array]:
         """The columns, and what they lack of the two flags."""
@@ -143,7 +82,7 @@ class Trajectories:
     def spec(self) -> Nest:
         """Flags in place of the two step types."""
         kept = {path: leaf for path, leaf in self.leaves.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
-        return nested({**kept, **dict.fromkeys(FLAGS, _FLAG)})
+        return nested({**kept, **dict.fromkeys(FLAGS, FLAG)})
 
     def steps(self, columns: Columns) -> dict[str, Array]:
         """Without the rows behind the last one."""
@@ -153,7 +92,7 @@ class Trajectories:
         is_last = kinds == LAST
         is_first = kinds == FIRST
         is_first[:1] |= is_last[:1] & (following[:1] == LAST)  # an episode of one step is (LAST, LAST)
-        is_zero = _are_zero(columns)[:count]
+        is_zero = are_zero(columns)[:count]
         is_zero[1:] |= is_zero[
             :-1
         ].copy()  # TF-Agents' drivers have it on the row before, its converter on the last one
@@ -182,159 +121,3 @@ class Trajectories:
                 "read it with streams=split, or item by item with as=items",
             )
         return count
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """TED's transitions; see `views.transition`."""
-
-    leaves: Leaves
-
-    @staticmethod
-    def of(reads: Reads) -> Transitions | None:
-        """None for items of another kind."""
-        wanted = {
-            OBSERVATION,
-            ACTION,
-            f"{_NEXT}/{OBSERVATION}",
-            f"{_NEXT}/{REWARD}",
-            f"{_NEXT}/done",
-            f"{_NEXT}/terminated",
-        }
-        if not all(any(is_under(path, name) for path in reads.leaves) for name in wanted):
-            return None
-        rest = [path for path in reads.leaves if not is_under(path, f"{_NEXT}/{OBSERVATION}")]
-        (shift, length), *others = reads.offsets(rest)
-        following = reads.offsets([f"{_NEXT}/{OBSERVATION}"])
-        return None if others or following != {(shift + 1, length)} else Transitions(reads.leaves)
-
-    def spec(self) -> Nest:
-        """Observation, action, reward, discount, the flags, and the extras."""
-        reward = {
-            f"{REWARD}{path}": ArraySpec(leaf.shape[:-1], leaf.dtype) for path, leaf in self._next(REWARD).items()
-        }
-        others = {path: self.leaves[stored] for path, stored in self._others().items()}
-        kept = {
-            path: leaf for path, leaf in self.leaves.items() if is_under(path, OBSERVATION) or is_under(path, ACTION)
-        }
-        number = ArraySpec((), np.dtype(np.float32))
-        return nested({**kept, **reward, DISCOUNT: number, **others, **dict.fromkeys(FLAGS, _FLAG)})
-
-    def steps(self, columns: Columns) -> dict[str, Array]:
-        """T transitions -> T + 1 rows."""
-        done, terminated = (columns[f"{_NEXT}/{name}"].reshape(-1) for name in ("done", "terminated"))
-        if done[:-1].any():
-            at = int(np.flatnonzero(done)[0]) + 1
-            raise BrokenEpisode(
-                f"{_NEXT}/done", f"the episode ends at row {at:,}, and more rows follow; read it with as=items"
-            )
-        rewards = {f"{REWARD}{path}": columns[f"{_NEXT}/{REWARD}{path}"][..., 0] for path in self._next(REWARD)}
-        others = {path: columns[stored] for path, stored in self._others().items()}
-        made = _aligned(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **others}, bool(terminated[-1]))
-        made[IS_LAST] = made[IS_LAST] & done[-1]
-        return made
-
-    def _next(self, name: str) -> dict[str, ArraySpec]:
-        """What follows the name in the paths below "next" -> spec."""
-        start = f"{_NEXT}/{name}"
-        return {path[len(start) :]: leaf for path, leaf in self.leaves.items() if is_under(path, start)}
-
-    def _others(self) -> dict[str, str]:
-        return _extras(self.leaves)
-
-
-@dataclass(frozen=True)
-class Stacks:
-    """Transitions whose observations are the last few frames, or one; see `views.frame_stack`. Acme's transitions of one step are such.
-
-    Attributes:
-      leaves: as in `Reads`.
-      frames: axis of frames; 0 when there is none.
-    """
-
-    leaves: Leaves
-    frames: int
-
-    @staticmethod
-    def of(reads: Reads) -> Stacks | None:
-        """None for items of another kind."""
-        wanted = {OBSERVATION, ACTION, REWARD, DISCOUNT, NEXT_OBSERVATION}
-        names = {path.partition("/")[0] for path in reads.leaves}
-        if not wanted <= names <= {*wanted, EXTRAS}:
-            return None
-        plain = reads.offsets([ACTION, REWARD, DISCOUNT, EXTRAS])
-        now, following = reads.offsets([OBSERVATION]), reads.offsets([NEXT_OBSERVATION])
-        if any(len(one) != 1 for one in (plain, now, following)):
-            return None
-        (at, _), (begin, frames), (next_begin, next_frames) = (next(iter(one)) for one in (plain, now, following))
-        is_known = next_begin == begin + 1 and frames == next_frames and begin == at - (max(1, frames) - 1)
-        return Stacks(reads.leaves, frames) if is_known else None
-
-    def spec(self) -> Nest:
-        """Observation, action, reward, discount, the flags, and the extras."""
-        kept = {
-            path: leaf
-            for path, leaf in self.leaves.items()
-            if not is_under(path, NEXT_OBSERVATION) and not is_under(path, EXTRAS)
-        }
-        others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
-        return nested({**kept, **others, **dict.fromkeys(FLAGS, _FLAG)})
-
-    def steps(self, columns: Columns) -> dict[str, Array]:
-        """T transitions -> T + 1 rows, the last of them terminal where the last discount is 0; frames before the first are left out."""
-        before = max(1, self.frames) - 1
-        cut = {
-            path: column[before:] if is_under(path, OBSERVATION) or is_under(path, NEXT_OBSERVATION) else column
-            for path, column in columns.items()
-        }
-        plain = {path: column for name in (REWARD, DISCOUNT) for path, column in columns_under(cut, name).items()}
-        others = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
-        made = _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, None)
-        made[IS_TERMINAL] = made[IS_LAST] & _are_zero(columns)[-1]
-        return made
-
-
-def _aligned(columns: Columns, following: str, others: Columns, is_terminal: bool | None) -> dict[str, Array]:
-    """[T] transitions -> [T + 1] rows.
-
-    Raises:
-      BrokenEpisode: the next observation of a transition is not the observation of the one after it.
-    """
-    observation: dict[str, Array] = {}
-    for path, column in columns_under(columns, OBSERVATION).items():
-        after = columns[following + path[len(OBSERVATION) :]]
-        if column[1:].tobytes() != after[:-1].tobytes() and not _equal(column[1:], after[:-1]):
-            raise BrokenEpisode(
-                path, "the observation after a transition is not that of the next transition; read it with as=items"
-            )
-        observation[path[len(OBSERVATION) + 1 :]] = np.concatenate([column, after[-1:]])
-    action = {path[len(ACTION) + 1 :]: column for path, column in columns_under(columns, ACTION).items()}
-    return steps(observation, action, None, is_terminal, others)
-
-
-def _are_zero(columns: Columns) -> Array:
-    """[T] bool: every discount of a row is 0."""
-    discounts = [column for column in columns_under(columns, DISCOUNT).values() if column.dtype != object]
-    are_zero: Array = np.logical_and.reduce(
-        [(column == 0).reshape(len(column), -1).all(axis=1) for column in discounts]
-    )
-    return are_zero
-
-
-def _equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype == object and bool((one == other).all())
-
-
-def _extras(leaves: Leaves) -> dict[str, str]:
-    """Path of a step column -> path of the extra that holds it; what steps have already keeps its own path."""
-    found = {path[len(EXTRAS) + 1 :]: path for path in leaves if path.startswith(f"{EXTRAS}/")}
-    taken = (OBSERVATION, ACTION, REWARD, DISCOUNT, *FLAGS)
-    return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in found.items()}
-
-
-def spec_leaves(signature: Mapping[str, Any], squeezed: Sequence[bool]) -> dict[str, ArraySpec]:
-    """Path -> spec of one row: the signature's leaves without the axis of rows, where they have one."""
-    return {
-        path: leaf if is_squeezed else ArraySpec(leaf.shape[1:], leaf.dtype, leaf.name)
-        for (path, leaf), is_squeezed in zip(signature.items(), squeezed)
-    }

@@ -4,12 +4,13 @@
 | --- | --- |
 | checkpoint | The server writes a checkpoint, and its folder is read here. Inserts, samples and updates wait meanwhile. |
 | sampling | See `sampling`. |
-| neither said | The first, and the second where the folder cannot be read from here and sampling changes nothing but times_sampled. |
+| neither said | The first when the server is on this machine. The second where the folder cannot be read from here, and sampling changes nothing but times_sampled. |
 """
 
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from rlds2reverb.wire.messages import TableInfo
 
 CHECKPOINT, SAMPLING = "checkpoint", "sampling"
 WAYS = (CHECKPOINT, SAMPLING)
+ELSEWHERE = "elsewhere"
+"""In place of a way: none was said, and the server is on another machine, so that it is not asked for a checkpoint in vain."""
 
 _ADDRESS = re.compile(r"(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[^/\\:\[\]]+):\d{1,5})(?:/(?P<table>.*))?", re.DOTALL)
 _CHECKPOINT_SECONDS = 3600.0
@@ -34,6 +37,12 @@ class Place(NamedTuple):
 
     address: str
     table: str | None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its name is one of this machine's."""
+        host = self.address.rpartition(":")[0]
+        return host in ("localhost", "[::1]", socket.gethostname()) or host.startswith("127.")
 
 
 def place_of(text: str) -> Place | None:
@@ -50,6 +59,8 @@ def read_from(people: str, place: Place, through: str | None, may_disturb: bool)
       TransportError: the server cannot be reached, or went away.
     """
     with connect(place.address) as client:
+        if through is None and not place.is_here:
+            through = ELSEWHERE
         return snapshot_of(client.transport, people, place.table, through, may_disturb)
 
 
@@ -61,14 +72,16 @@ def snapshot_of(
     table = tables[table_named(people, name, {one.name: one.current_size for one in tables.values()})]
     if through == SAMPLING:
         return sampled(transport, people, table, may_disturb)
-    try:
-        return _by_checkpoint(transport, people, table)
-    except _NotHereError as error:
-        why = f"{people}: {error}"
-        if through == CHECKPOINT:
-            raise SourceError(f"{why}; read its folder where it is, or use through=sampling") from error
-        if reason := why_not(table):
-            raise SourceError(f"{why}; and the table is not sampled unasked: {reason}. See through=sampling") from error
+    why = "the server is on another machine, where its checkpoints may not be readable from here (through=checkpoint tries)"
+    if through != ELSEWHERE:
+        try:
+            return _by_checkpoint(transport, people, table)
+        except _NotHereError as error:
+            if through == CHECKPOINT:
+                raise SourceError(f"{people}: {error}; read its folder where it is, or use through=sampling") from error
+            why = str(error)
+    if reason := why_not(table):
+        raise SourceError(f"{people}: {why}; and the table is not sampled unasked: {reason}. See through=sampling")
     return sampled(transport, people, table, may_disturb)
 
 

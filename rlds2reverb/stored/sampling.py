@@ -120,13 +120,19 @@ class _Taking:
     """What was seen so far."""
 
     def __init__(self, where: str) -> None:
+        self._where = where
         self.seen: set[int] = set()
         self._items, self._chunks = Items(where), ChunkBuilder()
         self._read = reader_of("Samples", where)
         self._item_begun: Any = None
 
     def take(self, transport: Transport, request: SampleRequest) -> int:
-        """Asks for samples on a stream of their own, and reads it to its end; how many came."""
+        """Asks for samples on a stream of their own, and reads it to its end; how many came.
+
+        Raises:
+          SourceError: none came, or more than were asked for.
+          TransportError: the stream broke.
+        """
         came = 0
         stream = transport.sample_stream(iter([encode_sample_request(request)]))
         try:
@@ -134,8 +140,14 @@ class _Taking:
                 for message in stream:
                     heard()
                     came += self._take(message)
+                    if came > request.samples:
+                        break
         finally:
             stream.end()
+        if not 0 < came <= request.samples:
+            raise SourceError(
+                f"{self._where}: {request.samples:,} samples were asked for, and {came:,} came; is that a Reverb server?"
+            )
         return came
 
     def _take(self, message: bytes) -> int:

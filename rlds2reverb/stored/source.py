@@ -76,6 +76,8 @@ def _snapshot(people: str, where: str, wanted: dict[str, Any]) -> Snapshot:
     if (place := place_of(where)) is not None and not Path(where).is_dir():
         table = _table(people, place.table, wanted.get("table"))
         return read_from(people, Place(place.address, table), wanted.get("through"), wanted.get("disturb", False))
+    if not where:
+        raise SourceError(f'"{people}": expected HOST:PORT/TABLE, or the folder of a checkpoint')
     for option in ("through", "disturb"):
         if option in wanted:
             raise SourceError(f'"{people}": option "{option}" is for running servers, and this is a folder')

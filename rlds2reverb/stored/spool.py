@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rlds2reverb.errors import SourceError
 
 _AT_ONCE_BYTES = 1 << 20
+_PREAD: Any = getattr(os, "pread", None)
+"""Windows has none."""
 
 
 class Spool:
@@ -21,11 +25,12 @@ class Spool:
 
     def __init__(self) -> None:
         with _told():
-            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-", buffering=0)  # noqa: SIM115 - lives as long as this object
+            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")  # noqa: SIM115 - lives as long as this object
         weakref.finalize(self, self._file.close)
         self.size = 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
+        self._lock = threading.Lock()
 
     def write(self, data: bytes) -> int:
         """Where it lies from now on.
@@ -52,6 +57,7 @@ class Spool:
     def _write_waiting(self) -> None:
         with _told():
             self._file.write(b"".join(self._waiting))
+            self._file.flush()
         self._waiting.clear()
         self._waiting_bytes = 0
 
@@ -62,7 +68,11 @@ class Spool:
           SourceError: the disk fails.
         """
         with _told():
-            return os.pread(self._file.fileno(), size, at)
+            if _PREAD is not None:
+                return bytes(_PREAD(self._file.fileno(), size, at))
+            with self._lock:
+                self._file.seek(at)
+                return self._file.read(size)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import columns_of
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.stored.episodes import REFUSE, SPLIT, StoredEpisodes
+from rlds2reverb.stored.episodes import CUT, REFUSE, SPLIT, StoredEpisodes
 from rlds2reverb.stored.index import Index, index_of
-from rlds2reverb.stored.layouts import Reads, Trajectories, layout_of, why_no_steps
+from rlds2reverb.stored.layouts import Trajectories, layout_of, why_no_steps
+from rlds2reverb.stored.reads import Reads
 from rlds2reverb.stored.rows import RowReader
 from rlds2reverb.stored.runs import Runs, runs_of
 from rlds2reverb.stored.single import StoredItems
@@ -78,8 +79,8 @@ def recordings_of(
                 f"{snapshot.name}: streams=split is for trajectories, whose step_type tells where episodes begin"
             )
         runs, remark = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
-        snapshot, gaps = replace(snapshot, remarks=(*snapshot.remarks, remark)), SPLIT
-    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, gaps, streams == SPLIT)
+        snapshot, gaps = replace(snapshot, remarks=(*snapshot.remarks, remark)), CUT
+    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, gaps)
 
 
 def _are_alone(index: Index, runs: Runs) -> bool:

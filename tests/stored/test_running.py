@@ -11,7 +11,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError, TransportError
 from rlds2reverb.sources.recorded import RecordedSource
-from rlds2reverb.stored.running import CHECKPOINT, SAMPLING, Place, place_of, snapshot_of
+from rlds2reverb.stored.running import CHECKPOINT, ELSEWHERE, SAMPLING, Place, place_of, snapshot_of
 from rlds2reverb.stored.table import recordings_of
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
 from rlds2reverb.transport.memory_samples import SamplePlan
@@ -108,6 +108,37 @@ def test_without_a_checkpoint_a_table_is_sampled_only_where_that_changes_little(
     queue.checkpoint_path = path
     with pytest.raises(SourceError, match="not sampled unasked: its items leave after 1 samples"):
         read(MemoryTransport(queue), None)
+
+
+def test_a_server_on_another_machine_is_not_asked_for_a_checkpoint_in_vain() -> None:
+    server = server_of()
+    server.checkpoint_path = str(DATA)
+    assert [remark.code for remark in read(MemoryTransport(server), ELSEWHERE).remarks] == ["read_by_sampling"]
+    queue = server_of(sampler="fifo", max_times_sampled=1)
+    with pytest.raises(SourceError, match=r"on another machine.*through=checkpoint tries"):
+        read(MemoryTransport(queue), ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_here"), [("localhost", True), ("127.0.0.1", True), ("[::1]", True), ("db", False)]
+)
+def test_this_machine_is_known_by_its_names(host: str, is_here: bool) -> None:
+    assert Place(f"{host}:80", None).is_here == is_here
+
+
+def test_a_server_that_sends_nothing_is_refused() -> None:
+    server = server_of()
+    server.sample_plans.append(SamplePlan(samples=0))
+    with pytest.raises(SourceError, match="3 samples were asked for, and 0 came"):
+        read(MemoryTransport(server))
+
+
+@pytest.mark.parametrize("response", [b"\x0a", b"\xff" * 9])
+def test_answers_that_are_not_of_reverb_are_refused(response: bytes) -> None:
+    server = server_of()
+    server.sample_plans.append(SamplePlan(response=response))
+    with pytest.raises(SourceError, match="that are no Samples of Reverb's"):
+        read(MemoryTransport(server))
 
 
 def test_unknown_and_ambiguous_tables_are_told() -> None:

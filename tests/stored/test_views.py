@@ -17,6 +17,7 @@ from rlds2reverb.readers.alignment import zero_row
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import differences, flatten
+from rlds2reverb.stored.chunks import Chunks
 from rlds2reverb.views.extras import signature_of
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
@@ -150,3 +151,17 @@ def test_extras_come_back_under_their_own_paths() -> None:
     assert back.columns["language"].tolist() == [b"go"] * 4 + [b""]
     (back,) = stored([episode], "two_step:extras=language")
     assert back.columns["policy_info/language"].tolist() == [b"go"] * 5
+
+
+def test_a_chunk_that_many_items_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = stored(in_memory.episodes(2, 12), "two_step", chunk_length=3)
+    read: list[int] = []
+    tensors = Chunks.tensors
+
+    def noted(chunks: Chunks, number: int) -> tuple[Array, ...]:
+        read.append(number)
+        return tensors(chunks, number)
+
+    monkeypatch.setattr(Chunks, "tensors", noted)
+    assert len(list(source)) == 2
+    assert sorted(read) == list(range(8))
