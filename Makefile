@@ -19,7 +19,7 @@ LEARNERS_VENV := .venv-learners
 RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers --ignore tests/learners
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers --ignore tests/learners --ignore tests/systems
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -75,6 +75,9 @@ test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
 test-learners: setup setup-learners ## The learner's client with PyTorch, TorchRL, JAX and RLlib themselves, and the examples
 	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/learners $(ARGS)
 
+test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, RLlib and webdataset themselves
+	$(LEARNERS_VENV)/bin/pytest -q tests/systems $(ARGS)
+
 test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
 	scripts/containers
 
@@ -111,4 +114,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-containers lint format hooks changelog bench bench-short docs lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers lint format hooks changelog bench bench-short docs lock clean

@@ -27,6 +27,7 @@ NAMES = (
     "images",
     "encoded",
     "conversion",
+    "convert",
     "sampling",
     "learner",
     "prioritized",
@@ -34,6 +35,7 @@ NAMES = (
     "client_memory",
     "startup",
     "reading",
+    "formats",
     "chunk_length",
     "service",
 )

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlds2reverb.client import Client, Target
     from rlds2reverb.connecting import connect
+    from rlds2reverb.conversion import ConvertOptions, convert
+    from rlds2reverb.destinations.report import ConvertReport
     from rlds2reverb.episodes import Episode
     from rlds2reverb.errors import Rlds2ReverbError
     from rlds2reverb.learner.batch import Batch, BatchInfo
@@ -48,6 +50,8 @@ _HOMES = {
     "BatchInfo": "learner.batch",
     "Client": "client",
     "ClientGroup": "learner.several.client",
+    "ConvertOptions": "conversion",
+    "ConvertReport": "destinations.report",
     "Episode": "episodes",
     "Local": "learner.local",
     "LocalOptions": "learner.local_options",
@@ -68,6 +72,7 @@ _HOMES = {
     "ViewSpec": "learner.view_items",
     "WriteOptions": "learner.writing.options",
     "connect": "connecting",
+    "convert": "conversion",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
     "find_problems": "validation",
@@ -83,6 +88,8 @@ __all__ = [
     "BatchInfo",
     "Client",
     "ClientGroup",
+    "ConvertOptions",
+    "ConvertReport",
     "Episode",
     "EpisodeWriter",
     "Local",
@@ -103,6 +110,7 @@ __all__ = [
     "ViewSpec",
     "WriteOptions",
     "connect",
+    "convert",
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",
     "find_problems",

@@ -11,6 +11,7 @@ The tree says whose fault it is and whether trying again can help::
     ├── SpecMismatch         the table's signature is not that of the items; also a ValueError
     ├── DecodeError          a sample's encoded image is no image, or not of the size that its table tells
     ├── CapacityError        the table has no room for the push
+    ├── ConversionError      what a conversion wrote is not what it read, or would lose something that must not be lost
     ├── LedgerError          the ledger file cannot be read or written, is not ours, or of another version
     ├── WireError            bytes that are not Reverb's protocol, or a value it cannot carry
     └── TransportError       talking to the server failed; `retryable` says whether trying again may help
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlds2reverb.destinations.report import ConvertReport
     from rlds2reverb.push.report import PushReport
     from rlds2reverb.validation.problems import Problem
 
@@ -42,13 +44,13 @@ class Rlds2ReverbError(Exception):
     report: PushReport | None = None
 
 
-def keep_report(error: BaseException, report: PushReport) -> None:
-    """Gives an error the account of the push that it stopped."""
+def keep_report(error: BaseException, report: PushReport | ConvertReport) -> None:
+    """Gives an error the account of the push, or the conversion, that it stopped."""
     vars(error)["report"] = report
 
 
 def reason_of(error: BaseException) -> str:
-    """What stopped a push, on one line."""
+    """What stopped it, on one line."""
     if not isinstance(error, Exception):
         return "interrupted"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -129,6 +131,10 @@ class DecodeError(Rlds2ReverbError):
 
 class CapacityError(Rlds2ReverbError):
     """The push would evict items that it did not store itself: it does not fit into the table, or not beside what is there."""
+
+
+class ConversionError(Rlds2ReverbError):
+    """What a conversion wrote is not what it read; or, strictly, the format cannot hold all of it."""
 
 
 class LedgerError(Rlds2ReverbError):

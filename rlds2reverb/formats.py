@@ -162,9 +162,9 @@ class Formats(Generic[Opened]):
         width = max(len(written) for written, _ in rows)
         return "\n".join(f"{written:<{width}}   {names}" for written, names in rows)
 
-    def table(self) -> str:
-        """All that is taken, as a table in Markdown."""
-        rows = ["| written as | reads | extra |", "| --- | --- | --- |"]
+    def table(self, verb: str = "reads") -> str:
+        """All that is taken, as a table in Markdown; `verb` says what is done with it."""
+        rows = [f"| written as | {verb} | extra |", "| --- | --- | --- |"]
         for one in self.known:
             extra = f"`{one.extra}`" if one.extra else ""
             for form in one.forms:

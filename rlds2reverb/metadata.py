@@ -39,6 +39,12 @@ def metadata_columns(episode: Episode, names: Collection[str]) -> dict[str, Arra
     return {metadata_path(name): _repeated(value, rows) for name, value in values.items() if value is not None}
 
 
+def metadata_values(episode: Episode, names: Collection[str]) -> dict[str, Any]:
+    """Name -> value, as a column of steps would hold it: an array, a number, or `bytes`; what is absent, or no array, is left out."""
+    values = {name: _as_array(episode.metadata[name]) for name in names if name in episode.metadata}
+    return {name: value[()] for name, value in values.items() if value is not None}
+
+
 def with_metadata(episode: Episode, columns: Mapping[str, ArraySpec]) -> Episode:
     """The episode with these features of it as further columns; `columns` has their names (without `metadata/`) as keys."""
     if not columns:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlds2reverb.errors import SourceError
+from rlds2reverb.errors import Rlds2ReverbError, SourceError
 
 Parse = Callable[[str], Any]
 """Makes a value of an option's text; raises `ValueError` with what was expected."""
@@ -23,28 +23,31 @@ def parted(text: str) -> tuple[str, str]:
     return (found["rest"], found["options"]) if found else (text, "")
 
 
-def read_options(people: str, options: str, known: Mapping[str, Parse]) -> dict[str, Any]:
+def read_options(
+    people: str, options: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError] = SourceError
+) -> dict[str, Any]:
     """The options that are given, by name.
 
     Args:
-      people: what messages call the source.
+      people: what messages call the source or the destination.
       options: "key=value,...".
       known: what there is, and how its value is read.
+      error: what is raised; `ConfigError` for a destination.
 
     Raises:
-      SourceError: an option is unknown, given twice, or its value makes no sense.
+      error: an option is unknown, given twice, or its value makes no sense.
     """
     wanted: dict[str, Any] = {}
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         if key not in known:
-            raise SourceError(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}')
+            raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}')
         if key in wanted:
-            raise SourceError(f'"{people}": option "{key}" is given twice')
+            raise error(f'"{people}": option "{key}" is given twice')
         try:
             wanted[key] = known[key](value)
-        except ValueError as error:
-            raise SourceError(f'"{people}": option "{option}": {error}') from error
+        except ValueError as wrong:
+            raise error(f'"{people}": option "{option}": {wrong}') from wrong
     return wanted
 
 
@@ -64,3 +67,11 @@ def whole_number(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
         raise ValueError("expected a whole number")
     return int(text)
+
+
+def at_least_one(text: str) -> int:
+    """Reads a number of at least 1."""
+    number = whole_number(text)
+    if not number:
+        raise ValueError("expected a number of at least 1")
+    return number

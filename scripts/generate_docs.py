@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 import click
 
 from rlds2reverb import cli
+from rlds2reverb.destinations import job, losing
+from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.push.options import CHOICES, HELP, option_fields
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.validation import CODES
@@ -44,6 +47,19 @@ def options_table() -> str:
     return "\n".join(rows)
 
 
+def destinations_table() -> str:
+    """Every format that can be written."""
+    return DESTINATIONS.table("writes")
+
+
+def losses_table() -> str:
+    """What each destination cannot hold; first what none is given."""
+    modules = {
+        one.scheme: importlib.import_module(f"rlds2reverb.destinations.{one.scheme}").LOSSES for one in DESTINATIONS
+    }
+    return losing.table({"any": job.LOSSES, **modules})
+
+
 def cli_reference() -> str:
     """The exit codes, and the help of every command."""
     exit_codes = (cli.__doc__ or "").partition("\n\n")[2].strip()
@@ -67,6 +83,8 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "codes": ("validation.md", codes_table),
     "options": ("cli.md", options_table),
     "cli": ("cli.md", cli_reference),
+    "destinations": ("convert.md", destinations_table),
+    "losses": ("convert.md", losses_table),
     "sources": ("datasets.md", SOURCES.table),
 }
 """Section -> page and what writes it."""

@@ -28,6 +28,7 @@ EXAMPLES = [
     errors.SpecMismatch("table", ["a: items have x, table has y"], "do so and so"),
     errors.DecodeError("text"),
     errors.CapacityError("text"),
+    errors.ConversionError("text"),
     errors.LedgerError("text"),
     errors.WireError("text"),
     errors.TransportError("text", retryable=True),

@@ -71,6 +71,38 @@ class ClientGroup()
     plan(self, *_: Any, **__: Any) -> NoReturn
     target(self, *_: Any, **__: Any) -> NoReturn
     writer(self, *_: Any, **__: Any) -> NoReturn
+class ConvertOptions()
+    limit: int | None = None
+    overwrite: bool = False
+    restart: bool = False
+    decode: bool = False
+    verify: bool = False
+    allow_loss: Sequence[str] = ()
+    on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
+class ConvertReport()
+    source: str
+    destination: str
+    path: str = ''
+    episodes_read: int = 0
+    steps_read: int = 0
+    episodes_written: int = 0
+    steps_written: int = 0
+    episodes_resumed: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    steps_rejected: int = 0
+    advice: Mapping[str, int] = field(default_factory=dict)
+    repaired: Mapping[str, int] = field(default_factory=dict)
+    ends_mended: int = 0
+    losses: tuple[Lost, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    encoded: tuple[str, ...] = ()
+    bytes: int = 0
+    seconds: float = 0.0
+    verified: int | None = None
+    stopped: str = ''
+    transform: Mapping[str, Any] = field(default_factory=dict)
+    @property episodes_rejected(self) -> int
+    as_dict(self) -> dict[str, Any]
 class Episode()
     columns: Mapping[str, Array]
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -311,6 +343,7 @@ class WriteOptions(PushOptions)
     most_waiting_bytes: int = 64 << 20
     spec: Nest | None = field(default=None, compare=False)
 def connect(address: str | list[str] | tuple[str, ...], credentials: Any=None, metadata: Sequence[tuple[str, str]]=(), timeout_seconds: float=Deadlines.call, wait_seconds: float=0.0, allow_missing: bool=False) -> Client | ClientGroup
+def convert(source: Any, destination: str | Destination, **options: Any) -> ConvertReport
 def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
 def find_problems(episode: Episode, columns: Columns | None=None, conventions: Conventions=Conventions()) -> list[Problem]

@@ -200,9 +200,19 @@ def replay_buffer(
     source = Source.of(server, table, SampleOptions(spec=outer, decode=False))
     address = server.transport.address if isinstance(server, Client) else server
     length = _length(source, sequence_length)
-    return reverb_replay_buffer.ReverbReplayBuffer(
-        _row_spec(source, data_spec), table, length, server_address=address, **options
-    )
+    return _BufferOfOneServer(_row_spec(source, data_spec), table, length, server_address=address, **options)
+
+
+class _BufferOfOneServer(reverb_replay_buffer.ReverbReplayBuffer):  # type: ignore[misc]
+    """TF-Agents' buffer, with a client for priorities that no buffer over another server shares.
+
+    TF-Agents names that client "rb_tf_client" in every buffer, and TensorFlow keeps one resource per name: in a process with buffers over two
+    servers all priorities go to the first one, and updates wait for ever once that is gone (tf-agents 0.19, reverb_replay_buffer.py).
+    """
+
+    def __init__(self, *arguments: Any, server_address: str, **options: Any) -> None:
+        super().__init__(*arguments, server_address=server_address, **options)
+        self._tf_client = reverb.TFClient(server_address, f"rlds2reverb_{server_address}")
 
 
 def _with_rows(leaf: Any, rows: int | None) -> ArraySpec:

@@ -3,12 +3,12 @@
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | the data has problems |
+| 1 | the data has problems, or a conversion would lose some of it |
 | 2 | the command line or an option makes no sense |
 | 3 | the source cannot be opened or read |
 | 4 | the table does not take the items: signature or size |
 | 5 | the server cannot be reached, was restarted, or confirms nothing |
-| 6 | the ledger or another file of this run cannot be used |
+| 6 | the ledger or another file of this run cannot be used; or the disk is full |
 | 70 | a bug of this program |
 | 130 | interrupted |
 """
@@ -28,6 +28,7 @@ from rlds2reverb.cli.streams import whoever_listens
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
+    ConversionError,
     DecodeError,
     InvalidEpisode,
     LedgerError,
@@ -43,6 +44,8 @@ from rlds2reverb.sources.registry import SOURCES
 
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",
+    "convert": "Write a dataset in another format, episode by episode as it was.",
+    "mix": "Store the items of several datasets, mixed.",
     "inspect": "Show what is in a dataset and which table it needs.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
     "status": "Show the tables of a running server.",
@@ -55,6 +58,7 @@ COMMANDS = {
 
 EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (InvalidEpisode, 1),
+    (ConversionError, 1),
     (ConfigError, 2),
     (ViewError, 2),
     (SourceError, 3),

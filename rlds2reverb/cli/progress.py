@@ -1,4 +1,4 @@
-"""How the progress of a push looks, on stderr: a bar on a terminal, and everywhere a line for every wait."""
+"""How the progress of a push or a conversion looks, on stderr: a bar on a terminal, and everywhere a line for every wait."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def told(quiet: bool) -> AbstractContextManager[Heard]:
     return nullcontext(Waits(output.talk)) if quiet or not sys.stderr.isatty() else _bar()
 
 
+def told_by_lines(quiet: bool) -> AbstractContextManager[Heard]:
+    """A callback for `on_progress`: a bar on a terminal, a line every ten seconds elsewhere, nothing when quiet."""
+    if quiet:
+        return nullcontext(lambda _: None)
+    return _bar() if sys.stderr.isatty() else nullcontext(Lines(output.talk))
+
+
 def describe(progress: Progress) -> str:
     """Episodes, steps/s, MB/s, ETA, and whether something is waited for, on one line."""
     seconds = max(progress.seconds, 1e-9)
@@ -37,6 +44,23 @@ def describe(progress: Progress) -> str:
     if progress.waiting:
         parts.append("waiting")
     return "  ".join(parts)
+
+
+class Lines:
+    """Tells how far it is in a line every so many seconds, for what is no terminal.
+
+    Args:
+      tell: takes a line.
+      seconds: between two of them; the first comes after as many.
+    """
+
+    def __init__(self, tell: Callable[[str], None], seconds: float = 10.0) -> None:
+        self._tell, self._seconds, self._told_at = tell, seconds, 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.seconds - self._told_at >= self._seconds:
+            self._told_at = progress.seconds
+            self._tell(describe(progress))
 
 
 class Waits:

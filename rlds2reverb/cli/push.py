@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,59 +22,79 @@ from rlds2reverb.cli.options import (
     source_argument,
     view_option,
     views_of_tables,
+    with_options,
 )
 from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
-from rlds2reverb.sources.base import first_episodes
+from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
+
+pushing_options = with_options(
+    server_options,
+    click.option("--table", multiple=True, help="Table to fill; repeat it to fill several from one pass."),
+    view_option,
+    into_option,
+    push_options(),
+    limit_option,
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Send nothing. Print each table's signature and room, and check all that a push checks before it sends.",
+    ),
+    json_option,
+)
+"""The options of a command that pushes."""
 
 
 @click.command("push", context_settings=ANSWERS_H)
 @source_argument
-@server_options
-@click.option("--table", multiple=True, help="Table to fill; repeat it to fill several from one pass.")
-@view_option
-@into_option
-@push_options()
-@limit_option
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Send nothing. Print each table's signature and room, and check all that a push checks before it sends.",
-)
-@json_option
-def command(
-    source: str,
-    table: tuple[str, ...],
-    view: str | None,
-    view_config: Path | None,
-    into: tuple[str, ...],
-    limit: int | None,
-    dry_run: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+@pushing_options
+def command(source: str, **given: Any) -> None:
     """Store a dataset's items in one or more tables, each item exactly once.
 
     Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
     is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
     """
+    push(lambda: opened(source), **given)
+
+
+def push(
+    open_data: Callable[[], Source],
+    *,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+    tell: Callable[[], object] = lambda: None,
+    **given: Any,
+) -> None:
+    """Pushes, or shows what a push would do; prints the report.
+
+    Args:
+      open_data: opens what is pushed; called when the options are checked and a server is found.
+      limit, dry_run, as_json: see `pushing_options`.
+      tell: called before the report is printed, of a push that was stopped as well.
+      given: the other `pushing_options`.
+    """
     chosen = {field.name: given.pop(field.name) for field in option_fields()}
-    options = PushOptions(*_tables_and_view(table, view, view_config, into), **chosen)
+    named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
+    options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
     with open_client(**given) as client:
-        data = first_episodes(opened(source), limit)
+        data = first_episodes(open_data(), limit)
         if dry_run:
             _show(as_json, plan_push(data, options, client.transport.server_info))
             return
         with told_when_stopped(as_json, options.again):
             plan = plan_push(data, options, client.transport.server_info)
             _tell_left_out(plan)
-            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                report = Pusher(client.transport, plan.telling(on_progress)).run()
+            try:
+                with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
+                    report = Pusher(client.transport, plan.telling(on_progress)).run()
+            finally:
+                tell()
     print_report(as_json, report)
 
 

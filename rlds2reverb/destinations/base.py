@@ -25,7 +25,7 @@ class Loss:
     Attributes:
       code: which kind; the same word in docs/convert.md.
       text: what is lost or changed, and how to have it otherwise; one line.
-      path: the step column or metadata feature, "" for the whole.
+      path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; "" for the whole.
     """
 
     code: str
@@ -39,7 +39,8 @@ class Content:
 
     Attributes:
       source: as people call it.
-      columns: path -> spec of a step's value.
+      columns: path -> spec of a step's value: what was recorded. is_first and is_last are among them; is_terminal, reward and discount
+        need not be (`conventions.fill_absent`).
       metadata: path -> spec of an episode's feature.
     """
 
@@ -62,7 +63,7 @@ class Sink(Protocol):
         """Puts all that was taken on disk; what `Destination.sink` needs to go on behind it."""
 
     def finish(self) -> None:
-        """Completes the dataset, after the last episode."""
+        """Completes the dataset, after the last episode and `sync`. It may be cut off, and is then called again on a sink with that state."""
 
     def close(self) -> None:
         """Lets go of files, complete or not. May be called twice."""
@@ -79,8 +80,14 @@ class Destination(Protocol):
     def path(self) -> Path:
         """The folder or the file that there will be."""
 
+    def source(self, path: Path) -> str:
+        """The name by which `open_source` reads what was written, while it is at `path`: the folder `work`, or the file in it."""
+
+    def holds_files(self, spec: ArraySpec) -> bool:
+        """Whether a column of encoded images (`spec.image`) can be kept as the bytes of their files; else it comes decoded."""
+
     def losses(self, content: Content) -> Sequence[Loss]:
-        """What the format cannot hold of such a content, as far as the specs tell.
+        """What the format cannot hold of such a content, as far as the specs tell. Codes are keys of the module's `LOSSES`.
 
         Raises:
           ConfigError: it can hold nothing of it; says why.

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.options import LIST, RAGGED, check_pad
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.options import PushOptions, divided
 from rlds2reverb.views.base import View
 
 SHUFFLED = 1024
 """Items of a shuffle buffer, where its size is not said."""
-
-AS_PUSHED = (
-    "on_invalid",
-    "quarantine",
-    "allow",
-    "strict",
-    "terminal_discount",
-    "last_reward",
-    "last_observation",
-    "encoded",
-    "transform",
-)
-"""Options of a push that say what the items are; the others say how they get to a server."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +78,6 @@ def split_options(view: str | View, options: dict[str, Any]) -> tuple[LocalOptio
     Raises:
       ConfigError: an option that neither has, or that says how a push sends.
     """
-    own = {field.name for field in fields(LocalOptions)}
-    unknown = sorted(options.keys() - own - set(AS_PUSHED))
-    if unknown:
-        raise ConfigError(
-            f"local: {', '.join(unknown)}: no such option; there are {', '.join([*sorted(own), *AS_PUSHED])}"
-        )
-    chosen = LocalOptions(**{name: value for name, value in options.items() if name in own})
-    pushed = {name: value for name, value in options.items() if name not in own}
+    own, pushed = divided(LocalOptions, "local", options)
+    chosen = LocalOptions(**own)
     return chosen, PushOptions(chosen.table, view, **pushed)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb.conventions import absent_fields, filled_spec
-from rlds2reverb.episodes import IS_FIRST, IS_LAST
 from rlds2reverb.errors import SourceError
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of, remarks_of, with_encoded
+from rlds2reverb.sources.base import Source, check_steps, checked_spec, metadata_spec_of, remarks_of, with_encoded
 from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
@@ -60,7 +59,7 @@ def opened(source: Any, options: PushOptions) -> Opened:
     source = with_encoded(open_source(source), options.encoded_paths)
     source = transformed(source, options.chosen_transform)
     spec = checked_spec(source)
-    _check_remarks(source, options)
+    check_remarks(source, options)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
     views = [output.view for output in options.outputs]
     metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
@@ -75,13 +74,16 @@ def identity_of(options: PushOptions, step_spec: Nest) -> str:
 
 
 def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
-    missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
-    if missing:
-        raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
+    check_steps(source, spec)
     return absent_fields(spec)
 
 
-def _check_remarks(source: Source, options: PushOptions) -> None:
+def check_remarks(source: Source, options: PushOptions) -> None:
+    """Refuses, strictly, a source that tells of a fault in itself, unless that is allowed.
+
+    Raises:
+      SourceError: says what it tells.
+    """
     told = [remark for remark in remarks_of(source) if remark.code not in options.allow]
     if options.strict and told:
         raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")

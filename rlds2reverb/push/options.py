@@ -20,6 +20,19 @@ from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
 
+AS_PUSHED = (
+    "on_invalid",
+    "quarantine",
+    "allow",
+    "strict",
+    "terminal_discount",
+    "last_reward",
+    "last_observation",
+    "encoded",
+    "transform",
+)
+"""Options of a push that say what episodes are before they get anywhere; the others say how they get to a server."""
+
 HELP, CHOICES = "help", "choices"
 """Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
 
@@ -164,6 +177,29 @@ class PushOptions:
 def option_fields() -> tuple[Field[Any], ...]:
     """The fields of `PushOptions` that users know by name, with default, help and choices."""
     return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
+
+
+def divided(kind: type[Any], where: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are fields of a class, and those of a push that say what episodes are.
+
+    Args:
+      kind: a dataclass.
+      where: the function that takes both.
+      options: by name.
+
+    Raises:
+      ConfigError: one that is neither.
+    """
+    own = {one.name for one in fields(kind)}
+    unknown = sorted(options.keys() - own - set(AS_PUSHED))
+    if unknown:
+        raise ConfigError(
+            f"{where}: {', '.join(unknown)}: no such option; there are {', '.join([*sorted(own), *AS_PUSHED])}"
+        )
+    return (
+        {name: value for name, value in options.items() if name in own},
+        {name: value for name, value in options.items() if name not in own},
+    )
 
 
 def _check_chunk_length(rows: object) -> None:

@@ -11,15 +11,27 @@ The discount is 1, and 0 on a terminal last row and on the row before it: what a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 
 REPEAT, MARK = "repeat", "mark"
 LAST_STEPS = (REPEAT, MARK)
+NEXT = "next"
+NEXT_OBSERVATION = "next_observation"
+"""Where readers put what was recorded as the observation after an action, before it becomes the last row."""
+
+ENDINGS = {
+    NEXT: "the last row of an episode has the last of the next observations, and no action",
+    REPEAT: "the last row of an episode repeats the last observation, and has no action; last_step=mark leaves it out",
+    MARK: "the last recorded step of an episode is its last row, whose action and reward learners do not see",
+}
+"""What is said of each."""
 
 Columns = Mapping[str, Array]
 
@@ -55,8 +67,49 @@ def steps(
     if discount is not None:
         columns[DISCOUNT] = _closed(DISCOUNT, discount, rows)
     elif is_terminal is not None:
-        columns[DISCOUNT] = _discount(rows, is_terminal)
+        columns[DISCOUNT] = terminal_discount(rows, is_terminal)
     return {**columns, **flags(rows, is_terminal)}
+
+
+def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
+    """What becomes of episodes' ends: as wanted, or by default their last next observation where there is one for each observation.
+
+    Args:
+      where: what messages call the data.
+      paths: of all columns recorded.
+      wanted: `NEXT`, or of `LAST_STEPS`; None for the default.
+
+    Raises:
+      SourceError: next observations are wanted, and there are none.
+    """
+    observed = {path[len(OBSERVATION) :] for path in paths if path.split("/")[0] == OBSERVATION}
+    after = {path[len(NEXT_OBSERVATION) :] for path in paths if path.split("/")[0] == NEXT_OBSERVATION}
+    missing = sorted(observed - after)
+    if wanted == NEXT and missing:
+        raise SourceError(
+            f"{where}: last_step=next: no next observation{missing[0] and f' of {missing[0][1:]}'}; choose repeat or mark"
+        )
+    return wanted or (REPEAT if missing else NEXT)
+
+
+def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
+    """RLDS columns of as many rows as there are: the last step recorded is the last one.
+
+    Args:
+      columns: path (as of RLDS) -> [T, ...].
+      is_terminal: as of `steps`.
+
+    Raises:
+      BrokenEpisode: columns differ in length; names one and both lengths.
+    """
+    rows = max(map(len, columns.values()), default=0)
+    for path, column in columns.items():
+        if len(column) != rows:
+            raise BrokenEpisode(path, f"has {len(column):,} rows; expected {rows:,} as the others")
+    made = {**columns, **flags(rows, is_terminal)}
+    if is_terminal is not None:
+        made.setdefault(DISCOUNT, terminal_discount(rows, is_terminal))
+    return made
 
 
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
@@ -68,9 +121,20 @@ def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
     return made
 
 
-def with_last(column: Array, last: Array) -> Array:
-    """[T, ...] and one more row -> [T + 1, ...]."""
-    return np.concatenate([column, last[None]])
+def with_last(column: Array, last: Any) -> Array:
+    """[T, ...] and one more row -> [T + 1, ...].
+
+    Raises:
+      BrokenEpisode: the row is not like those of the column.
+    """
+    row = np.empty((1, *column.shape[1:]), column.dtype)
+    if column.dtype != object:
+        last = np.asarray(last)
+        if last.shape != row.shape[1:] or last.dtype != column.dtype:
+            expected = f"{column.dtype}{list(row.shape[1:])}, as the other observations"
+            raise BrokenEpisode(OBSERVATION, f"the last one is {last.dtype}{list(last.shape)}; expected {expected}")
+    row[0] = last
+    return np.concatenate([column, row])
 
 
 def zero_row(column: Array) -> Array:
@@ -103,7 +167,8 @@ def _closed(path: str, column: Array, rows: int) -> Array:
     return np.concatenate([column, zero_row(column)])
 
 
-def _discount(rows: int, is_terminal: bool) -> Array:
+def terminal_discount(rows: int, is_terminal: bool) -> Array:
+    """The discount above, of an episode of so many rows."""
     discount = np.ones(rows, np.float32)
     if is_terminal:
         discount[-2:] = 0

@@ -1,53 +1,179 @@
-"""HDF5 files of unknown origin: opened for reading, links followed inside the dataset's folder only, what is read is bounded.
+"""HDF5 files of unknown origin, as columns: what is read is bounded before memory is asked for.
 
-h5py gives errors of many kinds over a damaged file; here they become `SourceError`, or `BrokenEpisode` for what is read of one episode.
+How files are opened and links followed: `hdf5_files`. What no check here can bound is said in docs/formats/d4rl.md.
 """
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import math
 from typing import Any
 
 import h5py
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.wording import shortened
-
-_ERRORS = (
-    OSError,
-    RuntimeError,
-    KeyError,
-    ValueError,
-    TypeError,
-    UnicodeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
+from rlds2reverb.readers.hdf5_chunks import Chunks, missing_filter
+from rlds2reverb.readers.hdf5_files import (
+    ERRORS,
+    Stamp,
+    attributes,
+    bytes_of,
+    failure_of,
+    found,
+    names,
+    opened,
+    path_of,
+    stamp_of,
+    where,
 )
-"""What h5py raises over a damaged file."""
+from rlds2reverb.readers.hdf5_texts import check_texts
+from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.specs import ArraySpec
+
+__all__ = [
+    "Column",
+    "Stamp",
+    "attributes",
+    "column",
+    "found",
+    "leaves",
+    "names",
+    "opened",
+    "path_of",
+    "stamp_of",
+    "value",
+    "where",
+]
+
+_MOST_BYTES = 1 << 32
+"""Of what is read of one column at once: an episode's."""
+_FREE_BYTES = 64 << 20
+"""May be read whatever the file has."""
+_MOST_EXPANSION = 1100
+"""How many times as large as what is stored values may be; gzip's best is 1,032."""
+_MOST_DEPTH = 16
+_MOST_LEAVES = 10_000
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[h5py.File]:
-    """The file, open for reading.
+class Column:
+    """A dataset with rows, looked up and checked once.
+
+    Args:
+      group: where it is.
+      name: of the dataset, with "/" in it for one deeper inside.
+      path: what it is the column of; for messages.
+      dataset: when it was looked up already.
 
     Raises:
-      SourceError: it is missing, no regular file, or not HDF5.
+      BrokenEpisode: it is missing, no dataset of numbers or texts, or not stored in a way that is read.
+
+    Attributes:
+      shape: of all rows; the first size is their number.
+      dtype: of the values; object for text.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise SourceError(f"{path}: not a regular file")
-        file = h5py.File(path, "r", locking=False)
-    except _ERRORS as error:
-        raise SourceError(f"{path}: cannot be read as HDF5: {_line(error)}") from error
-    with file:
-        yield file
+
+    def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.Dataset | None = None) -> None:
+        self._is_virtual = False
+        self.path, self._place = path, (group, name)
+        self._chunks: Chunks | None = None
+        try:
+            self._dataset = self._with_rows(found(group, name) if dataset is None else dataset)
+            self.shape: tuple[int, ...] = self._dataset.shape
+            stored = self._dataset.dtype
+            self._is_text = stored.kind == "O" and h5py.check_string_dtype(stored) is not None
+            self.dtype = np.dtype(object) if self._is_text or stored.kind == "S" else stored
+            self._row_bytes = math.prod(self.shape[1:]) * stored.itemsize
+            self._check_storage()
+            if not self._is_text and stored.kind not in "biufcS":
+                raise self._broken(f"holds {_content(stored)}; expected numbers or texts")
+        except BrokenEpisode as broken:
+            raise BrokenEpisode(path, broken.why) from broken
+        except ERRORS as error:
+            raise self._broken(f"cannot be read: {failure_of(group, error)}") from error
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def where(self) -> str:
+        """The file, and the place in it; for messages."""
+        group, name = self._place
+        return f"{where(group).rstrip('/')}/{name}"
+
+    @property
+    def spec(self) -> ArraySpec:
+        """That of a row."""
+        return ArraySpec(self.shape[1:], self.dtype)
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Array:
+        """Some rows, or all; text as `bytes`.
+
+        Raises:
+          BrokenEpisode: they cannot be read, or are too large.
+        """
+        stop = len(self) if stop is None else max(0, min(stop, len(self)))
+        start = min(start, stop)
+        try:
+            self._check_size((stop - start) * self._row_bytes)
+            if self._chunks is not None:
+                self._chunks.check(start, stop)
+            if self._is_text:
+                check_texts(self._dataset, bytes_of(self._dataset), start, stop)
+            values = self._whole() if stop - start == len(self) else self._dataset[start:stop]
+        except ERRORS as error:
+            raise self._broken(f"cannot be read: {failure_of(self._dataset, error)}") from error
+        made: Array = values if values.dtype.kind in "biufcO" else values.astype(object)
+        return made
+
+    def _whole(self) -> Array:
+        """All rows; of numbers without h5py's selections, which cost more than short columns."""
+        if self.dtype.kind not in "biufc" or not math.prod(self.shape):
+            return np.asarray(self._dataset[()])
+        values = np.empty(self.shape, self.dtype)
+        self._dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        return values
+
+    def _with_rows(self, one: Any) -> h5py.Dataset:
+        if not isinstance(one, h5py.Dataset) or not one.shape:
+            raise self._broken(f"expected a dataset with rows, found {_kind(one)}")
+        return one
+
+    def _check_storage(self) -> None:
+        plan = self._dataset.id.get_create_plist()
+        layout = plan.get_layout()
+        if plan.get_external_count() or (layout == h5py.h5d.VIRTUAL and not self._is_of_this_file()):
+            raise self._broken("its values lie in other files, which are not read")
+        if layout != h5py.h5d.CHUNKED:
+            return
+        missing = missing_filter(plan)
+        if missing:
+            raise self._broken(
+                f"is packed by {missing}, which this h5py has not; HDF5_PLUGIN_PATH says where plugins are"
+            )
+        self._chunks = Chunks(self._dataset, plan, bytes_of(self._dataset))
+
+    def _is_of_this_file(self) -> bool:
+        """Whether the parts of a virtual dataset are plain ones of the same file."""
+        parts = self._dataset.virtual_sources()
+        ours = [found(self._dataset.file, one.dset_name) for one in parts if one.file_name == "."]
+        plain = [one for one in ours if isinstance(one, h5py.Dataset) and not one.is_virtual and not one.external]
+        self._is_virtual = True
+        return len(plain) == len(parts)
+
+    def _check_size(self, size: int) -> None:
+        if size <= _FREE_BYTES:
+            return
+        stored = bytes_of(self._dataset).size
+        if not self._is_virtual:
+            stored = min(stored, self._dataset.id.get_storage_size())
+        most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
+        if size > most:
+            raise self._broken(
+                f"has {size:,} bytes to read at once, of {stored:,} in the file; at most {most:,} are read"
+            )
+
+    def _broken(self, why: str) -> BrokenEpisode:
+        return BrokenEpisode(self.path, f"{self.where}: {why}")
 
 
 def column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -> Array:
@@ -57,43 +183,67 @@ def column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -
       group: where it is.
       name: of the dataset, with "/" in it for one deeper inside.
       path: what it is the column of; for messages.
-      rows: which.
+      rows: which; without a step.
 
     Raises:
-      BrokenEpisode: it is missing, no dataset of numbers or texts, or cannot be read.
+      BrokenEpisode: it is missing, no dataset of numbers or texts, too large, or cannot be read.
     """
-    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
-    try:
-        found = group.get(name)
-        if not isinstance(found, h5py.Dataset) or found.ndim == 0:
-            raise BrokenEpisode(path, f"{where}: expected a dataset with rows, found {_kind(found)}")
-        if found.external or found.is_virtual:
-            raise BrokenEpisode(path, f"{where}: its values lie in other files, which are not read")
-        values = found[rows] if rows is not None else found[()]
-    except _ERRORS as error:
-        raise BrokenEpisode(path, f"{where}: cannot be read: {_line(error)}") from error
-    return np.asarray(values) if values.dtype.kind in "biufcO" else np.asarray(values, object)
+    one = Column(group, name, path)
+    start, stop, _ = (rows or slice(None)).indices(len(one))
+    return one.rows(start, stop)
 
 
-def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    """The attributes of a group, a dataset or the file.
+def value(group: h5py.Group, name: str) -> Any:
+    """A dataset without rows: a number or `bytes`; None where it is empty.
 
     Raises:
-      SourceError: one cannot be read.
+      BrokenEpisode: it is missing, or something else.
     """
+    one, place = found(group, name), f"{where(group).rstrip('/')}/{name}"
     try:
-        return dict(thing.attrs.items())
-    except _ERRORS as error:
-        raise SourceError(
-            f"{thing.file.filename}: attributes of {thing.name}: cannot be read: {_line(error)}"
-        ) from error
+        if not isinstance(one, h5py.Dataset) or one.shape != ():
+            raise BrokenEpisode(name, f"{place}: expected one value, found {_kind(one)}")
+        if h5py.check_string_dtype(one.dtype) is None and one.dtype.kind not in "biufcS":
+            raise BrokenEpisode(name, f"{place}: holds {_content(one.dtype)}; expected a number or a text")
+        if one.dtype.kind == "O":
+            check_texts(one, bytes_of(one), 0, 1)
+        return one[()]
+    except ERRORS as error:
+        raise BrokenEpisode(name, f"{place}: cannot be read: {failure_of(group, error)}") from error
 
 
-def _kind(found: Any) -> str:
-    if found is None:
+def leaves(group: h5py.Group, below: str = "", depth: int = 0) -> dict[str, h5py.Dataset]:
+    """Path -> dataset, of all datasets in a group and in the groups in it.
+
+    Raises:
+      BrokenEpisode: something in it cannot be read, lies too deep, or there are too many.
+    """
+    made: dict[str, h5py.Dataset] = {}
+    for name in names(group):
+        path = f"{below}/{name}" if below else name
+        one = found(group, name)
+        if isinstance(one, h5py.Dataset):
+            made[path] = one
+        elif one is not None:
+            if depth == _MOST_DEPTH:
+                raise BrokenEpisode(path, f"{where(one)}: lies more than {_MOST_DEPTH} groups deep")
+            made |= leaves(one, path, depth + 1)
+        if len(made) > _MOST_LEAVES:
+            raise BrokenEpisode(path, f"{where(group)}: more than {_MOST_LEAVES:,} datasets")
+    return made
+
+
+def _kind(one: Any) -> str:
+    if one is None:
         return "nothing"
-    return f"a {type(found).__name__.lower()}" + (" without rows" if isinstance(found, h5py.Dataset) else "")
+    return f"a {type(one).__name__.lower()}" + (f" of shape {one.shape}" if isinstance(one, h5py.Dataset) else "")
 
 
-def _line(error: BaseException) -> str:
-    return shortened(" ".join(str(error).split()) or type(error).__name__)
+def _content(dtype: np.dtype[Any]) -> str:
+    if h5py.check_vlen_dtype(dtype) is not None:
+        return "arrays of lengths that differ"
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "references"
+    if dtype.names:
+        return f"a compound of {', '.join(dtype.names)}"
+    return "opaque bytes" if dtype.kind == "V" else f"values of dtype {dtype}"

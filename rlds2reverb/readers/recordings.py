@@ -65,7 +65,7 @@ class Recordings(Protocol):
         """What is to be said of the data as a whole: how the format's last steps were read, what its producers did to it."""
 
     def spec(self) -> Nest:
-        """The steps' spec: a nest of `ArraySpec` without the time axis.
+        """The steps' spec: a nest of `ArraySpec` without the time axis, or path -> `ArraySpec`.
 
         Raises:
           SourceError: it cannot be told.

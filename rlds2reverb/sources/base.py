@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from rlds2reverb.episodes import Episode, is_under
+from rlds2reverb.episodes import IS_FIRST, IS_LAST, Episode, is_under
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.metadata import metadata_specs
@@ -179,6 +179,17 @@ def checked_spec(source: Source) -> Nest:
     spec = source.spec()
     columns_of(spec, source.name)
     return spec
+
+
+def check_steps(source: Source, spec: Nest) -> None:
+    """Refuses steps that cannot be RLDS'.
+
+    Raises:
+      SourceError: they lack is_first or is_last.
+    """
+    missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
+    if missing:
+        raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
 
 
 def metadata_spec_of(source: Source) -> Nest:

@@ -9,7 +9,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.recordings import ENDLESS, HoldsImages, Recordings
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import check_shard
+from rlds2reverb.sources.base import check_shard, columns_of, nested
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import Nest
 
@@ -41,8 +41,8 @@ class RecordedSource:
         return self._recordings.remarks
 
     def spec(self) -> Nest:
-        """The steps' spec."""
-        return self._recordings.spec()
+        """The steps' spec, dicts within dicts."""
+        return nested(columns_of(self._recordings.spec(), self.name))
 
     def metadata_spec(self) -> Nest:
         """That of the episodes' metadata."""

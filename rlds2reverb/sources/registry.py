@@ -48,6 +48,84 @@ SOURCES: Formats[Source] = Formats(
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
         ),
         Format(
+            "minari",
+            Lazily("rlds2reverb.sources.minari:open_minari"),
+            "reading Minari's datasets",
+            extra="hdf5",
+            forms=(
+                Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
+                Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
+            ),
+        ),
+        Format(
+            "robomimic",
+            Lazily("rlds2reverb.sources.robomimic:open_robomimic"),
+            "reading robomimic's files",
+            extra="hdf5",
+            forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+        ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.sources.ilr:open_ilr"),
+            "reading il-representations' datasets",
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),
+                Form("ilr:CONFIGS.yaml[?OPTIONS]", "the datasets of a list of dataset_configs, mixed"),
+            ),
+            takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
+            objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
+            objects_are="il-representations' dict format",
+        ),
+        Format(
+            "lerobot",
+            Lazily("rlds2reverb.sources.lerobot:open_lerobot"),
+            "reading LeRobot datasets",
+            extra="parquet",
+            forms=(
+                Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
+                Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
+            ),
+        ),
+        Format(
+            "rllib",
+            Lazily("rlds2reverb.sources.rllib:open_rllib"),
+            "reading RLlib's files",
+            forms=(
+                Form(
+                    "rllib:PATH[;PATH...][?OPTIONS]",
+                    "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
+                ),
+            ),
+        ),
+        Format(
+            "ted",
+            Lazily("rlds2reverb.sources.ted:open_ted"),
+            "reading TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form(
+                    "ted:FOLDER[?OPTIONS]",
+                    "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder",
+                ),
+                Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
+            ),
+        ),
+        Format(
+            "npz",
+            Lazily("rlds2reverb.sources.npz:open_npz"),
+            "reading .npz files",
+            forms=(
+                Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
+                Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
+            ),
+        ),
+        Format(
+            "mix",
+            Lazily("rlds2reverb.sources.mix:open_mix"),
+            "reading a mix",
+            forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+        ),
+        Format(
             "reverb",
             Lazily("rlds2reverb.stored.source:open_reverb"),
             "reading replay servers",

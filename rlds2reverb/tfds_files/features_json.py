@@ -39,7 +39,9 @@ _MOST_DEPTH = 32
 _MOST_FEATURES = 10_000
 """Those of large robot datasets have some hundred."""
 
-_HOME = "tensorflow_datasets.core.features."
+HOME = "tensorflow_datasets.core.features."
+"""What the names of the classes begin with."""
+
 _TEXT_NAMES = ("string", "str", "object")
 _NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
 _DTYPES = {
@@ -81,7 +83,7 @@ class _Parser:
         name = _get(node, "pythonClassName")
         if not isinstance(name, str):
             raise NotReadHere(f"{self._at(path)}: written by an old version of TFDS: it has no pythonClassName")
-        kind = name.removeprefix(_HOME)
+        kind = name.removeprefix(HOME)
         if kind in _CONTAINERS:
             return _CONTAINERS[kind](self, node, path, depth)
         if kind in _LEAVES:

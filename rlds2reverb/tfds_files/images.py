@@ -51,7 +51,9 @@ _MOST_THREADS = 16
 _PARTS_PER_THREAD = 4
 
 
-def decode_images(image: ImageFeature, files: Sequence[bytes], where: str, threads: int | None = None) -> Array:
+def decode_images(
+    image: ImageFeature, files: Sequence[bytes], where: str, threads: int | None = None, *, exact: bool = False
+) -> Array:
     """[n, height, width, channels] of n files, all of one size.
 
     Args:
@@ -59,6 +61,7 @@ def decode_images(image: ImageFeature, files: Sequence[bytes], where: str, threa
       files: PNG or JPEG, in any mixture.
       where: what messages call them.
       threads: how many decode, at most; by default as many as there are cores.
+      exact: JPEG by the slow DCT, as Pillow does and not TensorFlow; values differ by a few levels.
 
     Raises:
       SourceError: a file that is damaged, of another format or of another size than the feature and the others; or the
@@ -68,7 +71,7 @@ def decode_images(image: ImageFeature, files: Sequence[bytes], where: str, threa
         return np.zeros((0, *(size or 0 for size in image.shape)), image.dtype)
     with needing("decoding images", _EXTRA, SourceError):
         out = _room(image, files, where)
-        _in_threads(files, out, where, threads)
+        _in_threads(files, out, where, threads, exact)
     return out.view("<f4") if image.dtype.kind == "f" else out
 
 
@@ -137,14 +140,15 @@ def _channels(file: bytes, where: str) -> int:
     return _CHANNELS[file[_COLOURS_AT]]
 
 
-def _in_threads(files: Sequence[bytes], out: Array, where: str, asked: int | None) -> None:
+def _in_threads(files: Sequence[bytes], out: Array, where: str, asked: int | None, exact: bool) -> None:
     """Decodes each file into its row."""
     threads = min(_MOST_THREADS, asked or os.cpu_count() or 1, len(files))
     if threads == 1 or sum(map(len, files)) < _WORTH_A_THREAD:
-        _decode_part(files, out, where, range(len(files)))
+        _decode_part(files, out, where, exact, range(len(files)))
         return
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(_decode_part, repeat(files), repeat(out), repeat(where), _parts(len(files), threads)):
+        parts = _parts(len(files), threads)
+        for _ in pool.map(_decode_part, repeat(files), repeat(out), repeat(where), repeat(exact), parts):
             pass
 
 
@@ -154,13 +158,15 @@ def _parts(count: int, threads: int) -> Iterator[range]:
         yield range(start, min(start + length, count))
 
 
-def _decode_part(files: Sequence[bytes], out: Array, where: str, numbers: range) -> None:
+def _decode_part(files: Sequence[bytes], out: Array, where: str, exact: bool, numbers: range) -> None:
     for number in numbers:
-        decode = _decode_png if files[number].startswith(PNG_START) else _decode_jpeg
-        decode(files[number], out[number], f"{where}, image {number}")
+        if files[number].startswith(PNG_START):
+            _decode_png(files[number], out[number], f"{where}, image {number}")
+        else:
+            _decode_jpeg(files[number], out[number], f"{where}, image {number}", exact)
 
 
-def _decode_jpeg(file: bytes, out: Array, where: str) -> None:
+def _decode_jpeg(file: bytes, out: Array, where: str, exact: bool) -> None:
     import simplejpeg
 
     channels = out.shape[2]
@@ -168,7 +174,8 @@ def _decode_jpeg(file: bytes, out: Array, where: str) -> None:
         raise SourceError(f"{where}: a JPEG has 1 or 3 channels; expected {channels}")
     room = out if out.dtype == np.uint8 else np.empty(out.shape, np.uint8)
     try:
-        simplejpeg.decode_jpeg(file, "GRAY" if channels == 1 else "RGB", fastdct=True, fastupsample=False, buffer=room)
+        colours = "GRAY" if channels == 1 else "RGB"
+        simplejpeg.decode_jpeg(file, colours, fastdct=not exact, fastupsample=False, buffer=room)
     except ValueError as error:
         raise _damaged(where, error) from error
     if room is not out:

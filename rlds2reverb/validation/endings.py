@@ -13,7 +13,7 @@ The state is that of one stream of episodes: a push of one shard sees its shard 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -49,15 +49,20 @@ class Ending(NamedTuple):
     before: bytes
 
 
-class _Single(NamedTuple):
-    """An observation with which one episode ended, so far."""
+class Single(NamedTuple):
+    """An observation with which one episode ended, so far.
+
+    Attributes:
+      title: of the episode.
+      before: what stands for the row before it.
+    """
 
     title: str
     before: bytes
 
 
 @dataclass(frozen=True)
-class _Shared:
+class Shared:
     """An observation with which several episodes ended.
 
     Attributes:
@@ -75,16 +80,19 @@ class _Shared:
 
     @property
     def is_false(self) -> bool:
+        """Whether it is not the own observation of those that end with it."""
         return self.votes_for >= _VOTES and self.votes_for > self.votes_against
 
     @property
     def is_open(self) -> bool:
+        """Whether more episodes may show that it is not."""
         return self.episodes < _DOUBTED and not self.is_false
 
-    def with_episode(self, before: bytes, has_leapt: bool) -> _Shared:
+    def with_episode(self, before: bytes, has_leapt: bool) -> Shared:
+        """With another one that ends so, and comes to it from the row `before`."""
         is_other_way = before not in self.befores
         is_for = is_other_way and has_leapt
-        return _Shared(
+        return Shared(
             self.title,
             (*self.befores, before)[:_MOST_BEFORES] if is_other_way else self.befores,
             self.episodes + 1,
@@ -104,15 +112,15 @@ class Endings:
     """
 
     episodes: int = 0
-    single: Mapping[bytes, _Single] = field(default_factory=dict)
-    shared: Mapping[bytes, _Shared] = field(default_factory=dict)
+    single: Mapping[bytes, Single] = field(default_factory=dict)
+    shared: Mapping[bytes, Shared] = field(default_factory=dict)
 
     def after(self, episode: Episode, ending: Ending | None) -> Endings:
         """What is known once this episode, which ends so, is taken in."""
         if ending is None:
             return Endings(self.episodes + 1, self.single, self.shared)
         if ending.last not in self.single and ending.last not in self.shared:
-            single = {**self.single, ending.last: _Single(episode.title, ending.before)}
+            single = {**self.single, ending.last: Single(episode.title, ending.before)}
             return Endings(self.episodes + 1, _newest(single, _MOST_SINGLE), self.shared)
         return self._with_another(episode, ending)
 
@@ -136,7 +144,7 @@ class Endings:
         """What is known after an episode that ends as another did."""
         single, shared = dict(self.single), dict(self.shared)
         first = single.pop(ending.last, None)
-        same = shared.pop(ending.last) if first is None else _Shared(first.title, (first.before,))
+        same = shared.pop(ending.last) if first is None else Shared(first.title, (first.before,))
         observations = numeric_observations(episode)
         has_leapt = any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
         shared[ending.last] = same.with_episode(ending.before, has_leapt)
@@ -153,8 +161,15 @@ def ending_of(episode: Episode) -> Ending | None:
     )
 
 
+def _unheard(_: Endings) -> None:
+    """Tells nobody."""
+
+
 def with_problems_of_ends(
-    episodes: Iterable[Episode], conventions: Conventions = Conventions()
+    episodes: Iterable[Episode],
+    conventions: Conventions = Conventions(),
+    endings: Endings = Endings(),
+    on_clear: Callable[[Endings], object] = _unheard,
 ) -> Iterator[tuple[Episode, list[Problem]]]:
     """Every episode, in order, with the problems that only the others show.
 
@@ -164,8 +179,10 @@ def with_problems_of_ends(
     Args:
       episodes: as recorded, in the order of the source.
       conventions: how a push would put them; an end that these mend is no problem.
+      endings: of the episodes before these, where a reading goes on.
+      on_clear: called with the endings so far whenever no episode waits, and those that came are done with: from here a reading can go on.
     """
-    endings, held = Endings(), deque[tuple[Episode, "Ending | None"]]()
+    held = deque[tuple[Episode, "Ending | None"]]()
 
     def judged() -> Iterator[tuple[Episode, list[Problem]]]:
         while held:
@@ -179,10 +196,12 @@ def with_problems_of_ends(
             held.append((episode, ending))
             if not endings.is_open or len(held) >= MOST_HELD:
                 yield from judged()
+                on_clear(endings)
     except Exception:
         yield from judged()
         raise
     yield from judged()
+    on_clear(endings)
 
 
 def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:

@@ -84,6 +84,22 @@ CODES: dict[str, Code] = {
         is_advice=True,
         is_of_dataset=True,
     ),
+    "both_ends": Code("episodes end both terminated and truncated", is_advice=True, is_of_dataset=True),
+    "no_end": Code("episodes end neither terminated nor truncated", is_advice=True, is_of_dataset=True),
+    "cast": Code(
+        "episodes have a column in another dtype than others; cast, no value changed",
+        is_advice=True,
+        is_of_dataset=True,
+    ),
+    "left_out": Code(
+        "something recorded became no column: not every episode has it, say", is_advice=True, is_of_dataset=True
+    ),
+    "space": Code(
+        "values are stored in another dtype or shape than the dataset says", is_advice=True, is_of_dataset=True
+    ),
+    "episode_count": Code(
+        "files have more or fewer episodes than the dataset says", is_advice=True, is_of_dataset=True
+    ),
 }
 """Code -> what it means. Documented in docs/validation.md."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rlds2reverb.datasets import bundled_path
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.sources import open_source
@@ -56,12 +57,16 @@ def test_every_format_has_data_and_some_of_it_is_pushed(scheme: str) -> None:
     assert CASES[scheme].PUSHED
 
 
+def bytes_of(column: Array) -> bytes:
+    return repr(column.tolist()).encode() if column.dtype == object else column.tobytes()
+
+
 def contents(source: Source) -> list[tuple[str, dict[str, bytes], str]]:
     """Name, columns and metadata of every episode, as values that can be compared."""
     return [
         (
             one.id,
-            {path: f"{column.dtype}{column.shape}".encode() + column.tobytes() for path, column in one.columns.items()},
+            {path: f"{column.dtype}{column.shape}".encode() + bytes_of(column) for path, column in one.columns.items()},
             repr(sorted(one.metadata.items())),
         )
         for one in source

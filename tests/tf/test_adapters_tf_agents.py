@@ -290,6 +290,18 @@ def test_an_agent_learns_and_gives_priorities_back(twins: Twins, train: Any, who
         assert client.sample_one("pairs0").info.key == only
 
 
+def test_priorities_of_two_buffers_go_to_the_server_of_each(twins: Twins) -> None:
+    for address in (twins.ours, twins.theirs):
+        buffer = replay_buffer(address, "pairs0", 2)
+        with rlds2reverb.connect(address) as client:
+            before = client.sample_one("pairs0").info
+            buffer.update_priorities(before.key.reshape(1), np.array([2.0**70]))
+            after = client.sample_one("pairs0").info
+            assert after.key == before.key
+            assert after.priority == 2.0**70
+            client.update_priorities("pairs0", before.key, before.priority)
+
+
 def test_priorities_are_updated_inside_a_function_too(twins: Twins) -> None:
     with rlds2reverb.connect(twins.ours) as client:
         buffer = SampledReplayBuffer(client, "pairs0", 2)

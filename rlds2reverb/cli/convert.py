@@ -1,0 +1,135 @@
+"""`rlds2reverb convert`: a dataset in another format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output, progress
+from rlds2reverb.cli.loading import without_collecting
+from rlds2reverb.cli.options import (
+    ANSWERS_H,
+    json_option,
+    limit_option,
+    push_options,
+    source_argument,
+    with_options,
+)
+from rlds2reverb.conversion import Conversion, planned
+from rlds2reverb.destinations.registry import DESTINATIONS
+from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.push.options import AS_PUSHED
+from rlds2reverb.wording import counted
+
+_GOES_ON = "the same command goes on from the last episodes that are on disk; --restart begins anew"
+
+_OF_A_PUSH = tuple(name for name in AS_PUSHED if name not in ("strict", "encoded"))
+
+_own_options = with_options(
+    click.option("--strict", is_flag=True, help="Refuse advice (terminal_discount, last_reward, ...), and losses."),
+    click.option(
+        "--encoded",
+        multiple=True,
+        metavar="PATH",
+        help='Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
+        "kept where both formats can; may be repeated.",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace what is at DEST, when all is done."),
+    click.option("--restart", is_flag=True, help="Begin anew, whatever a run that was stopped has done."),
+    click.option(
+        "--decode", is_flag=True, help="Decode images also where both formats could hold the bytes of their files."
+    ),
+    click.option(
+        "--verify",
+        is_flag=True,
+        help="Read back what was written and compare it with SOURCE, before it appears at DEST.",
+    ),
+    click.option(
+        "--allow-loss", multiple=True, metavar="CODE", help='Losses that --strict lets pass, or "all"; may be repeated.'
+    ),
+)
+
+
+@click.command(
+    "convert",
+    context_settings=ANSWERS_H,
+    epilog=f"\b\nDEST is one of\n{DESTINATIONS.help()}",
+)
+@source_argument
+@click.argument("destination", metavar="DEST")
+@_own_options
+@push_options(*_OF_A_PUSH)
+@limit_option
+@json_option
+def command(source: str, destination: str, as_json: bool, **given: Any) -> None:
+    """Write a dataset in another format. It appears at DEST when all of it is written.
+
+    Stopped by an error, Ctrl-C or a kill, the same command goes on where it was. What the format of DEST cannot hold is told before
+    anything is written; --strict refuses it, and advice as well.
+    """
+    with progress.told_by_lines(quiet=as_json) as on_progress, _told_when_stopped(as_json):
+        with without_collecting():
+            conversion = planned(source, destination, on_progress=on_progress, **given)
+        _tell_losses(conversion)
+        report = conversion.run()
+    _print(as_json, report)
+
+
+def _tell_losses(conversion: Conversion) -> None:
+    for loss in conversion.job.losses:
+        where = f'"{loss.path}": ' if loss.path else ""
+        output.talk(f"lost: {loss.code}: {where}{loss.text}")
+
+
+@contextmanager
+def _told_when_stopped(as_json: bool) -> Iterator[None]:
+    """Prints how far a conversion came that an error or an interruption stops; it is raised all the same."""
+    try:
+        yield
+    except BaseException as error:
+        report = getattr(error, "report", None)
+        if isinstance(report, ConvertReport) and report.episodes_read:
+            with suppress(OSError):  # a full disk: what stopped it is what is told
+                _print(as_json, report)
+                output.talk(_GOES_ON)
+        raise
+
+
+def _print(as_json: bool, report: ConvertReport) -> None:
+    """The account on stdout."""
+    if as_json:
+        output.print_json(report.as_dict())
+    else:
+        output.print_fields(_fields(report))
+
+
+def _fields(report: ConvertReport) -> dict[str, str]:
+    seconds = max(report.seconds, 1e-9)
+    resumed = f", {report.episodes_resumed:,} of them by runs before" if report.episodes_resumed else ""
+    fields = {
+        "source": report.source,
+        "destination": report.path,
+        "read": f"{counted(report.episodes_read, 'episode')}, {counted(report.steps_read, 'step')}{resumed}",
+        "written": f"{counted(report.episodes_written, 'episode')}, {counted(report.steps_written, 'step')}",
+        "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {(report.episodes_read - report.episodes_resumed) / seconds:,.0f} episodes/s",
+    }
+    optional = {
+        "rejected": _codes(report.rejected)
+        and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
+        "repaired": _codes(report.repaired),
+        "advice": _codes(report.advice),
+        "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
+        "lost": "; ".join(map(str, report.losses)),
+        "remarks": "; ".join(map(str, report.remarks)),
+        "files kept": ", ".join(report.encoded),
+        "verified": "" if report.verified is None else f"{counted(report.verified, 'episode')}, equal to the source",
+        "stopped": report.stopped,
+    }
+    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def _codes(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} {count:,}" for code, count in counts.items())

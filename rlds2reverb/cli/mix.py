@@ -1,0 +1,67 @@
+"""`rlds2reverb mix`: several datasets into the tables of a running server, mixed, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.opening import opened
+from rlds2reverb.cli.options import ANSWERS_H, with_options
+from rlds2reverb.cli.push import push, pushing_options
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.sources.mix import weights_of
+from rlds2reverb.sources.mixed import COLUMNS, EQUAL, MixedSource
+from rlds2reverb.wording import counted
+
+_mix_options = with_options(
+    click.option("--weights", metavar="W,W,...", help="How often episodes of each source come; equal by default."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the order."),
+    click.option(
+        "--length",
+        type=click.IntRange(min=1),
+        help="Push so many episodes, sources beginning again at their ends; by default every episode of every source once.",
+    ),
+    click.option(
+        "--columns",
+        type=click.Choice(COLUMNS),
+        default=EQUAL,
+        show_default=True,
+        help="Refuse sources whose steps differ, or push what all of them have alike.",
+    ),
+)
+
+
+@click.command("mix", context_settings=ANSWERS_H)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@_mix_options
+@pushing_options
+def command(sources: tuple[str, ...], weights: str | None, seed: int, length: int | None, **given: Any) -> None:
+    """Store the items of several datasets, mixed episode by episode, each item exactly once.
+
+    As a push of the source mix:SOURCE|SOURCE; what each source gave is told beside the report. Episodes keep the names that they have in
+    their sources: what was pushed from one of them before is not stored again.
+    """
+    columns, mixes = given.pop("columns"), list[MixedSource]()
+    chosen = _weights(weights)
+
+    def mixed() -> MixedSource:
+        mixes.append(MixedSource([opened(name) for name in sources], chosen, seed, length=length, columns=columns))
+        return mixes[0]
+
+    push(mixed, tell=lambda: _tell(mixes), **given)
+
+
+def _weights(text: str | None) -> tuple[float, ...] | None:
+    try:
+        return None if text is None else weights_of(text, ",")
+    except ValueError as error:
+        raise ConfigError(f"--weights {text}: {error}") from error
+
+
+def _tell(mixes: Sequence[MixedSource]) -> None:
+    """What each source gave."""
+    for tally in (tally for mix in mixes for tally in mix.tallies):
+        output.talk(f"read of {tally.name}: {counted(tally.episodes, 'episode')}, {counted(tally.steps, 'step')}")

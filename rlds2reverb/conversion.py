@@ -1,0 +1,172 @@
+"""Any source into any destination: what `rlds2reverb.convert` and the command line take, made into a job for the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from rlds2reverb.destinations import open_destination
+from rlds2reverb.destinations.account import Account
+from rlds2reverb.destinations.base import Destination
+from rlds2reverb.destinations.converting import Converter
+from rlds2reverb.destinations.job import Job, job_of
+from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.errors import ConfigError, keep_report, reason_of
+from rlds2reverb.push.opening import check_remarks
+from rlds2reverb.push.options import PushOptions, divided, unheard
+from rlds2reverb.push.report import Progress
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import first_episodes
+from rlds2reverb.sources.transformed import transformed
+from rlds2reverb.validation import Policy
+from rlds2reverb.validation.policy import QUARANTINE, SKIP
+
+_ONE_SPEC = ("missing_column", "shape", "dtype")
+"""Codes of episodes that do not fit the dataset's spec, which all episodes of a file must."""
+
+_TELL_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """What a conversion is told beside a push's own options. Each field is a keyword of `convert`.
+
+    Attributes:
+      limit: convert at most so many episodes.
+      overwrite: replace what is at the destination, when all is done; else it is refused.
+      restart: begin anew, whatever an earlier run of this or another conversion into this place has done.
+      decode: decode images also where the source and the destination could both hold the bytes of their files.
+      verify: read back what was written, and compare it with the source, before it gets its name.
+      allow_loss: codes of losses that `strict` lets pass; "all" of them.
+      on_progress: called a few times per second.
+
+    Raises:
+      ConfigError: a limit below 1.
+    """
+
+    _: KW_ONLY
+    limit: int | None = None
+    overwrite: bool = False
+    restart: bool = False
+    decode: bool = False
+    verify: bool = False
+    allow_loss: Sequence[str] = ()
+    on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and (
+            isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
+        ):
+            raise ConfigError(f"limit (--limit) {self.limit}: expected at least 1 episode, a whole number")
+        if isinstance(self.allow_loss, str):
+            raise ConfigError(f'allow_loss "{self.allow_loss}": expected several codes, such as allow_loss=["all"]')
+
+
+def convert(source: Any, destination: str | Destination, **options: Any) -> ConvertReport:
+    """Writes a dataset in another format: `rlds2reverb.convert("d4rl:hopper.hdf5", "tfds:/data/hopper")`.
+
+    The dataset appears at its place when all of it is written. A conversion that was stopped, however, goes on when it is called again.
+    Images stay the bytes of their files where source and destination can hold these, and `decode` is not set.
+
+    Args:
+      source: anything that `open_source` takes.
+      destination: a name such as "tfds:/data/my_set"; docs/convert.md has them all.
+      options: the fields of `ConvertOptions`, and the options of a push that say what episodes are: on_invalid, quarantine, allow,
+        strict, terminal_discount, last_reward, last_observation, encoded, transform. `strict` also refuses losses.
+
+    Raises:
+      ConfigError: an option that is none of these or makes no sense; or the place is taken.
+      SourceError: the source cannot be opened or read, or nothing of it is left to be written.
+      InvalidEpisode: a bad episode, and the policy is to stop.
+      ConversionError: a loss that is not allowed, or what was written is not what was read.
+      OSError: the disk.
+    """
+    return planned(source, destination, **options).run()
+
+
+class Conversion:
+    """A conversion that is known to make sense; made by `planned`.
+
+    Attributes:
+      job: what is converted.
+    """
+
+    def __init__(self, job: Job, pushed: PushOptions, options: ConvertOptions, count: int | None) -> None:
+        self.job, self._pushed, self._options, self._count = job, pushed, options, count
+        self._told_at = 0.0
+        self._began = time.monotonic()
+
+    def run(self) -> ConvertReport:
+        """Converts. What stops it has the account up to there as its attribute `report`.
+
+        Raises:
+          ConfigError, SourceError, InvalidEpisode, ConversionError, OSError: as `convert`.
+        """
+        options = self._options
+        converter = Converter(
+            self.job, overwrite=options.overwrite, restart=options.restart, verifies=options.verify, tell=self._tell
+        )
+        try:
+            return self._completed(converter.run())
+        except BaseException as error:
+            keep_report(error, replace(self._completed(converter.report()), stopped=reason_of(error)))
+            raise
+
+    def _completed(self, report: ConvertReport) -> ConvertReport:
+        return replace(report, transform=self._pushed.chosen_transform.as_dict())
+
+    def _tell(self, account: Account, _: bool) -> None:
+        now = time.monotonic()
+        if now - self._told_at < _TELL_SECONDS:
+            return
+        self._told_at = now
+        self._options.on_progress(
+            Progress(account.episodes_read, account.steps_read, self._count, 0, account.bytes, now - self._began)
+        )
+
+
+def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:
+    """Opens both sides, and refuses what makes no sense; nothing is written.
+
+    Arguments and errors as `convert`.
+    """
+    chosen, pushed = _split(options)
+    target = open_destination(destination) if isinstance(destination, str) else destination
+    opened = transformed(first_episodes(open_source(source), chosen.limit), pushed.chosen_transform)
+    check_remarks(opened, pushed)
+    encoded = None if not pushed.encoded_paths else pushed.encoded_paths
+    job = job_of(
+        opened,
+        target,
+        pushed.conventions,
+        () if chosen.decode else encoded,
+        policy=partial(_policy, pushed),
+        strict=pushed.strict,
+        allowed_losses=chosen.allow_loss,
+        label=f"{pushed.data_label}|limit={chosen.limit}",
+        choice={"on_invalid": pushed.on_invalid, "allow": sorted(pushed.allow), "strict": pushed.strict},
+    )
+    return Conversion(job, pushed, chosen, opened.episode_count)
+
+
+def _split(options: dict[str, Any]) -> tuple[ConvertOptions, PushOptions]:
+    own, rest = divided(ConvertOptions, "convert", options)
+    chosen, pushed = ConvertOptions(**own), PushOptions("-", **rest)
+    if chosen.decode and pushed.encoded_paths:
+        raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
+    if refused := sorted(set(pushed.allow) & set(_ONE_SPEC)):
+        raise ConfigError(
+            f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
+        )
+    pushed.check_files()
+    return chosen, pushed
+
+
+def _policy(pushed: PushOptions, again: bool = False) -> Policy:
+    """Of the episodes; of those that are read `again`, without a second report."""
+    if again and pushed.on_invalid == QUARANTINE:
+        return Policy(SKIP, None, pushed.allow, pushed.strict)
+    return Policy(pushed.on_invalid, pushed.quarantine, pushed.allow, pushed.strict)

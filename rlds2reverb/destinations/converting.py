@@ -1,0 +1,230 @@
+"""The engine of conversions: any source into any destination; see `base`.
+
+A conversion goes through three stages, each of which is on disk before the next begins. `WRITING`: episodes go to the sink; every
+few seconds it syncs, and how far it is gets saved. `READ`: all episodes are with the sink, which completes the dataset. `WRITTEN`:
+the dataset is whole, and compared with the source where that is asked for; it gets its final name. A conversion that is begun again
+goes on from what was saved last.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Any
+
+from rlds2reverb.destinations.account import Account
+from rlds2reverb.destinations.job import Job
+from rlds2reverb.destinations.place import Place, opened
+from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.destinations.verifying import verify
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.sources.base import remarks_of, without_first
+from rlds2reverb.validation import Problem
+from rlds2reverb.validation.endings import Endings, with_problems_of_ends
+from rlds2reverb.validation.endings_state import endings_of, state_of
+from rlds2reverb.validation.policy import RAISE
+
+WRITING, READ, WRITTEN = "writing", "read", "written"
+SYNC_SECONDS = 5.0
+"""How often all is put on disk while episodes are written."""
+
+Tell = Callable[[Account, bool], object]
+"""Hears of the account after every episode; and whether episodes are being compared, not written."""
+
+
+class Converter:
+    """One conversion.
+
+    Args:
+      job: what is converted.
+      overwrite: replace what is at the final place, when all is done.
+      restart: begin anew, whatever an earlier run has done.
+      verifies: read back what was written, and compare.
+      tell: see `Tell`.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        overwrite: bool = False,
+        restart: bool = False,
+        verifies: bool = False,
+        tell: Tell = lambda *_: None,
+    ) -> None:
+        self._job, self._overwrite, self._restart, self._verifies = job, overwrite, restart, verifies
+        self._tell = tell
+        self._policy = job.policy()
+        self._account = Account(self._policy)
+        self._account.losses.of_all = job.losses
+        self._began = time.monotonic()
+        self._identity: dict[str, Any] = {}
+        self._endings = Endings()
+        self._verified: int | None = None
+
+    def report(self) -> ConvertReport:
+        """The account so far."""
+        return replace(
+            self._account.report(),
+            source=self._job.source.name,
+            destination=self._job.destination.name,
+            path=str(self._job.destination.path),
+            remarks=remarks_of(self._job.source),
+            encoded=self._job.encoded,
+            seconds=time.monotonic() - self._began,
+            verified=self._verified,
+        )
+
+    def run(self) -> ConvertReport:
+        """Converts, from the beginning or from where an earlier run was stopped.
+
+        Raises:
+          ConfigError: the final place is taken, an earlier run was another conversion, or another process is at it.
+          InvalidEpisode: a bad episode and on_invalid="raise".
+          SourceError: the source cannot be read, or nothing of it is left to be written.
+          ConversionError: a loss that is not allowed, or what was written is not what was read.
+          OSError: the disk.
+        """
+        path = self._job.destination.path
+        if os.path.lexists(path) and not self._overwrite and not Place(path).folder.exists():
+            raise self._taken()
+        with opened(path) as place:
+            try:
+                self._run(place)
+            except BaseException as error:
+                if not place.is_begun:
+                    place.discard()
+                if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+                    raise OSError(error.errno, f"{path}: cannot be written: {error.strerror}") from error
+                raise
+            place.discard()
+        return self.report()
+
+    def _run(self, place: Place) -> None:
+        saved = None if self._restart else place.saved()
+        stage = WRITING if saved is None else saved["stage"]
+        if stage == WRITTEN and saved is not None and place.is_published(saved["is_file"]):
+            self._account.restore(saved["account"])
+            return
+        if os.path.lexists(place.path) and not self._overwrite:
+            raise self._taken()
+        self._identify(place)
+        if saved is None:
+            place.begin()
+        else:
+            self._go_on(saved)
+        if stage != WRITTEN:
+            self._write(place, stage, None if saved is None else saved["sink"])
+        self._publish(place)
+
+    def _taken(self) -> ConfigError:
+        return ConfigError(
+            f"{self._job.destination.path}: is there already; write somewhere else, or replace it with overwrite=True (--overwrite)"
+        )
+
+    def _identify(self, place: Place) -> None:
+        first = next(iter(self._job.source), None)
+        if first is None:
+            raise SourceError(f"{self._job.source.name}: has no episodes, so there is nothing to convert")
+        self._identity = self._job.identity(first.id)
+
+    def _go_on(self, saved: dict[str, Any]) -> None:
+        """Takes up what was saved.
+
+        Raises:
+          ConfigError: it is of another conversion.
+        """
+        before, now = saved["identity"], self._identity
+        if before != now:
+            odd = [name for name in now if before.get(name) != now[name]]
+            raise self._another(f"with another {' and another '.join(odd)}")
+        was, choice = saved["choice"], dict(self._job.choice)
+        if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
+            raise self._another("with another policy of bad episodes")
+        self._account.restore(saved["account"])
+        self._account.episodes_resumed = self._account.episodes_read
+        self._endings = endings_of(saved["endings"])
+
+    def _another(self, how: str) -> ConfigError:
+        return ConfigError(
+            f"{self._job.destination.path}: a conversion was begun {how}, and stopped; run that one again to have it completed, or begin "
+            "anew with restart=True (--restart)"
+        )
+
+    def _write(self, place: Place, stage: str, state: Any) -> None:
+        with closing(self._job.destination.sink(place.work, self._job.content, state)) as sink:
+            try:
+                if stage == WRITING:
+                    self._copy(place, sink)
+            except BaseException:
+                with suppress(OSError):
+                    sink.close()
+                raise
+            if not self._account.episodes_written:
+                place.discard()
+                raise SourceError(
+                    f"{self._job.source.name}: no episode is left to be written; {self._account.rejections}"
+                )
+            sink.finish()
+        place.seal()
+
+    def _copy(self, place: Place, sink: Any) -> None:
+        """Reads the source to its end."""
+        synced_at = time.monotonic()
+
+        def clear(endings: Endings) -> None:
+            nonlocal synced_at
+            self._endings = endings
+            if time.monotonic() - synced_at >= SYNC_SECONDS:
+                self._save(place, WRITING, sink.sync())
+                synced_at = time.monotonic()
+
+        episodes = without_first(self._job.source, self._account.episodes_read)
+        for episode, found in with_problems_of_ends(episodes, self._job.standard.conventions, self._endings, clear):
+            self._take(sink, episode, found)
+            self._tell(self._account, False)
+        self._save(place, READ, sink.sync())
+
+    def _take(self, sink: Any, episode: Episode, found: list[Problem]) -> None:
+        account = self._account
+        account.count_read(episode)
+        try:
+            prepared, is_end_mended = self._job.prepared(episode, self._policy, found)
+        except Exception:
+            account.steps_rejected += len(episode)
+            raise
+        if prepared is None:
+            account.steps_rejected += len(episode)
+            return
+        losses = sink.write(prepared)
+        self._job.check_losses(losses, f"episode {episode.title}")
+        account.count_written(prepared, losses, is_end_mended)
+
+    def _save(self, place: Place, stage: str, state: Any, **more: Any) -> None:
+        place.save(
+            {
+                "identity": self._identity,
+                "choice": dict(self._job.choice),
+                "stage": stage,
+                "account": self._account.as_state(),
+                "endings": state_of(self._endings),
+                "sink": state,
+                **more,
+            }
+        )
+
+    def _publish(self, place: Place) -> None:
+        is_file = place.is_file
+        if self._verifies:
+            self._verified = 0
+            self._verified = verify(self._job, place.result, self._account.losses, self._compared)
+        self._save(place, WRITTEN, None, is_file=is_file)
+        place.publish(is_file)
+
+    def _compared(self, number: int, _: Episode) -> None:
+        self._verified = number
+        self._tell(self._account, True)

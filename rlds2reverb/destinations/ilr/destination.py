@@ -1,0 +1,80 @@
+"""A shard of il-representations to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.ilr import LOSSES
+from rlds2reverb.destinations.ilr.members import NOT_KEPT, key_of, members_of
+from rlds2reverb.destinations.ilr.naming import Target
+from rlds2reverb.destinations.ilr.sink import IlrSink
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.metadata import metadata_path
+from rlds2reverb.readers.ilr import keys
+from rlds2reverb.readers.ilr.metadata import FEATURES
+from rlds2reverb.specs import ArraySpec
+
+
+def open_ilr(text: str) -> IlrDestination:
+    """The destination of what stands behind "ilr:".
+
+    Raises:
+      ConfigError: it names nothing, or an option makes no sense.
+    """
+    return IlrDestination(Target.parse(text))
+
+
+class IlrDestination:
+    """A folder with one archive, or the archive."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self._target.people
+
+    @property
+    def path(self) -> Path:
+        """The folder, or the archive."""
+        return self._target.path
+
+    def source(self, path: Path) -> str:
+        """`ilr:PATH`."""
+        return f"ilr:{path.absolute()}"
+
+    def holds_files(self, spec: ArraySpec) -> bool:
+        """None: il-representations reads arrays."""
+        return False
+
+    def losses(self, content: Content) -> Sequence[Loss]:
+        """Columns without a key, and features that the description has not.
+
+        Raises:
+          ConfigError: no observation or no action is left.
+        """
+        placed = {path: key_of(path, spec) for path, spec in content.columns.items() if path not in NOT_KEPT}
+        lost = [
+            Loss(code, f"{content.columns[path]}: {LOSSES[code]}", path)
+            for path, code in placed.items()
+            if isinstance(code, str)
+        ]
+        lost += [
+            Loss("metadata", LOSSES["metadata"], metadata_path(name))
+            for name in content.metadata
+            if name not in FEATURES
+        ]
+        kept = members_of(content.columns)
+        if keys.ACTS not in kept or not any(map(keys.is_observation, kept)):
+            raise ConfigError(
+                f"{self.name}: needs an observation and an action of numbers with fixed sizes; {content.source} has "
+                f"{', '.join(f'{path}: {spec}' for path, spec in content.columns.items())}"
+            )
+        return lost
+
+    def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
+        """Begins to write, or goes on."""
+        return IlrSink(work / self._target.archive, self._target, content, state)

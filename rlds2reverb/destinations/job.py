@@ -1,0 +1,171 @@
+"""What is converted, and into what: all that stays the same from the first episode to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.conventions import Conventions
+from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations.losing import refused
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConversionError, SourceError
+from rlds2reverb.metadata import metadata_values
+from rlds2reverb.source_options import parted
+from rlds2reverb.sources.base import Source, check_steps, checked_spec, kept_images, metadata_spec_of, with_encoded
+from rlds2reverb.specs import ArraySpec, flatten
+from rlds2reverb.validation import Policy, Problem, Standard
+
+LOSSES = {
+    "ragged_metadata": "features of an episode with several free sizes, whose rows may have different lengths; they are left out",
+}
+"""Code -> what no destination is given."""
+
+FORMAT = 1
+"""Of saved progress."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One conversion.
+
+    Attributes:
+      source: what is read: transformed, and with the images encoded that stay their files' bytes.
+      destination: what is written.
+      content: what the destination gets.
+      standard: what makes an episode good.
+      losses: what is known to be lost.
+      policy: makes the policy of bad episodes, anew for each reading; `again=True` for one that reports nothing.
+      encoded: paths of the images that stay their files' bytes.
+      strict: whether losses are refused, but those allowed.
+      allowed_losses: their codes.
+      label: what else must be the same where a conversion goes on.
+      choice: of the policy, as plain values.
+    """
+
+    source: Source
+    destination: Destination
+    content: Content
+    standard: Standard
+    losses: tuple[Loss, ...]
+    policy: Callable[..., Policy]
+    encoded: tuple[str, ...] = ()
+    strict: bool = False
+    allowed_losses: Sequence[str] = ()
+    label: str = ""
+    choice: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_losses(self, losses: Sequence[Loss], where: str) -> None:
+        """Refuses losses, where they are.
+
+        Raises:
+          ConversionError: says which.
+        """
+        found = refused(losses, self.allowed_losses) if self.strict else []
+        if found:
+            told = "; ".join(
+                f'{one.code}: "{one.path}": {one.text}' if one.path else f"{one.code}: {one.text}" for one in found
+            )
+            raise ConversionError(
+                f"{where}: {self.destination.name} cannot hold all of it: {told}. Leave out strict, or allow_loss={found[0].code} "
+                "(--allow-loss)"
+            )
+
+    def identity(self, first: str) -> dict[str, Any]:
+        """What must be the same where a conversion goes on; `first` is the id of the first episode."""
+        specs = {path: f"{spec} {spec.name}" for path, spec in self.content.columns.items()}
+        scheme, _, rest = self.destination.name.partition(":")
+        return {
+            "format": FORMAT,
+            "source": {
+                "first episode": first,
+                "episodes": self.source.episode_count,
+                "columns": specs,
+                "metadata": {path: str(spec) for path, spec in self.content.metadata.items()},
+            },
+            "destination": f"{scheme}:{self.destination.path.name}?{parted(rest)[1]}",
+            "options": self.label,
+        }
+
+    def prepared(self, episode: Episode, policy: Policy, found: Sequence[Problem]) -> tuple[Episode | None, bool]:
+        """What is written of an episode, None when it is rejected; and whether its end was mended.
+
+        Raises:
+          InvalidEpisode: it is bad and the policy is to stop.
+        """
+        accepted = policy.judge(episode, self.standard, found).episode
+        if accepted is None:
+            return None, False
+        put = self.standard.put(accepted)
+        columns = {path: _plain(put.columns[path]) for path in self.content.columns}
+        metadata = metadata_values(episode, self.content.metadata)
+        return replace(put, columns=columns, metadata=metadata), self.standard.conventions.mends_end(accepted)
+
+
+def job_of(
+    source: Source, destination: Destination, conventions: Conventions, encoded: Sequence[str] | None, **others: Any
+) -> Job:
+    """The job of a source that is transformed already.
+
+    Args:
+      source: what is read.
+      destination: what is written.
+      conventions: how episodes are put.
+      encoded: paths of images that are to stay their files' bytes; None for those that both sides can hold so.
+      others: further fields of `Job`.
+
+    Raises:
+      SourceError: the source has no spec, or lacks is_first or is_last; or an image cannot stay as it is.
+      ConfigError: the format can hold nothing of it.
+      ConversionError: something would be lost, which is not allowed.
+    """
+    source, kept = _with_files(source, destination, encoded)
+    spec = checked_spec(source)
+    check_steps(source, spec)
+    features = flatten(metadata_spec_of(source))
+    ragged = [path for path, leaf in features.items() if _may_be_ragged(leaf)]
+    metadata = {path: leaf for path, leaf in features.items() if path not in ragged}
+    content = Content(source.name, flatten(spec), metadata)
+    losses = [Loss("ragged_metadata", LOSSES["ragged_metadata"], f"metadata/{path}") for path in ragged]
+    losses += destination.losses(content)
+    standard = Standard.of(spec, conventions, metadata)
+    job = Job(source, destination, content, standard, tuple(losses), encoded=kept, **others)
+    job.check_losses(losses, source.name)
+    return job
+
+
+def _may_be_ragged(spec: ArraySpec) -> bool:
+    """Whether rows of a value may have different lengths; those of an image have not."""
+    is_image = len(spec.shape) == 3 and spec.shape[-1] is not None and spec.dtype.name in ("uint8", "uint16")
+    return spec.shape.count(None) > 1 and not is_image
+
+
+def _with_files(
+    source: Source, destination: Destination, encoded: Sequence[str] | None
+) -> tuple[Source, tuple[str, ...]]:
+    """The source with images as the bytes of their files, as asked for, or wherever both sides can."""
+    wanted = list(kept_images(source)) if encoded is None else list(encoded)
+    if not wanted:
+        return source, ()
+    leaves: dict[str, ArraySpec] = flatten(with_encoded(source, wanted).spec())
+    files = {path: leaf for path, leaf in leaves.items() if leaf.image is not None}
+    held = tuple(path for path, leaf in files.items() if destination.holds_files(leaf))
+    if encoded is not None and len(held) < len(files):
+        odd = next(path for path in files if path not in held)
+        raise SourceError(
+            f'{source.name}: encoded "{odd}": {destination.name} cannot hold the bytes of image files; leave encoded (--encoded) out'
+        )
+    return (with_encoded(source, held), held) if held else (source, ())
+
+
+def _plain(column: Any) -> Any:
+    """Text as an array of objects, whatever it came as; numbers in the machine's byte order."""
+    if column.dtype.kind in "SU":
+        values = [one.encode() if isinstance(one, str) else bytes(one) for one in column.ravel().tolist()]
+        plain = np.empty(len(values), object)
+        plain[:] = values
+        return plain.reshape(column.shape)
+    return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))

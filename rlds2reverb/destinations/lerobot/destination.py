@@ -1,0 +1,99 @@
+"""A LeRobot dataset to be.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `fps` | a number | rows per second; by default as the column `timestamp` tells, else 10 |
+| `robot` | a name | `robot_type` |
+| `task` | a path | the column, or the feature of the episode, that is the task; `language_instruction` by default |
+| `last_step` | `drop`, `keep` | whether the last step, which has no action, is a row |
+| `images` | `png`, `arrays` | how uint8 columns of the shape (height, width, 1 or 3) are stored |
+| `file_mb` | a number | about how large files with rows may be; 100 by default, as in LeRobot |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.lerobot import fields
+from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
+from rlds2reverb.destinations.lerobot.png import check_library
+from rlds2reverb.destinations.lerobot.sink import LeRobotSink
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.specs import ArraySpec
+
+
+def _above_zero(text: str) -> int:
+    found = whole_number(text)
+    if not found:
+        raise ValueError("expected a number of at least 1")
+    return found
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("expected a name")
+    return text
+
+
+OPTIONS: dict[str, Parse] = {
+    "fps": _above_zero,
+    "robot": _text,
+    "task": _text,
+    "last_step": one_of(drop=DROP, keep=KEEP),
+    "images": one_of(png=PNG, arrays=ARRAYS),
+    "file_mb": _above_zero,
+}
+"""The options, and how each is read."""
+
+
+def open_lerobot(text: str) -> LeRobotDestination:
+    """The destination of what stands behind "lerobot:".
+
+    Raises:
+      ConfigError: no path, or an option makes no sense.
+    """
+    people = f"lerobot:{text}"
+    path, options = parted(text)
+    wanted = read_options(people, options, OPTIONS, ConfigError)
+    if not path or "\0" in path:
+        raise ConfigError(f'"{people}": expected lerobot:PATH, the folder of the dataset to be')
+    file_bytes = wanted.pop("file_mb", 100) << 20
+    return LeRobotDestination(people, Path(path).expanduser(), Choices(**wanted, file_bytes=file_bytes))
+
+
+class LeRobotDestination:
+    """A folder to be.
+
+    Attributes:
+      name: what people call it.
+      path: the folder.
+    """
+
+    def __init__(self, name: str, path: Path, choices: Choices) -> None:
+        self.name, self.path, self._choices = name, path, choices
+
+    def source(self, path: Path) -> str:
+        """`lerobot:PATH`."""
+        return f"lerobot:{path.absolute()}"
+
+    def holds_files(self, spec: ArraySpec) -> bool:
+        """One image of 8 bits and of a known size per step."""
+        return fields.holds_files(spec)
+
+    def losses(self, content: Content) -> Sequence[Loss]:
+        """Columns that no feature holds, LeRobot's own numbers, and the time where nothing tells it.
+
+        Raises:
+          ConfigError: the option `task` names no text.
+        """
+        return fields.plan(content, self._choices)[1]
+
+    def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
+        """Begins to write, or goes on."""
+        plan, _ = fields.plan(content, self._choices)
+        if any(one.kind in (PIXELS, FILES) for one in plan.fields):
+            check_library()
+        return LeRobotSink(work, plan, state)

@@ -1,0 +1,20 @@
+"""Minari's datasets, written without Minari: `minari:ID[?OPTIONS]` and `minari:/path[?OPTIONS]`, HDF5 of Minari 0.5.4.
+
+Importing this loads nothing.
+"""
+
+LOSSES = {
+    "moved": "Minari reads only infos beside the five fields; the column is written among these",
+    "dtype": "HDF5 or Gymnasium's spaces hold no values of this dtype or shape; left out",
+    "reward_dtype": "rewards that are whole numbers are written as float64",
+    "rewards": "rewards that are several per step, or no numbers; left out, and the rewards are 0",
+    "discount": "Minari has no discounts; another than 1, or 0 before a terminal end, is lost",
+    "last_row": "the last row of an episode has no step in Minari: its action and reward are left out, and they are not 0",
+    "terminal": "an episode of one row has no step that could be terminated",
+    "first_terminal": "the first row is marked is_terminal, which no step before it can say",
+    "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
+    "text": "the text is no UTF-8, or has a NUL: such bytes are written as escapes",
+    "metadata": "an attribute cannot hold it, or holds it as something else",
+    "renumbered": "Minari numbers episodes from 0; the recorded number is lost",
+}
+"""Code -> what the format cannot hold."""

@@ -1,0 +1,173 @@
+"""A dataset of Minari to be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.destinations.base import Content, Loss, Sink, State
+from rlds2reverb.destinations.minari.layout import Place, is_image, places_of
+from rlds2reverb.destinations.minari.sink import METADATA_FILE, MinariSink
+from rlds2reverb.destinations.minari.spaces import Texts, space_of
+from rlds2reverb.episodes import ACTION, OBSERVATION, is_under
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.readers.minari.facts import read_json
+from rlds2reverb.readers.minari.places import data_folder, datasets_root, is_id
+from rlds2reverb.readers.minari.spaces import parse_space
+from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.specs import ArraySpec
+
+MINARI_VERSION = "0.5.4"
+"""The first that knows `jpeg_encoding`."""
+
+_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]+/)?[-\w]+?-v\d+", re.ASCII)
+_NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
+_ABOUT = (
+    "env_spec",
+    "eval_env_spec",
+    "author",
+    "author_email",
+    "algorithm_name",
+    "code_permalink",
+    "description",
+    "requirements",
+)
+"""What a dataset takes over from that of `like`."""
+
+
+def open_minari(text: str) -> MinariDestination:
+    """The destination of what stands behind "minari:".
+
+    Raises:
+      ConfigError: it names nothing, or an option makes no sense.
+    """
+    people = f"minari:{text}"
+    place, written = parted(text)
+    wanted = read_options(people, written, _OPTIONS, ConfigError)
+    if not place.strip("/ "):
+        raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
+    path = datasets_root() / place if is_id(place) else Path(place).expanduser()
+    name = wanted.get("id") or (place if is_id(place) else _id_of(path.name))
+    if not _ID.fullmatch(name):
+        raise ConfigError(
+            f'"{people}": the id "{name}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
+            "say it by id="
+        )
+    return MinariDestination(people, path, name, wanted.get("images", False), wanted.get("like"))
+
+
+class MinariDestination:
+    """A folder that Minari loads."""
+
+    def __init__(self, name: str, path: Path, dataset_id: str, keeps_files: bool, like: str | None) -> None:
+        self.name, self.path, self._id = name, path, dataset_id
+        self._keeps_files, self._like = keeps_files, like
+
+    def source(self, path: Path) -> str:
+        """`minari:PATH`."""
+        return f"minari:{path.absolute()}"
+
+    def holds_files(self, spec: ArraySpec) -> bool:
+        """JPEG of colour images that Minari takes for images, where `images=files` asks for it."""
+        image = spec.image
+        if not self._keeps_files or image is None or image.format != "jpeg" or spec.shape:
+            return False
+        height, width, channels = image.shape
+        return (height or 0) >= 32 and (width or 0) >= 32 and channels == 3
+
+    def losses(self, content: Content) -> Sequence[Loss]:
+        """Columns and features that Minari has no place for."""
+        places, losses = self._places(content)
+        if self._like is not None:
+            self._check_like(places)
+        return losses
+
+    def sink(self, work: Path, content: Content, state: State | None) -> Sink:
+        """Begins to write, or goes on."""
+        places, _ = self._places(content)
+        about = {} if self._like is None else self._liked()
+        is_encoded = any(place.spec.image is not None for place in places)
+
+        def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
+            spaces = {f"{name}_space": json.dumps(_space(places, name, texts)) for name in (OBSERVATION, ACTION)}
+            told = {key: about[key] for key in (*spaces, *_ABOUT) if key in about}
+            return {
+                "total_episodes": episodes,
+                "total_steps": steps,
+                "data_format": "hdf5",
+                "jpeg_encoding": is_encoded,
+                **spaces,
+                **told,
+                "dataset_id": self._id,
+                "minari_version": MINARI_VERSION,
+            }
+
+        return MinariSink(work, places, describe, state)
+
+    def _places(self, content: Content) -> tuple[list[Place], list[Loss]]:
+        try:
+            places, losses = places_of(content)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+        spaces = [place for place in places if not is_under(place.dataset, "infos")]
+        encoded = [place.path for place in spaces if place.spec.image is not None]
+        pixels = [place.path for place in spaces if place.spec.image is None and is_image(place.spec)]
+        if encoded and pixels:
+            raise ConfigError(
+                f'{self.name}: images=files: "{encoded[0]}" is JPEG and "{pixels[0]}" is not; Minari has all images one way. Leave images=files out'
+            )
+        return places, losses
+
+    def _liked(self) -> dict[str, Any]:
+        try:
+            return read_json(data_folder(str(self._like)) / METADATA_FILE)
+        except SourceError as error:
+            raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
+
+    def _check_like(self, places: Sequence[Place]) -> None:
+        """That the spaces are those of the columns."""
+        told = self._liked()
+        for name in (OBSERVATION, ACTION):
+            try:
+                leaves = parse_space(told.get(f"{name}_space"), f"like={self._like}: {name}_space")
+            except SourceError as error:
+                raise ConfigError(f"{self.name}: {error}") from error
+            theirs = {f"{name}/{leaf.path}" if leaf.keys else name: leaf.spec for leaf in leaves}
+            ours = {place.path: place.spec for place in places if is_under(place.path, name)}
+            if theirs.keys() != ours.keys():
+                raise ConfigError(
+                    f"{self.name}: like={self._like} has {', '.join(theirs)}; the columns are {', '.join(ours)}"
+                )
+            for path, spec in ours.items():
+                if spec.image is None and theirs[path].shape != spec.shape:
+                    raise ConfigError(
+                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}'
+                    )
+
+
+def _space(places: Sequence[Place], name: str, texts: Mapping[str, Texts]) -> dict[str, Any]:
+    specs = {place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)}
+    every = {place.path: texts.get(place.path, Texts()) for place in places}
+    return space_of(specs, every, name)
+
+
+def _id_of(folder: str) -> str:
+    """An id like a folder's name."""
+    plain = _NO_NAME.sub("-", folder).strip("-") or "dataset"
+    return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("expected a text")
+    return text
+
+
+_OPTIONS: dict[str, Parse] = {
+    "id": _text,
+    "like": _text,
+    "images": one_of(decoded=False, files=True),
+}

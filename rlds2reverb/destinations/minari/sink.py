@@ -1,0 +1,214 @@
+"""Episodes -> parts of HDF5, made in memory and written whole; at the end one file of them all.
+
+A part is on disk or it is not: nothing that ends the process leaves half of one. A state is how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.minari import LOSSES
+from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
+from rlds2reverb.destinations.minari.spaces import Texts
+from rlds2reverb.destinations.minari.values import attribute, encoded_texts, usual_discount
+from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.metadata import metadata_path
+
+MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
+_PARTS, _DONE = ".parts", ".parts-done"
+_PART_BYTES = 64 << 20
+_INT_REWARDS = np.dtype(np.float64)
+
+
+class MinariSink:
+    """Writes the folder `data` of a dataset.
+
+    Args:
+      work: the dataset's folder.
+      places: where columns go.
+      describe: number of episodes and of steps, texts -> `metadata.json`.
+      state: of an earlier run.
+    """
+
+    def __init__(self, work: Path, places: Sequence[Place], describe: Any, state: State | None) -> None:
+        self._data, self._places, self._describe = work / "data", list(places), describe
+        told = state or {"parts": 0, "episodes": 0, "steps": 0, "texts": {}}
+        self._parts, self._episodes, self._steps = told["parts"], told["episodes"], told["steps"]
+        self._texts = {path: Texts.of_state(one) for path, one in told["texts"].items()}
+        self._file: h5py.File | None = None
+        self._bytes = 0
+        self._is_done = state is not None and (self._data / METADATA_FILE).exists() and not self._folder.exists()
+        if not self._is_done:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for extra in self._folder.iterdir():
+                if extra.name not in {self._part(number).name for number in range(self._parts)}:
+                    extra.unlink()
+
+    def write(self, episode: Episode) -> Sequence[Loss]:
+        """Takes an episode of at least one row."""
+        losses: list[Loss] = []
+        group = self._open().create_group(f"episode_{self._episodes}", track_order=True)
+        steps = len(episode) - 1
+        for place in self._places:
+            self._write_column(group, place, episode.columns[place.path], losses)
+        if "rewards" not in group:
+            group["rewards"] = np.zeros(steps, np.float32)
+        terminal = episode.columns.get(IS_TERMINAL)
+        ends = np.arange(steps) == steps - 1
+        is_terminal = terminal is not None and bool(terminal[-1])
+        group["terminations"], group["truncations"] = ends & is_terminal, ends & (not is_terminal)
+        group.require_group("infos")
+        self._write_features(group, episode, steps, losses)
+        losses += _of_ends(episode, is_terminal)
+        self._episodes, self._steps = self._episodes + 1, self._steps + steps
+        self._bytes += episode.nbytes
+        if self._bytes >= _PART_BYTES:
+            self._end_part()
+        return losses
+
+    def sync(self) -> State:
+        """Puts the episodes that are in memory on disk."""
+        self._end_part()
+        return {
+            "parts": self._parts,
+            "episodes": self._episodes,
+            "steps": self._steps,
+            "texts": {path: one.as_state() for path, one in self._texts.items()},
+        }
+
+    def finish(self) -> None:
+        """Makes one file of the parts, and says what is in it."""
+        if not self._is_done:
+            self._end_part()
+            merging = self._data / f".{MAIN_FILE}"
+            _merge([self._part(number) for number in range(self._parts)], merging)
+            merging.replace(self._data / MAIN_FILE)
+            told = self._describe(self._episodes, self._steps, self._texts)
+            told["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
+            write_whole(self._data / METADATA_FILE, json.dumps(told).encode())
+            shutil.rmtree(self._data / _DONE, ignore_errors=True)
+            self._folder.rename(self._data / _DONE)
+            self._is_done = True
+        shutil.rmtree(self._data / _DONE, ignore_errors=True)
+
+    def close(self) -> None:
+        """Drops what is in memory."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def _folder(self) -> Path:
+        return self._data / _PARTS
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"{number}.hdf5"
+
+    def _open(self) -> h5py.File:
+        if self._file is None:
+            self._file = _in_memory()
+        return self._file
+
+    def _end_part(self) -> None:
+        if self._file is None:
+            return
+        self._file.flush()
+        image = self._file.id.get_file_image()
+        write_whole(self._part(self._parts), image)
+        self.close()
+        self._parts, self._bytes = self._parts + 1, 0
+
+    def _write_column(self, group: h5py.Group, place: Place, column: Array, losses: list[Loss]) -> None:
+        rows = column[:-1] if place.is_of_steps else column
+        if place.is_of_steps and column[-1:].astype(bool).any():
+            losses.append(Loss("last_row", LOSSES["last_row"], place.path))
+        if place.spec.image is not None:
+            _write_files(group, place.dataset, rows)
+        elif place.spec.dtype.kind == "O":
+            texts, is_changed = encoded_texts(rows)
+            if is_changed:
+                losses.append(Loss("text", LOSSES["text"], place.path))
+            if len(texts):
+                self._texts.setdefault(place.path, Texts()).take(texts.ravel().tolist())
+            group.create_dataset(place.dataset, data=texts, dtype=h5py.string_dtype())
+        elif place.path == REWARD and place.spec.dtype.kind != "f":
+            group[place.dataset] = rows.astype(_INT_REWARDS)
+        else:
+            group[place.dataset] = rows
+
+    def _write_features(self, group: h5py.Group, episode: Episode, steps: int, losses: list[Loss]) -> None:
+        ours = dict(zip(OUR_FEATURES, (self._episodes, steps)))
+        for name, value in episode.metadata.items():
+            if name in ours:
+                if not np.array_equal(value, ours[name]):
+                    losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
+            else:
+                held = attribute(value)
+                if held is None:
+                    losses.append(Loss("metadata", LOSSES["metadata"], metadata_path(name)))
+                else:
+                    group.attrs[name] = held
+        group.attrs.update(ours)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A file that is there when all of it is on disk."""
+    unfinished = path.with_name(f".{path.name}")
+    with unfinished.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+_NAMES = count()
+
+
+def _in_memory() -> h5py.File:
+    return h5py.File(f"rlds2reverb-part-{next(_NAMES)}", "w", driver="core", backing_store=False, track_order=True)
+
+
+def _merge(parts: Sequence[Path], target: Path) -> None:
+    target.unlink(missing_ok=True)
+    with _as_os_errors(target), h5py.File(target, "w", track_order=True) as merged:
+        for part in parts:
+            with h5py.File(part, "r", locking=False) as file:
+                for name in file:
+                    file.copy(name, merged)
+
+
+@contextmanager
+def _as_os_errors(target: Path) -> Iterator[None]:
+    """What h5py raises when a disk is full is an OSError, or says less."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OSError(f"{target}: cannot be written: {error}") from error
+
+
+def _write_files(group: h5py.Group, name: str, files: Array) -> None:
+    dataset = group.create_dataset(name, (len(files),), h5py.vlen_dtype(np.uint8))
+    for place, file in enumerate(files):
+        dataset[place] = np.frombuffer(file, np.uint8)
+
+
+def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
+    discount, terminal = episode.columns.get(DISCOUNT), episode.columns.get(IS_TERMINAL)
+    if len(episode) == 1 and is_terminal:
+        yield Loss("terminal", LOSSES["terminal"], IS_TERMINAL)
+        yield Loss("discount", LOSSES["discount"], DISCOUNT)
+    elif terminal is not None and terminal[:-1].any():
+        yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
+    if discount is not None and not np.array_equal(discount, usual_discount(len(episode), is_terminal)):
+        yield Loss("discount", LOSSES["discount"], DISCOUNT)

@@ -1,0 +1,21 @@
+"""TorchRL's replay buffers, written without torch: `ted:PATH[?OPTIONS]`.
+
+`layout=h5` (or a path that ends in ".h5") is what TorchRL's H5StorageCheckpointer writes, `layout=memmap` what `ReplayBuffer.dumps`
+writes of a LazyMemmapStorage. A step's row: see `layout`.
+
+Importing this loads nothing.
+"""
+
+LOSSES = {
+    "metadata": "TED has no place for what a dataset says of whole episodes",
+    "text": "a TensorDict holds texts as pickles or JSON only; they are left out",
+    "dtype": "torch's storages hold no values of this dtype; it is left out",
+    "bfloat16": "HDF5 has no bfloat16; it is written as float32, which holds the same values. layout=memmap keeps it",
+    "name": "TED gives this name another meaning, or no file can have it; it is left out",
+    "empty_values": "memory-mapped TensorDicts hold no values without a size; they are left out. layout=h5 keeps them",
+    "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
+    "last_row": "the last row of an episode has no step in TED: its action and reward are left out, and they are not 0",
+    "last_discount": "the last row of an episode has no step in TED: its discount is left out, and it is not what its end says",
+    "first_terminal": "the first step is marked is_terminal, which no step before it can say",
+}
+"""Code -> what the format cannot hold."""

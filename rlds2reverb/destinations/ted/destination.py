@@ -1,0 +1,92 @@
+"""A TorchRL buffer to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlds2reverb.destinations.base import Content, Loss, Sink, State
+from rlds2reverb.destinations.ted.layout import Choices, keys_of
+from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
+from rlds2reverb.episodes import OBSERVATION, is_under
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.specs import ArraySpec
+
+_H5, _MEMMAP = "h5", "memmap"
+
+
+def open_ted(text: str) -> TedDestination:
+    """The destination of what stands behind "ted:".
+
+    Raises:
+      ConfigError: it names no folder, or an option makes no sense.
+    """
+    people = f"ted:{text}"
+    path, written = parted(text)
+    wanted = read_options(people, written, _OPTIONS, ConfigError)
+    if not path.strip("/ "):
+        raise ConfigError(f'"{people}": expected ted:FOLDER or ted:FILE.h5')
+    target = Path(path).expanduser()
+    is_h5 = wanted.pop("layout", _H5) == _H5
+    wanted["keeps_discount"] = wanted.pop("discount", True)
+    choices = Choices(is_h5, **wanted)
+    if not choices.is_h5 and target.suffix == ".h5":
+        raise ConfigError(f'"{people}": layout=memmap makes a folder; its name must not end in ".h5"')
+    if not choices.is_h5 and choices.compression:
+        raise ConfigError(f'"{people}": compression goes with layout=h5 only')
+    return TedDestination(people, target, choices)
+
+
+class TedDestination:
+    """A folder that `ReplayBuffer.loads` reads, or an H5 file."""
+
+    def __init__(self, name: str, path: Path, choices: Choices) -> None:
+        self.name, self.path, self._choices = name, path, choices
+
+    def source(self, path: Path) -> str:
+        """`ted:PATH`."""
+        return f"ted:{path.absolute()}"
+
+    def holds_files(self, spec: ArraySpec) -> bool:
+        """None: tensors are numbers."""
+        return False
+
+    def losses(self, content: Content) -> Sequence[Loss]:
+        """Columns and features that have no key."""
+        unknown = sorted(self._choices.steps - set(content.columns))
+        if unknown:
+            raise ConfigError(f'{self.name}: steps: no column "{unknown[0]}"; there are: {", ".join(content.columns)}')
+        keys, losses = keys_of(content, self._choices)
+        if not any(is_under(key.path, OBSERVATION) for key in keys):
+            raise ConfigError(f"{self.name}: no observation of {content.source} is a tensor")
+        return losses
+
+    def sink(self, work: Path, content: Content, state: State | None) -> Sink:
+        """Begins to write, or goes on."""
+        keys, _ = keys_of(content, self._choices)
+        if not self._choices.is_h5:
+            return MemmapSink(work, keys, state, self._choices.batch_size)
+        inside = self.path.name if self.path.suffix == ".h5" else "storage/checkpoint.h5"
+        return H5Sink(work, work / inside, keys, state, self._choices)
+
+
+def _columns(text: str) -> frozenset[str]:
+    if not text:
+        raise ValueError('expected columns, with "+" between them and "." for "/"')
+    return frozenset(part.replace(".", "/") for part in text.split("+"))
+
+
+def _positive(text: str) -> int:
+    if not whole_number(text):
+        raise ValueError("expected at least 1")
+    return int(text)
+
+
+_OPTIONS: dict[str, Parse] = {
+    "layout": one_of(h5=_H5, memmap=_MEMMAP),
+    "steps": _columns,
+    "discount": one_of(keep=True, drop=False),
+    "compression": one_of(none=None, gzip="gzip", lzf="lzf"),
+    "batch_size": _positive,
+}

@@ -1,0 +1,180 @@
+"""Which keys a step has in TED, and which column each is made of.
+
+| RLDS | TED |
+| --- | --- |
+| `observation`, or what is nested in it | the same key, at the root and under `next` |
+| `action`, or what is nested in it | the same key, at the root |
+| `reward` | `next.reward`, a number as [1] |
+| `is_terminal`, `is_last` | `next.terminated`, `next.truncated`, `next.done`, each [1] |
+| `discount` | `discount`, a number as [1] |
+| a column `next/...` | the same key |
+| any other column | the same key, at the root and under `next`; at the root only where `steps=` names it |
+| the number of the episode | `collector.traj_ids` |
+
+An episode of T + 1 rows has T steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlds2reverb.destinations.base import Content, Loss
+from rlds2reverb.destinations.ted import LOSSES
+from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_TERMINAL, REWARD, Array, Episode, is_under
+from rlds2reverb.readers.ted.dtypes import NAMES
+from rlds2reverb.specs import ArraySpec
+
+NEXT = "next/"
+IDS = "collector/traj_ids"
+ENDS = ("done", "terminated", "truncated")
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_TAKEN = frozenset({*ENDS, "next", "reward", "collector", "index", "episode", "mask"})
+"""First names of keys that mean something in TED."""
+_NOT_IN_META = frozenset({"shape", "device", "_type", "_tensordict", "meta"})
+"""Names that `meta.json` has for other things."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of TED.
+
+    Attributes:
+      name: '/'-joined; without `next/` where it is at both places.
+      path: the column.
+      spec: of a step's value.
+      is_observed: whether it has the value before the step and the one after.
+      unpacks: whether a number becomes [1].
+    """
+
+    name: str
+    path: str
+    spec: ArraySpec
+    is_observed: bool = False
+    unpacks: bool = False
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The shape of a step's value."""
+        return (1,) if self.unpacks else tuple(size or 0 for size in self.spec.shape)
+
+    @property
+    def in_group(self) -> str:
+        """Its name in the H5 form, which has rewards without `next`."""
+        return REWARD if self.path == REWARD else self.name
+
+    def values(self, episode: Episode) -> Array:
+        """[T, ...], or [T + 1, ...] of what is observed."""
+        column = episode.columns[self.path]
+        found = column if self.is_observed else column[:-1]
+        return found.reshape(len(found), *self.row).astype(self.spec.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How a buffer is to be written.
+
+    Attributes:
+      is_h5: as HDF5; else memory-mapped files.
+      steps: columns whose last row means nothing, so that they stand at the root only.
+      keeps_discount: whether there is a key `discount`.
+      compression: of h5py's `create_dataset`; None for none.
+      batch_size: of the buffer; None to be said at sampling.
+    """
+
+    is_h5: bool = True
+    steps: frozenset[str] = frozenset()
+    keeps_discount: bool = True
+    compression: str | None = None
+    batch_size: int | None = None
+
+
+def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
+    """The keys of a content, and what has none."""
+    keys: list[Key] = []
+    losses = [Loss("metadata", LOSSES["metadata"], f"metadata/{path}") for path in content.metadata]
+    if IS_TERMINAL not in content.columns:
+        losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
+    for path, spec in sorted(content.columns.items()):
+        if path in FLAGS or (path == DISCOUNT and not choices.keeps_discount):
+            continue
+        code = _unfit(path, spec, choices.is_h5)
+        if code:
+            losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
+        if code in ("", "bfloat16"):
+            held = ArraySpec(spec.shape, np.dtype(np.float32)) if code else spec
+            keys.append(_key(path, held, choices.steps))
+    return keys, losses
+
+
+def ends_of(episode: Episode) -> dict[str, Array]:
+    """`done`, `terminated` and `truncated` of every step, [T, 1]."""
+    last = np.zeros((len(episode) - 1, 1), bool)
+    terminated = last.copy()
+    if IS_TERMINAL in episode.columns:
+        terminated[:, 0] = episode.columns[IS_TERMINAL][1:]
+    last[-1:] = True
+    return {"done": last, "terminated": terminated, "truncated": last & ~terminated}
+
+
+def losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
+    """What the last row of an episode has that no step holds."""
+    columns = episode.columns
+    for key in keys:
+        last = columns[key.path][-1:]
+        if key.path == DISCOUNT:
+            usual = 0 if IS_TERMINAL in columns and columns[IS_TERMINAL][-1:].any() else 1
+            if (last != usual).any():
+                yield Loss("last_discount", LOSSES["last_discount"], key.path)
+        elif not key.is_observed and (last != 0).any():
+            yield Loss("last_row", LOSSES["last_row"], key.path)
+    if IS_TERMINAL in columns and columns[IS_TERMINAL][:1].any():
+        yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
+
+
+def nested_shapes(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """'/'-joined keys as dicts within dicts."""
+    made: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *parents, last = name.split("/")
+        level = made
+        for parent in parents:
+            level = level.setdefault(parent, {})
+        level[last] = leaf
+    return made
+
+
+def _key(path: str, spec: ArraySpec, steps: frozenset[str]) -> Key:
+    if path == REWARD:
+        return Key(NEXT + REWARD, path, spec, unpacks=not spec.shape)
+    if path == DISCOUNT:
+        return Key(path, path, spec, unpacks=not spec.shape)
+    is_step = is_under(path, ACTION) or path.startswith(NEXT) or path in steps
+    return Key(path, path, spec, is_observed=not is_step)
+
+
+def _unfit(path: str, spec: ArraySpec, is_h5: bool) -> str:
+    """The code of the loss, "" for none."""
+    parts = path.split("/")
+    if spec.dtype.kind in "OSU":
+        return "text"
+    if spec.dtype.kind == "c" or spec.dtype.newbyteorder("=") not in NAMES:
+        return "dtype"
+    names = parts[1:] if path.startswith(NEXT) else parts
+    if path not in (REWARD, DISCOUNT) and (names[0] in _TAKEN or not all(map(_is_name, parts)) or names[-1] in ENDS):
+        return "name"
+    if None in spec.shape:
+        return "dtype"
+    if 0 in spec.shape and not is_h5:
+        return "empty_values"
+    return "bfloat16" if is_h5 and spec.dtype == _BFLOAT16 else ""
+
+
+def _is_name(part: str) -> bool:
+    return (
+        bool(part) and part.isprintable() and not part.startswith(".") and "\\" not in part and part not in _NOT_IN_META
+    )

@@ -1,0 +1,154 @@
+"""Episodes -> a TFDS version directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.tfds.example import entries_of, example
+from rlds2reverb.destinations.tfds.files import write_files
+from rlds2reverb.destinations.tfds.naming import Target
+from rlds2reverb.destinations.tfds.shards import bounds, shard_count, shards_of_at_most
+from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, LENGTHS, RECORDS, Spool, lengths_in
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ConversionError
+from rlds2reverb.tfds_files.columns import Column
+from rlds2reverb.tfds_files.info import FEATURES_FILE, INFO_FILE
+from rlds2reverb.tfds_files.names import FileNames
+from rlds2reverb.tfds_files.tfrecord import MOST_BYTES
+
+_DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the records hold.
+
+    Attributes:
+      steps, metadata: columns of the steps, and features of the episode.
+      tree: what features.json says of both.
+    """
+
+    steps: Sequence[Column]
+    metadata: Sequence[Column]
+    tree: Mapping[str, Any]
+
+
+class TfdsSink:
+    """Writes one split.
+
+    Args:
+      work: the version directory to be.
+      target: what the files are called, and how they are written.
+      layout: where columns and features of an episode are stored.
+      state: of an earlier run.
+    """
+
+    def __init__(self, work: Path, target: Target, layout: Layout, state: State | None) -> None:
+        self._work, self._target, self._tree = work, target, layout.tree
+        self._steps, self._metadata = layout.steps, layout.metadata
+        self._state: State = {"records": 0, "size": 0} if state is None else state
+        is_cut = state is not None and not (work / RECORDS).exists()  # `finish` came so far in an earlier run
+        self._spool = None if is_cut else Spool(work, self._state["records"], self._state["size"])
+
+    def write(self, episode: Episode) -> Sequence[Loss]:
+        """Takes an episode; nothing of it is lost.
+
+        Raises:
+          ConversionError: it is too large for a record.
+        """
+        entries = [entry for column in self._steps for entry in entries_of(column, episode.columns[column.path])]
+        for column in self._metadata:
+            entries += entries_of(column, _item(episode.metadata[column.path], column))
+        record = example(entries)
+        if len(record) > MOST_BYTES:
+            raise ConversionError(
+                f"episode {episode.title}: a record of {len(record):,} bytes; TFDS reads at most {MOST_BYTES:,}: leave columns out "
+                "(--transform drop=...), or cut the episode"
+            )
+        self._opened.append(record)
+        return ()
+
+    def sync(self) -> State:
+        """Puts all records on disk."""
+        self._opened.sync()
+        self._state = {"records": self._opened.records, "size": self._opened.size}
+        return self._state
+
+    def finish(self) -> None:
+        """Cuts the records into files, and describes them."""
+        self.close()
+        if (self._work / INFO_FILE).exists():
+            (self._work / LENGTHS).unlink(missing_ok=True)
+            return
+        records, total = self._state["records"], self._state["size"] - self._state["records"] * FRAME_BYTES
+        shards = self._shards(total, records)
+        cuts = bounds(records, shards)
+        named = FileNames(self._target.name, self._target.split, self._target.file_format)
+        names = [named.of_shard(shard, shards) for shard in range(shards)]
+        write_files(self._work, self._target.file_format, names, cuts, lengths_in(self._work, records))
+        _write_json(self._work / FEATURES_FILE, self._tree)
+        _write_json(self._work / INFO_FILE, self._info(total, cuts))
+        (self._work / LENGTHS).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Lets go of the spool."""
+        if self._spool is not None:
+            self._spool.close()
+
+    @property
+    def _opened(self) -> Spool:
+        assert self._spool is not None  # episodes do not come after `finish`
+        return self._spool
+
+    def _shards(self, total_bytes: int, records: int) -> int:
+        if self._target.shards is not None:
+            return min(self._target.shards, records)
+        if self._target.shard_bytes is not None:
+            return shards_of_at_most(self._target.shard_bytes, total_bytes, records)
+        return shard_count(total_bytes, records)
+
+    def _info(self, total_bytes: int, cuts: Sequence[int]) -> dict[str, Any]:
+        """A message of TFDS in proto3's JSON, which has large numbers as texts."""
+        split = {
+            "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+            "name": self._target.split,
+            "numBytes": str(total_bytes),
+            "shardLengths": [str(stop - start) for start, stop in pairwise(cuts)],
+        }
+        return {
+            "description": _DESCRIPTION,
+            "disableShuffling": True,
+            "fileFormat": self._target.file_format,
+            "name": self._target.name,
+            "splits": [split],
+            "version": self._target.version,
+        }
+
+
+def _item(value: Any, column: Column) -> Array:
+    """[1, *shape] a feature of the episode, as the values of one step would be."""
+    if column.leaf.dtype.kind == "O" and not column.spec.shape:
+        item = np.empty(1, object)
+        item[0] = value[()] if isinstance(value, np.ndarray) else value
+        return item
+    return np.asarray(value)[None]
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """A file that is there when it is whole."""
+    unfinished = path.with_name(f".{path.name}")
+    with unfinished.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)

@@ -1,0 +1,105 @@
+"""Reads back what was written, and compares it with what was to be written, episode by episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rlds2reverb.destinations.job import Job
+from rlds2reverb.destinations.losing import Losses
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.errors import ConversionError
+from rlds2reverb.metadata import metadata_path, metadata_values
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import Source, with_encoded
+from rlds2reverb.validation.endings import with_problems_of_ends
+
+_MOST_TOLD = 5
+
+
+def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], object]) -> int:
+    """Compares; how many episodes are as they should be, which is all of them.
+
+    Args:
+      job: what was converted.
+      path: where the result is now.
+      losses: what need not be equal.
+      tell: called with the number of each episode that is compared, and the episode.
+
+    Raises:
+      ConversionError: an episode differs, is missing, or is one too many; says where.
+      SourceError: one side cannot be read.
+    """
+    number, back = 0, iter(_written(job, path))
+    for number, wanted in enumerate(_wanted(job), 1):
+        found = next(back, None)
+        if found is None:
+            raise _differs(job, f"has {number - 1:,} episodes, and more were written")
+        if odd := differences(wanted, found, lambda column, at=number - 1: losses.holds(at, column)):  # type: ignore[misc]
+            raise _differs(job, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
+        tell(number, wanted)
+    if next(back, None) is not None:
+        raise _differs(job, f"has more than the {number:,} episodes that were written")
+    return number
+
+
+def differences(wanted: Episode, found: Episode, holds: Callable[[str], bool]) -> list[str]:
+    """What differs, one text per column or feature, of those that the format `holds`."""
+    odd = [
+        f'column "{path}": {_difference(column, found.columns.get(path))}'
+        for path, column in wanted.columns.items()
+        if holds(path) and not _are_equal(column, found.columns.get(path))
+    ]
+    there = metadata_values(found, found.metadata)
+    for name, value in wanted.metadata.items():
+        one, other = _as_array(value), _as_array(there[name]) if name in there else None
+        if holds(metadata_path(name)) and not _are_equal(one, other):
+            odd.append(f'metadata "{name}": {_difference(one, other)}')
+    return odd
+
+
+def _written(job: Job, path: Path) -> Source:
+    source = open_source(job.destination.source(path))
+    return with_encoded(source, job.encoded) if job.encoded else source
+
+
+def _wanted(job: Job) -> Iterator[Episode]:
+    policy = job.policy(again=True)
+    for episode, found in with_problems_of_ends(job.source, job.standard.conventions):
+        prepared, _ = job.prepared(episode, policy, found)
+        if prepared is not None:
+            yield prepared
+
+
+def _as_array(value: object) -> Array:
+    if isinstance(value, bytes):
+        text = np.empty((), object)
+        text[()] = value
+        return text
+    return np.asarray(value)
+
+
+def _are_equal(one: Array, other: Array | None) -> bool:
+    """Whether dtype, shape and every bit are the same."""
+    if other is None or one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind == "O":
+        return bool(one.tolist() == other.tolist())
+    return bool(one.tobytes() == other.tobytes())
+
+
+def _difference(one: Array, other: Array | None) -> str:
+    if other is None:
+        return "is not there"
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return f"expected {one.dtype}{list(one.shape)}, found {other.dtype}{list(other.shape)}"
+    return "the values differ"
+
+
+def _differs(job: Job, what: str) -> ConversionError:
+    return ConversionError(
+        f"{job.destination.name}: what was written is not what was read: {what}. Nothing was put into {job.destination.path}; "
+        "the source changed meanwhile, or this is a fault of the program; begin anew with restart=True (--restart)"
+    )

@@ -1,0 +1,275 @@
+"""The dict format: arrays obs, next_obs, acts and dones, with all trajectories one after the other; rews and infos where there are any.
+
+Source of the layout: `load_dict_dataset` in il_representations/envs/auto.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.ilr import keys
+from rlds2reverb.readers.ilr.findings import Findings
+from rlds2reverb.readers.ilr.layout import aligned, column_specs
+from rlds2reverb.readers.ilr.options import REFUSE, SPLIT, TERMINAL, Options
+from rlds2reverb.readers.ilr.values import Values, leaves_of
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.remarks import Remark
+from rlds2reverb.specs import ArraySpec, Nest
+
+Part = Callable[[], Sequence[Mapping[str, Any]]]
+"""Reads a file: dictionaries of arrays."""
+
+
+class Trajectories:
+    """Dictionaries of arrays, cut into trajectories.
+
+    Args:
+      arrays: key -> [N, ...].
+      where: what messages call it.
+      options: what to do about gaps.
+
+    Raises:
+      SourceError: a key is missing, or arrays do not go together.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], where: str, options: Options) -> None:
+        self.where = where
+        self._arrays = {key: _checked(value, where, key) for key, value in arrays.items()}
+        missing = [key for key in (keys.ACTS, keys.DONES) if key not in arrays]
+        missing += [] if any(map(keys.is_observation, arrays)) else [keys.OBS]
+        if missing:
+            raise SourceError(f"{where}: no {', '.join(missing)}; expected obs, next_obs, acts and dones")
+        lengths = {key: len(value) for key, value in self._arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise SourceError(f"{where}: arrays of several lengths: {lengths}")
+        self._dones = _flags(self._arrays[keys.DONES], where)
+        self._stops = self._cut(options)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._stops)
+
+    def leaves(self) -> dict[str, dict[str, ArraySpec]]:
+        """Key -> path within its value -> spec."""
+        return {
+            key: {"": ArraySpec(value.shape[1:], value.dtype)}
+            if isinstance(value, np.ndarray)
+            else _first(value).leaves
+            for key, value in self._arrays.items()
+        }
+
+    def look(self, number: int, findings: Findings) -> Array:
+        """Notes what is odd about a trajectory; the steps before which there is a gap, from 1."""
+        rows = self._rows(number)
+        gaps: Array = np.flatnonzero(self._gaps(rows)) + 1
+        findings.steps += rows.stop - rows.start - 1
+        for step in gaps:
+            findings.gap(int(step))
+        if not self._dones[rows.stop - 1]:
+            self._look_at_cut(rows, findings)
+        behind = [(seen[rows.stop - 1], after[rows.stop - 1]) for seen, after in self._pairs()]
+        findings.repeated += bool(behind) and all(np.array_equal(*pair) for pair in behind)
+        if rows.stop < len(self._dones) and self._dones[rows.stop - 1]:
+            findings.ends += 1
+            pairs = self._pairs()
+            findings.foreign += bool(pairs) and all(
+                np.array_equal(after[rows.stop - 1], seen[rows.stop]) for seen, after in pairs
+            )
+        return gaps
+
+    def _look_at_cut(self, rows: slice, findings: Findings) -> None:
+        """Notes why a trajectory ends that is not done: at a gap, or with the data."""
+        if rows.stop == len(self._dones):
+            findings.unfinished += 1
+        else:
+            findings.steps += 1
+            findings.gap(rows.stop - rows.start)
+
+    def columns(self, number: int, values: Mapping[str, Values], options: Options) -> dict[str, Array]:
+        """RLDS columns of one.
+
+        Args:
+          number: from 0.
+          values: how the values of keys are read that are no arrays.
+          options: what a done means.
+
+        Raises:
+          BrokenEpisode: see `alignment.aligned`.
+        """
+        rows = self._rows(number)
+        columns: dict[str, dict[str, Array]] = {}
+        for key, value in self._arrays.items():
+            if keys.column_of(key) is None:
+                continue
+            if isinstance(value, np.ndarray):
+                columns[key] = {"": value[rows]}
+            elif key in values:
+                columns[key] = values[key].columns(
+                    [values[key].row_of(leaves_of(one), key, f"{self.where}: {key}") for one in value[rows]]
+                )
+        last = {
+            key: {"": self._arrays[keys.next_of(key)][rows.stop - 1]}
+            for key in columns
+            if keys.next_of(key) in self._arrays
+        }
+        return aligned(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
+
+    def values(self) -> dict[str, Values]:
+        """How the values of keys are read that are no arrays."""
+        return {key: _first(value) for key, value in self._arrays.items() if not isinstance(value, np.ndarray)}
+
+    def _rows(self, number: int) -> slice:
+        return slice(int(self._stops[number - 1]) if number else 0, int(self._stops[number]))
+
+    def _cut(self, options: Options) -> Array:
+        """Where trajectories stop."""
+        is_stop = self._dones.copy()
+        is_stop[-1:] = True
+        if options.gaps == SPLIT and len(is_stop):
+            is_stop[:-1] |= self._gaps(slice(0, len(is_stop)))
+        return np.flatnonzero(is_stop) + 1
+
+    def _gaps(self, rows: slice) -> Array:
+        """Whether the observation after each of these steps but the last is another than the next step's."""
+        found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
+        for seen, after in self._pairs():
+            differs = after[rows.start : rows.stop - 1] != seen[rows.start + 1 : rows.stop]
+            found |= differs.reshape(len(found), -1).any(axis=1)
+        return found
+
+    def _pairs(self) -> list[tuple[Array, Array]]:
+        return [
+            (seen, self._arrays[keys.next_of(key)])
+            for key, seen in self._arrays.items()
+            if keys.is_observation(key) and keys.next_of(key) in self._arrays
+        ]
+
+
+class ArrayRecordings:
+    """The episodes of dictionaries of arrays.
+
+    Args:
+      parts: the files, read one at a time; the first one stays in memory.
+      name: for people.
+      options: see `Options`.
+      fingerprint: names the data.
+
+    Raises:
+      SourceError: the first part cannot be read, or has no step.
+    """
+
+    def __init__(self, parts: Sequence[Part], name: str, options: Options, fingerprint: str) -> None:
+        self.name, self.fingerprint, self._parts, self._options = name, fingerprint, tuple(parts), options
+        self._first = self._trajectories(0)
+        filled = next((one for one in self._first if len(one)), None)
+        if filled is None:
+            raise SourceError(f"{name}: no step")
+        self._values, self._specs = filled.values(), column_specs(filled.leaves())
+        self._has_rewards = keys.REWS in filled.leaves()
+        self._findings = Findings()
+        self._count = sum(map(len, self._first)) if len(self._parts) == 1 else None
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None for several files, unless `counted` made it."""
+        return self._count
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What is known before reading, and what the last pass found."""
+        return self._findings.remarks(self._has_rewards, self._options)
+
+    def spec(self) -> Nest:
+        """That of the first trajectory."""
+        return dict(self._specs)
+
+    def metadata_spec(self) -> Nest:
+        """None."""
+        return {}
+
+    def counted(self) -> ArrayRecordings:
+        """The same, with `count`: reads all files."""
+        self._count = sum(1 for _ in self._all())
+        return self
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers."""
+        self._findings = Findings()
+        wanted = iter(numbers)
+        target = next(wanted, None)
+        for number, (trajectories, at) in enumerate(self._all()):
+            if target is None:
+                return
+            if number == target:
+                target = next(wanted, None)
+                yield self._recording(number, trajectories, at)
+
+    def _all(self) -> Iterator[tuple[Trajectories | BrokenEpisode, int]]:
+        """Every trajectory; a file that cannot be read is one bad one, where there are others."""
+        for number in range(len(self._parts)):
+            try:
+                found = self._first if number == 0 else self._trajectories(number)
+            except SourceError as error:
+                yield BrokenEpisode("", str(error)), 0
+                continue
+            for one in found:
+                for at in range(len(one)):
+                    yield one, at
+
+    def _trajectories(self, number: int) -> list[Trajectories]:
+        return [Trajectories(one, self.name, self._options) for one in self._parts[number]()]
+
+    def _recording(self, number: int, trajectories: Trajectories | BrokenEpisode, at: int) -> Recording:
+        try:
+            return Recording(self._columns(trajectories, at))
+        except BrokenEpisode as broken:
+            return Recording({}, name=str(number), faults=((broken.path, broken.why),))
+
+    def _columns(self, trajectories: Trajectories | BrokenEpisode, at: int) -> dict[str, Array]:
+        if isinstance(trajectories, BrokenEpisode):
+            raise trajectories
+        gaps = trajectories.look(at, self._findings)
+        if len(gaps) and self._options.gaps == REFUSE:
+            raise BrokenEpisode(
+                "observation", f"step {gaps[0]:,} is not the observation that followed the step before (gaps=refuse)"
+            )
+        columns = trajectories.columns(at, self._values, self._options)
+        self._check(columns)
+        return columns
+
+    def _check(self, columns: Mapping[str, Array]) -> None:
+        """Compares an episode with the first one."""
+        for path in {**self._specs, **columns}:
+            column, wanted = columns.get(path), self._specs.get(path)
+            found = None if column is None else ArraySpec(column.shape[1:], column.dtype)
+            if found != wanted:
+                raise BrokenEpisode(
+                    path, f"expected {wanted or 'none'}, as the first trajectory has, found {found or 'none'}"
+                )
+
+
+def _first(value: list[Any]) -> Values:
+    return Values(value[0] if value else {})
+
+
+def _checked(value: Any, where: str, key: str) -> Any:
+    """An array of numbers, or a list of values that are none."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if not isinstance(value, np.ndarray) or value.ndim == 0:
+        raise SourceError(f"{where}: {key}: expected an array with a row for each step, found {type(value).__name__}")
+    if value.dtype.kind in "biufc":
+        return value
+    return value.tolist()
+
+
+def _flags(dones: Any, where: str) -> Array:
+    flat = np.asarray(dones)
+    if flat.dtype.kind not in "biuf" or flat.size != len(flat) or not np.isin(flat, (0, 1)).all():
+        raise SourceError(f"{where}: dones: expected one true or false for each step")
+    return flat.reshape(-1).astype(bool)

@@ -1,0 +1,115 @@
+"""What is known of a dataset before its rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.lerobot.episodes import Episodes, read_episodes, read_tasks
+from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, FRAME_INDEX, INDEX, TASK_INDEX, VIDEO, Feature
+from rlds2reverb.readers.lerobot.info import Info, read_info
+from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP, Reading
+from rlds2reverb.readers.lerobot.steps import Steps
+from rlds2reverb.specs import ArraySpec
+
+LANGUAGE_INSTRUCTION = "language_instruction"
+_TASK = "task"
+"""Its name where a feature has the other one."""
+_TEXT = ArraySpec((), np.dtype(object))
+_NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
+"""What follows from a row's place, or stands in the metadata."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset and how it is read.
+
+    Attributes:
+      info: of meta/info.json.
+      episodes: of meta/.
+      tasks: number -> text; {} where the dataset has none.
+      task: where the text goes: COLUMN, METADATA or SKIP.
+      reading: the options.
+      steps: how rows become steps.
+    """
+
+    info: Info
+    episodes: Episodes
+    tasks: Mapping[int, bytes]
+    task: str
+    reading: Reading
+    steps: Steps
+
+    @property
+    def task_path(self) -> str:
+        """The column of the task's text."""
+        return _TASK if LANGUAGE_INSTRUCTION in self.steps.columns else LANGUAGE_INSTRUCTION
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Path -> spec of a step's value."""
+        return {**self.steps.specs(), **({self.task_path: _TEXT} if self.task == COLUMN else {})}
+
+    def metadata_of(self, number: int) -> dict[str, Any]:
+        """One episode's: `episode_index`, the task where it is one per episode, and further columns of meta/episodes."""
+        told: dict[str, Any] = {name: values[number] for name, values in self.episodes.metadata.items()}
+        told[EPISODE_INDEX] = self.episodes.columns[EPISODE_INDEX][number]
+        if self.task == METADATA:
+            tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
+            told[LANGUAGE_INSTRUCTION] = tasks[0].encode(errors="backslashreplace") if tasks else b""
+        return told
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what meta/ tells of features and episodes, and of the sizes of all files with rows and frames."""
+        digest = xxhash.xxh3_128(repr(sorted(self.info.features.items())).encode())
+        for name, column in sorted(self.episodes.columns.items()):
+            digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
+        for path in sorted(set(self._files())):
+            size = path.stat().st_size if path.exists() else -1
+            digest.update(f"{path.relative_to(self.info.root)}|{size}".encode())
+        return digest.hexdigest()
+
+    def _files(self) -> Iterator[Path]:
+        videos = [one.name for one in self.info.features.values() if one.kind == VIDEO]
+        for number in range(len(self.episodes)):
+            yield self.episodes.rows(number)[0]
+            for key in videos if self.reading.videos != SKIP else ():
+                yield self.episodes.video(number, key)[0]
+
+
+def read_dataset(root: Path, reading: Reading) -> Dataset:
+    """Reads meta/.
+
+    Raises:
+      SourceError: it is missing, damaged or makes no sense.
+    """
+    info = read_info(root)
+    if EPISODE_INDEX not in info.features:
+        raise SourceError(f"{root}: meta/info.json: no feature {EPISODE_INDEX}, which every dataset of LeRobot has")
+    episodes = read_episodes(info)
+    tasks = read_tasks(info) if TASK_INDEX in info.features and reading.task != SKIP else {}
+    read = {name: feature for name, feature in info.features.items() if _is_read(feature, reading)}
+    return Dataset(info, episodes, tasks, _place_of_task(tasks, episodes, reading), reading, Steps(read, reading))
+
+
+def _is_read(feature: Feature, reading: Reading) -> bool:
+    if feature.kind == VIDEO and reading.videos == SKIP:
+        return False
+    return reading.reserved or feature.name not in _NOT_STEPS
+
+
+def _place_of_task(tasks: Mapping[int, bytes], episodes: Episodes, reading: Reading) -> str:
+    if not tasks:
+        return SKIP
+    if reading.task is not None:
+        return reading.task
+    is_told = episodes.tasks is not None and not episodes.info.task_is_column
+    is_one = is_told and all(len(one) <= 1 for one in episodes.tasks or ())
+    return METADATA if is_one else COLUMN

@@ -1,0 +1,174 @@
+"""Reads the steps of episodes, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.lerobot.dataset import LANGUAGE_INSTRUCTION, Dataset
+from rlds2reverb.readers.lerobot.features import (
+    EPISODE_INDEX,
+    FRAME_INDEX,
+    IMAGE,
+    INDEX,
+    TASK_INDEX,
+    TIMESTAMP,
+    VIDEO,
+    Feature,
+)
+from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
+from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
+from rlds2reverb.readers.lerobot.tables import Rows
+from rlds2reverb.readers.lerobot.values import column, image_files
+from rlds2reverb.readers.lerobot.videos import frames
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+
+_COUNTED = (FRAME_INDEX, INDEX)
+
+
+class Reader:
+    """Holds one file with rows open.
+
+    Args:
+      dataset: what is read.
+      as_files: paths of images that are given as their files' bytes.
+      odd: counts what is odd in episodes, by the codes of `reading.ODD`.
+
+    Raises:
+      SourceError: a library that decodes images is missing.
+    """
+
+    def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, int]) -> None:
+        self._dataset, self._as_files, self._odd = dataset, as_files, odd
+        self._rows: Rows | None = None
+        if any(
+            one.kind == IMAGE and not one.is_depth and to not in as_files for to, one in dataset.steps.columns.items()
+        ):
+            check_libraries()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._rows is not None:
+            self._rows.close()
+        self._rows = None
+
+    def one(self, number: int) -> Recording:
+        """One episode.
+
+        Raises:
+          BrokenEpisode: its rows or its videos cannot be read, or are not those that meta/ tells of.
+        """
+        try:
+            path, first, count = self._dataset.episodes.rows(number)
+            read = self._opened(path, count).read(first, first + count)
+            return self._recording(number, path, read)
+        except SourceError as error:
+            raise BrokenEpisode("", str(error)) from error
+
+    def _opened(self, path: Path, count: int) -> Rows:
+        """The file; of version 2, it has the episode's rows and no other."""
+        if self._rows is None or self._rows.path != path:
+            self.close()
+            self._rows = Rows(path, self._names())
+        if self._dataset.info.version[0] == 2 and self._rows.count != count:
+            raise BrokenEpisode(
+                "", f"{path}: has {self._rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"
+            )
+        return self._rows
+
+    def _names(self) -> list[str]:
+        """Columns that are read."""
+        dataset = self._dataset
+        features = dataset.info.features
+        names = [name for name, one in dataset.steps.features.items() if one.kind != VIDEO]
+        needed = [EPISODE_INDEX, *(name for name in _COUNTED if name in features)]
+        needed += [TASK_INDEX] if dataset.task != SKIP else []
+        needed += [TIMESTAMP] if len(names) < len(dataset.steps.features) else []
+        return list(dict.fromkeys((*names, *needed)))
+
+    def _recording(self, number: int, path: Path, read: dict[str, Any]) -> Recording:
+        dataset = self._dataset
+        self._check(number, path, read)
+        columns = {to: self._column(one, number, path, read) for to, one in dataset.steps.columns.items()}
+        if dataset.task == COLUMN:
+            columns[dataset.task_path] = self._texts(path, read)
+        elif dataset.task == METADATA:
+            self._check_task(number, path, read)
+        done = dataset.steps.done
+        flags = None if done is None else self._plain(done.name, path, read)
+        if flags is not None and flags[:-1].any():
+            self._found("done_inside")
+        return Recording(dataset.steps.made(columns, flags), dataset.metadata_of(number))
+
+    def _column(self, feature: Feature, number: int, path: Path, read: dict[str, Any]) -> Array:
+        if feature.kind == VIDEO:
+            return self._frames(feature, number, path, read)
+        if feature.kind != IMAGE:
+            return column(feature, read[feature.name], path)
+        files = image_files(feature, read[feature.name], path)
+        if feature.path in self._as_files:
+            found = np.empty(len(files), object)
+            found[:] = files
+            return found
+        return decoded(feature, files, f'{path}: column "{feature.name}"')
+
+    def _frames(self, feature: Feature, number: int, path: Path, read: dict[str, Any]) -> Array:
+        video, begin = self._dataset.episodes.video(number, feature.name)
+        seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
+        if not np.isfinite(seconds).all():
+            raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")
+        return frames(feature, video, seconds, self._dataset.reading.tolerance)
+
+    def _plain(self, name: str, path: Path, read: dict[str, Any]) -> Array:
+        """[T] of a feature with one value per row."""
+        feature = self._dataset.info.features.get(name)
+        if feature is None or feature.size != 1:
+            raise BrokenEpisode(
+                "", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]'
+            )
+        return column(feature, read[name], path).reshape(-1)
+
+    def _check(self, number: int, path: Path, read: dict[str, Any]) -> None:
+        """That the rows are the episode's."""
+        index = self._dataset.episodes.index(number)
+        found = self._plain(EPISODE_INDEX, path, read)
+        if (found != index).any():
+            raise BrokenEpisode(
+                "",
+                f"{path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
+            )
+        counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
+        if any((np.diff(one) != 1).any() for one in counted):
+            self._found("frame_index")
+
+    def _texts(self, path: Path, read: dict[str, Any]) -> Array:
+        """[T] texts of the rows' tasks."""
+        numbers, of = np.unique(self._plain(TASK_INDEX, path, read), return_inverse=True)
+        texts = np.empty(len(numbers), object)
+        texts[:] = [self._text(int(one), path) for one in numbers]
+        return np.asarray(texts[of.reshape(-1)])
+
+    def _check_task(self, number: int, path: Path, read: dict[str, Any]) -> None:
+        numbers = np.unique(self._plain(TASK_INDEX, path, read))
+        told = self._dataset.metadata_of(number)[LANGUAGE_INSTRUCTION]
+        if {self._text(int(one), path) for one in numbers} - {told}:
+            raise BrokenEpisode(
+                self._dataset.task_path,
+                f"{path}: rows with other tasks than the one that meta/episodes tells; read them with task=column",
+            )
+
+    def _text(self, number: int, path: Path) -> bytes:
+        text = self._dataset.tasks.get(number)
+        if text is None:
+            raise BrokenEpisode(
+                self._dataset.task_path, f"{path}: task_index {number}, of which meta/tasks knows nothing"
+            )
+        return text
+
+    def _found(self, code: str) -> None:
+        self._odd[code] = self._odd.get(code, 0) + 1

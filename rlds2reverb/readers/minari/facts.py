@@ -1,0 +1,101 @@
+"""What a dataset says of itself: `metadata.json` from Minari 0.5 on, the attributes of the main file before."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers import hdf5
+from rlds2reverb.readers.minari.places import MAIN_FILE, METADATA_FILE
+from rlds2reverb.readers.minari.spaces import Leaf, parse_space
+from rlds2reverb.wording import shortened
+
+HDF5, ARROW, PARQUET = "hdf5", "arrow", "parquet"
+
+_FORMATS = (HDF5, ARROW, PARQUET)
+_MOST_BYTES = 1 << 28
+"""Of a file of metadata: the bounds of a Box of images are in it, number by number."""
+_OF_FINGERPRINT = ("dataset_id", "total_episodes", "total_steps", "data_format", "minari_version")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a dataset before an episode is read.
+
+    Attributes:
+      folder: the folder `data`.
+      format: one of "hdf5", "arrow", "parquet".
+      told: the metadata; of an old dataset, the attributes.
+      observation, action: the leaves of the spaces; None where the dataset has no spaces, as before Minari 0.4.
+    """
+
+    folder: Path
+    format: str
+    told: Mapping[str, Any]
+    observation: tuple[Leaf, ...] | None
+    action: tuple[Leaf, ...] | None
+
+    @property
+    def episodes(self) -> int | None:
+        """How many episodes it says that it has."""
+        told = self.told.get("total_episodes")
+        return int(told) if isinstance(told, (int, np.integer)) else None
+
+    @property
+    def identity(self) -> str:
+        """What names the data, beside the sizes of its files."""
+        return json.dumps([str(self.told.get(key)) for key in _OF_FINGERPRINT])
+
+
+def read_facts(folder: Path) -> Facts:
+    """The facts of a folder `data`.
+
+    Raises:
+      SourceError: there are none, or they make no sense.
+    """
+    file = folder / METADATA_FILE
+    if file.is_file():
+        told, where = read_json(file), str(file)
+        kind = told.get("data_format", HDF5)
+        if kind not in _FORMATS:
+            raise SourceError(f"{file}: data_format {shortened(repr(kind))}; expected one of {', '.join(_FORMATS)}")
+    else:
+        where, kind = str(folder / MAIN_FILE), HDF5
+        with hdf5.opened(folder / MAIN_FILE) as main:
+            told = hdf5.attributes(main)
+        if "total_episodes" not in told:
+            raise SourceError(
+                f"{where}: no attribute total_episodes, and no {METADATA_FILE} beside it; expected a dataset of Minari"
+            )
+    return Facts(folder, kind, told, *(_space(told, name, where) for name in ("observation_space", "action_space")))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file; it may hold `Infinity`.
+
+    Raises:
+      SourceError: it cannot be read, or is none.
+    """
+    try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+            raise SourceError(f"{file}: expected a file of at most {_MOST_BYTES:,} bytes, found {status.st_size:,}")
+        told = json.loads(file.read_bytes())
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{file}: cannot be read as JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise SourceError(f"{file}: expected a JSON object, found {type(told).__name__}")
+    return told
+
+
+def _space(told: Mapping[str, Any], name: str, where: str) -> tuple[Leaf, ...] | None:
+    return parse_space(told[name], f"{where}: {name}") if told.get(name) is not None else None

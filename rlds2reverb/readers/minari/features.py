@@ -1,0 +1,101 @@
+"""What Minari says of whole episodes: `id`, `total_steps`, `seed`, `options/...`, `rewards_sum` and whatever else was stored.
+
+A feature is part of the metadata's spec when every episode has it, in one shape. A seed is uint64: Minari draws them from 64 random bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.specs import ArraySpec
+
+SEED = "seed"
+_NO_SEED = (b"None", "None")
+_MOST_DEEP = 16
+
+
+@dataclass(frozen=True)
+class Features:
+    """The metadata of all episodes.
+
+    Attributes:
+      of_each: for each episode, feature -> value; text as `bytes`.
+      spec: of the features that all have.
+      left_out: the others.
+    """
+
+    of_each: tuple[Mapping[str, Any], ...]
+    spec: Mapping[str, ArraySpec]
+    left_out: tuple[str, ...]
+
+    def common(self, place: int) -> dict[str, Any]:
+        """The features of one episode that all have, in the dtype of all."""
+        found = self.of_each[place]
+        if not found:
+            return {}
+        return {
+            name: found[name] if spec.dtype == object else np.asarray(found[name], spec.dtype)[()]
+            for name, spec in self.spec.items()
+        }
+
+
+def gathered(told: Iterable[Mapping[str, Any]]) -> Features:
+    """The features of all episodes, from what is stored for each; {} stands for one whose metadata cannot be read, which counts for none."""
+    of_each = tuple({name: value for name, value in _flat(one, "", 0) if value is not None} for one in told)
+    known = [one for one in of_each if one]
+    names = dict.fromkeys(name for one in known for name in one)
+    specs = {name: _spec_of_all([one.get(name) for one in known]) for name in names}
+    return Features(
+        of_each,
+        {name: spec for name, spec in specs.items() if spec is not None},
+        tuple(name for name, spec in specs.items() if spec is None),
+    )
+
+
+def _flat(told: Mapping[str, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, value in told.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping) and depth < _MOST_DEEP:
+            yield from _flat(value, f"{name}/", depth + 1)
+        elif name == SEED:
+            yield name, _seed(value)
+        else:
+            yield name, _value(value)
+
+
+def _seed(value: Any) -> Any:
+    if value is None or (isinstance(value, (bytes, str)) and value in _NO_SEED):
+        return None
+    plain = value.item() if isinstance(value, np.generic) else value
+    return np.uint64(plain) if isinstance(plain, int) and 0 <= plain < 1 << 64 else _value(value)
+
+
+def _value(value: Any) -> Any:
+    """A number, an array of numbers, or text as `bytes`; None for anything else."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace")
+    if isinstance(value, bytes):
+        return value
+    try:
+        made = np.asarray(value)
+    except (ValueError, OverflowError):
+        return None
+    return made[()] if made.dtype.kind in "biuf" else None
+
+
+def _spec_of_all(values: list[Any]) -> ArraySpec | None:
+    """The spec of a feature, None when not every episode has it, or not in one shape."""
+    if any(value is None for value in values):
+        return None
+    if all(isinstance(value, bytes) for value in values):
+        return ArraySpec((), np.dtype(object))
+    if any(isinstance(value, bytes) for value in values):
+        return None
+    shapes, dtypes = {np.shape(value) for value in values}, {value.dtype for value in values}
+    if len(shapes) > 1 or len({dtype.kind == "b" for dtype in dtypes}) > 1:
+        return None
+    return ArraySpec(shapes.pop(), np.result_type(*dtypes))

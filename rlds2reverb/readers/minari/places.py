@@ -1,0 +1,110 @@
+"""Where Minari's datasets lie: an id below the folder of all datasets, or a path.
+
+Source: minari/storage/datasets_root_dir.py, minari/storage/local.py and minari/dataset/minari_dataset.py of Minari 0.5.4; ids of 0.4.3 have
+dots and colons as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from rlds2reverb.errors import SourceError
+
+ROOT_VARIABLE = "MINARI_DATASETS_PATH"
+METADATA_FILE = "metadata.json"
+MAIN_FILE = "main_data.hdf5"
+
+_ID = re.compile(r"[\w-][\w:.-]*(/[\w-][\w:.-]*)*")
+_MOST_FOLDERS = 20_000
+_MOST_DEEP = 8
+_MOST_NEAR = 3
+
+
+def is_id(text: str) -> bool:
+    """Whether it is written as an id; anything else is a path."""
+    return _ID.fullmatch(text) is not None
+
+
+def datasets_root() -> Path:
+    """The folder of all datasets, as Minari finds it."""
+    told = os.environ.get(ROOT_VARIABLE)
+    return Path(told) if told is not None else Path.home() / ".minari" / "datasets"
+
+
+def data_folder(text: str) -> Path:
+    """The folder `data` of a dataset.
+
+    Args:
+      text: an id, or a path: of the dataset's folder, or of its folder `data`.
+
+    Raises:
+      SourceError: there is no dataset; names those whose ids are like it.
+    """
+    if is_id(text):
+        return _of_id(text)
+    path = Path(text).expanduser()
+    for folder in (path / "data", path):
+        if _is_data(folder):
+            return folder
+    raise SourceError(
+        f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_told(path)}"
+    )
+
+
+def _of_id(name: str) -> Path:
+    root = datasets_root()
+    folder = root / name / "data"
+    if _is_data(folder):
+        return folder
+    if folder.is_dir():
+        raise SourceError(f"{folder}: expected {METADATA_FILE} or {MAIN_FILE}{_told(folder)}")
+    near = _near(name, list(_ids(root)))
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    if Path(name).is_dir():
+        hint += f"; to read the folder {name}, write ./{name}"
+    where = f"${ROOT_VARIABLE}" if ROOT_VARIABLE in os.environ else "$" + ROOT_VARIABLE + " is not set"
+    raise SourceError(f'no Minari dataset "{name}" in {root} ({where}){hint}')
+
+
+def _is_data(folder: Path) -> bool:
+    return (folder / METADATA_FILE).is_file() or (folder / MAIN_FILE).is_file()
+
+
+def _told(path: Path) -> str:
+    """What is there instead."""
+    if not path.exists():
+        return "; there is no such folder"
+    if not path.is_dir():
+        return "; it is no folder"
+    below = list(_ids(path))[:_MOST_NEAR]
+    return f"; below it are the datasets {', '.join(below)}" if below else "; found neither"
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    """Ids like it: by their spelling, or of any version or namespace."""
+    plain = {one.lower(): one for one in known}
+    last = {one.lower().rsplit("/", 1)[-1]: one for one in known}
+    found = [plain[one] for one in get_close_matches(name.lower(), plain, _MOST_NEAR)]
+    found += [last[one] for one in get_close_matches(name.lower().rsplit("/", 1)[-1], last, 1)]
+    return list(dict.fromkeys(found))[:_MOST_NEAR]
+
+
+def _ids(root: Path) -> Iterator[str]:
+    """The ids of the datasets below a folder: folders with a folder `data`, into which nothing looks any further."""
+    waiting = [(root, 0)]
+    for _ in range(_MOST_FOLDERS):
+        if not waiting:
+            return
+        folder, depth = waiting.pop()
+        try:
+            if folder != root and (folder / "data").is_dir():
+                yield folder.relative_to(root).as_posix()
+            elif depth < _MOST_DEEP:
+                below = sorted(one for one in folder.iterdir() if not one.name.startswith(".") and one.is_dir())
+                waiting += [(one, depth + 1) for one in reversed(below)]
+        except OSError:  # a folder that may not be read has no datasets for us
+            continue

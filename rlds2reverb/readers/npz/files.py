@@ -1,0 +1,157 @@
+"""A .npz file for each episode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.alignment import ENDINGS, MARK, NEXT, NEXT_OBSERVATION, last_step_of, marked, steps, with_last
+from rlds2reverb.readers.nests import nest_of, value_spec
+from rlds2reverb.readers.npz.keys import TERMINALS, Keys, keys_of
+from rlds2reverb.readers.npz.members import Member, checksums, opened
+from rlds2reverb.readers.npz.options import NpzOptions
+from rlds2reverb.readers.npz.telling import left_out_remark
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.remarks import Remark
+from rlds2reverb.specs import Nest, column_spec
+
+_DIGITS = re.compile(r"(\d+)", re.ASCII)
+
+
+class NpzFiles:
+    """Episodes in files of their own, in the order of their names; numbers in these count as numbers.
+
+    Args:
+      paths: of the files.
+      name: what people call them.
+      options: how they are read.
+
+    Raises:
+      SourceError: there are none, or the first cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[Path], name: str, options: NpzOptions) -> None:
+        self.name, self._options = name, options
+        self._paths = sorted(paths, key=_by_numbers)
+        if not self._paths:
+            raise SourceError(f"{name}: no .npz files there")
+        sums = [(path.name, _checksums(path)) for path in self._paths]
+        self.fingerprint = f"npz:{xxhash.xxh3_64_hexdigest(repr((options.last_step, sums)).encode())}"
+        self._last_step: str | None = None
+        try:
+            first = self.one(0)
+        except BrokenEpisode as broken:
+            raise SourceError(f"{broken.why}; the first file says what all of them have") from broken
+        self._first = {path: column_spec(column) for path, column in first.columns.items()}
+        self._metadata = {key: value_spec(value) for key, value in first.metadata.items()}
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self._paths)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """How ends are read, and what is no column."""
+        ending = () if self._last_step is None else (Remark("last_step", ENDINGS[self._last_step]),)
+        return (*ending, *left_out_remark(self._left_out))
+
+    def spec(self) -> Nest:
+        """That of the first file."""
+        return nest_of(self.name, self._first)
+
+    def metadata_spec(self) -> Nest:
+        """That of the first file."""
+        return self._metadata
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers."""
+        return each(self, numbers)
+
+    def one(self, number: int) -> Recording:
+        """One episode."""
+        path = self._paths[number]
+        try:
+            with opened(path) as members:
+                keys = keys_of(str(path), members)
+                columns = {one: _column(members[key]) for one, key in keys.columns.items()}
+                values = {key: members[key].value() for key in keys.others if not members[key].shape}
+                if number == 0:
+                    self._left_out = [key for key in keys.others if key not in values]
+                made = self._made(path, keys, columns, _ends_terminal(members, keys))
+        except SourceError as error:
+            raise BrokenEpisode("", str(error)) from error
+        return Recording(made, values, path.stem)
+
+    def _made(self, path: Path, keys: Keys, columns: dict[str, Array], is_terminal: bool | None) -> dict[str, Array]:
+        if keys.is_of_rlds:
+            return columns
+        observation, action = _below(columns, OBSERVATION), _below(columns, ACTION)
+        rows = max(map(len, action.values()))
+        if not rows:
+            raise BrokenEpisode("", f"{path}: no steps")
+        lengths = {len(column) for column in observation.values()}
+        if lengths != {rows + 1}:
+            last_step = last_step_of(str(path), columns, self._options.last_step)
+            self._last_step = last_step
+            if last_step == MARK:
+                return marked({at: one for at, one in columns.items() if not _is_next(at)}, is_terminal)
+            observation = {at: with_last(one, _last(columns, at, one, last_step)) for at, one in observation.items()}
+        beside = {at: one for at, one in columns.items() if _field(at) in (IS_TERMINAL,)}
+        return steps(observation, action, columns.get(REWARD), is_terminal, beside, columns.get(DISCOUNT))
+
+
+def _column(member: Member) -> Array:
+    if not member.shape:
+        raise BrokenEpisode(member.key, f"{member.where}: expected rows, found one value")
+    return member.rows()
+
+
+def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str) -> Array:
+    after = columns.get(f"{NEXT_OBSERVATION}/{path}" if path else NEXT_OBSERVATION, column)
+    if last_step != NEXT:
+        after = column
+    if not len(after):
+        raise BrokenEpisode(OBSERVATION, "no rows")
+    return np.asarray(after[-1])
+
+
+def _ends_terminal(members: Mapping[str, Member], keys: Keys) -> bool | None:
+    """Whether the last flag of terminals is set; None where there are none."""
+    if TERMINALS not in keys.ends:
+        return None
+    flags = _column(members[keys.ends[TERMINALS]])
+    return bool(np.any(flags[-1:] != 0))
+
+
+def _field(path: str) -> str:
+    return path.partition("/")[0]
+
+
+def _is_next(path: str) -> bool:
+    return _field(path) == NEXT_OBSERVATION
+
+
+def _below(columns: Mapping[str, Array], field: str) -> dict[str, Array]:
+    return {path[len(field) + 1 :]: column for path, column in columns.items() if _field(path) == field}
+
+
+def _by_numbers(path: Path) -> list[Any]:
+    """`episode_10` comes after `episode_2`."""
+    parts = _DIGITS.split(path.name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _checksums(path: Path) -> object:
+    """Those of a file; None for one that cannot be read, which is a bad episode."""
+    try:
+        return checksums(path)
+    except SourceError:
+        return None

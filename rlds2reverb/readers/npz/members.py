@@ -1,0 +1,235 @@
+"""Arrays in a .npz file, read by rows and without pickle's programs; sizes are held against the archive before memory is asked for."""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.readers.safe_pickle import safe_loads
+from rlds2reverb.specs import ArraySpec
+from rlds2reverb.wording import shortened
+
+_ERRORS = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    NotImplementedError,
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What zipfile and numpy raise over a damaged file."""
+
+_FORMAT: Any = np.lib.format
+_MOST_BYTES = 1 << 32
+_MOST_EXPANSION = 1100
+"""How many times as large as what is stored values may be; deflate's best is 1,032."""
+_MOST_MEMBERS = 10_000
+_MOST_HEADER = 10_000
+_NPY = ".npy"
+_SAFE_KEY = re.compile(r"[^/\0]+(/[^/\0]+)*")
+
+
+class Member:
+    """An array of an archive, as a column of rows.
+
+    Args:
+      archive: open.
+      info: of the member.
+      where: what messages call the archive.
+
+    Raises:
+      BrokenEpisode: it cannot be read, or holds neither numbers nor texts.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> None:
+        self._archive, self._info = archive, info
+        self.key = info.filename.removesuffix(_NPY)
+        self.where = f"{where}: {self.key}"
+        self._file: IO[bytes] | None = None
+        self._loaded: Array | None = None
+        try:
+            self.shape, self._is_fortran, self._dtype = self._header()
+            self._check()
+        except _ERRORS as error:
+            self.close()
+            raise self._broken(f"cannot be read: {_line(error)}") from error
+        except BrokenEpisode:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def spec(self) -> ArraySpec:
+        """That of a row."""
+        return ArraySpec(self.shape[1:], self._dtype if self._dtype.kind in "biufc" else np.dtype(object))
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Array:
+        """Some rows, or all; text as `bytes`.
+
+        Raises:
+          BrokenEpisode: they cannot be read.
+        """
+        stop = len(self) if stop is None else max(0, min(stop, len(self)))
+        start = min(start, stop)
+        try:
+            return self._rows(start, stop)
+        except _ERRORS as error:
+            raise self._broken(f"cannot be read: {_line(error)}") from error
+
+    def value(self) -> Any:
+        """An array of no dimension, as a scalar; text as `bytes`."""
+        try:
+            return self._whole().reshape(())[()]
+        except _ERRORS as error:
+            raise self._broken(f"cannot be read: {_line(error)}") from error
+
+    def close(self) -> None:
+        """Ends reading."""
+        if self._file is not None:
+            self._file.close()
+
+    def _header(self) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+        self._file = self._archive.open(self._info)
+        version = _FORMAT.read_magic(self._file)
+        readers = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"a .npy of version {version}; expected 1.0 or 2.0")
+        shape, is_fortran, dtype = readers[version](self._file, max_header_size=_MOST_HEADER)
+        self._offset = self._file.tell()
+        return shape, is_fortran, dtype
+
+    def _check(self) -> None:
+        if self._dtype.kind not in "biufcSUO" or self._dtype.names:
+            raise self._broken(f"holds values of dtype {self._dtype}; expected numbers or texts")
+        if any(size < 0 for size in self.shape):
+            raise self._broken(f"has the shape {self.shape}")
+        self._row_bytes = math.prod(self.shape[1:]) * self._dtype.itemsize
+        stored, there = self._info.compress_size, self._info.file_size - self._offset
+        size = there if self._dtype.hasobject else math.prod(self.shape) * self._dtype.itemsize
+        if size != there:
+            raise self._broken(f"has {there:,} bytes of values; expected {size:,}, as its shape {self.shape} says")
+        if size > _MOST_EXPANSION * max(stored, 1):
+            raise self._broken(
+                f"unpacks {stored:,} bytes to {size:,}; at most {_MOST_EXPANSION:,} times as much is read"
+            )
+
+    def _rows(self, start: int, stop: int) -> Array:
+        if self._dtype.hasobject or (self._is_fortran and len(self.shape) > 1):
+            return self._whole()[start:stop]
+        size = (stop - start) * self._row_bytes
+        return self._shaped(self._bytes(self._offset + start * self._row_bytes, size), (stop - start, *self.shape[1:]))
+
+    def _whole(self) -> Array:
+        """All values, in the order of rows; kept, for they cannot be read by parts."""
+        if self._loaded is None:
+            data = self._bytes(self._offset, self._info.file_size - self._offset)
+            if self._dtype.hasobject:
+                self._loaded = self._unpickled(data)
+            elif self._is_fortran:
+                self._loaded = self._shaped(data, self.shape[::-1]).transpose()
+            else:
+                self._loaded = self._shaped(data, self.shape)
+        return self._loaded
+
+    def _unpickled(self, data: bytes) -> Array:
+        made = safe_loads(data, self.where)
+        if not isinstance(made, np.ndarray) or made.shape != self.shape:
+            raise ValueError(f"a pickle of something else than an array of shape {self.shape}")
+        return _texts(made)
+
+    def _shaped(self, data: bytes, shape: tuple[int, ...]) -> Array:
+        values = np.frombuffer(data, self._dtype).reshape(shape) if self._row_bytes else np.zeros(shape, self._dtype)
+        return values if values.dtype.kind in "biufc" else _texts(values)
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if size > _MOST_BYTES:
+            raise ValueError(f"{size:,} bytes to read at once; at most {_MOST_BYTES:,} are read")
+        if self._file is None or self._file.closed:
+            self._file = self._archive.open(self._info)
+        self._file.seek(offset)
+        data = self._file.read(size)
+        if len(data) != size:
+            raise EOFError(f"{len(data):,} bytes; expected {size:,}")
+        return data
+
+    def _broken(self, why: str) -> BrokenEpisode:
+        return BrokenEpisode(self.key, f"{self.where}: {why}")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[dict[str, Member]]:
+    """The arrays of an archive, by key.
+
+    Raises:
+      SourceError: it is missing or no archive, or a key makes no sense.
+      BrokenEpisode: one of its arrays cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {one.key: one for one in (Member(archive, info, str(path)) for info in _infos(path, archive))}
+            try:
+                yield members
+            finally:
+                for one in members.values():
+                    one.close()
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
+        raise SourceError(f"{path}: cannot be read as .npz: {_line(error)}") from error
+
+
+def checksums(path: Path) -> list[tuple[str, int, int]]:
+    """Name, size and CRC-32 of every array, as the archive has them.
+
+    Raises:
+      SourceError: it is missing, or no archive.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [(one.filename, one.file_size, one.CRC) for one in _infos(path, archive)]
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
+        raise SourceError(f"{path}: cannot be read as .npz: {_line(error)}") from error
+
+
+def _infos(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    infos = archive.infolist()
+    if len(infos) > _MOST_MEMBERS:
+        raise SourceError(f"{path}: {len(infos):,} arrays; expected at most {_MOST_MEMBERS:,}")
+    for info in infos:
+        if not info.filename.endswith(_NPY) or not _SAFE_KEY.fullmatch(info.filename):
+            raise SourceError(f"{path}: {shortened(info.filename)!r} is no array; expected what numpy.savez writes")
+    if len({info.filename for info in infos}) < len(infos):
+        raise SourceError(f"{path}: two arrays have the same name")
+    return infos
+
+
+def _texts(values: Array) -> Array:
+    """Texts of any dtype as `bytes`."""
+    flat = [one.encode() if isinstance(one, str) else one for one in values.ravel().tolist()]
+    for one in flat:
+        if not isinstance(one, bytes):
+            raise TypeError(f"an object of type {type(one).__name__}; expected numbers or texts")
+    made = np.empty(len(flat), object)
+    made[:] = flat
+    return made.reshape(values.shape)
+
+
+def _line(error: BaseException) -> str:
+    return shortened(" ".join(str(error).split()) or type(error).__name__)

@@ -1,0 +1,139 @@
+"""The pieces of an episode, put together in RLDS' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array
+from rlds2reverb.readers.alignment import MARK, steps, with_last
+from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.readers.rllib import names as n
+from rlds2reverb.readers.rllib.index import Piece
+from rlds2reverb.readers.rllib.store import Reader
+from rlds2reverb.readers.rllib.values import Leaves
+
+_FIELDS = {n.OBS: OBSERVATION, n.ACTIONS: ACTION, n.REWARDS: REWARD}
+
+
+class Rows:
+    """Makes episodes of pieces.
+
+    Args:
+      reader: of the columns.
+      available: names of columns that every record has.
+      last_step: see `alignment`.
+    """
+
+    def __init__(self, reader: Reader, available: frozenset[str], last_step: str) -> None:
+        self._reader, self._available, self._last_step = reader, available, last_step
+
+    def check_seams(self, pieces: list[Piece]) -> None:
+        """Refuses an episode in which a piece begins with another observation than the one before it led to.
+
+        Raises:
+          BrokenEpisode: that, or a column cannot be read.
+        """
+        for before, after in pairwise(pieces):
+            ends, begins = self._last([before]), self._reader.column(after.place, n.OBS)
+            if ends is not None and any(
+                not _same(ends.get(path), column[after.start]) for path, column in begins.items()
+            ):
+                raise BrokenEpisode(
+                    OBSERVATION,
+                    "steps are missing: a record goes on from another observation than the record before it led to",
+                )
+
+    def episode(self, pieces: list[Piece], is_terminal: bool, others: Iterable[str]) -> dict[str, Array]:
+        """RLDS columns.
+
+        Args:
+          pieces: in the order of their steps.
+          is_terminal: whether the last step's end is terminal.
+          others: names of further columns.
+
+        Raises:
+          BrokenEpisode: a column cannot be read, or its pieces do not go together.
+        """
+        observation = self._joined(pieces, n.OBS)
+        action = self._joined(pieces, n.ACTIONS)
+        reward = self._joined(pieces, n.REWARDS)[""] if n.REWARDS in self._available else None
+        if reward is not None:
+            reward = _number_per_step(reward)
+        further = {
+            f"{name}/{path}" if path else name: column
+            for name in others
+            for path, column in self._joined(pieces, name).items()
+        }
+        if n.INFOS in further and (info := self._last(pieces, n.NEXT_INFOS)) is not None:
+            further[n.INFOS] = with_last(further[n.INFOS], np.asarray(info[""], object))
+        last = self._last(pieces)
+        if last is None and self._last_step == MARK:
+            action, reward = _shortened(action), None if reward is None else reward[:-1]
+            further = _shortened(further)
+        else:
+            observation = _closed(
+                observation, {path: column[-1] for path, column in observation.items()} if last is None else last
+            )
+        return steps(observation, action, reward, is_terminal, further)
+
+    def _last(self, pieces: list[Piece], name: str = n.NEXT_OBS) -> dict[str, Array] | None:
+        """The observation after the last step, or what goes with it; None where it is not recorded."""
+        try:
+            found = self._reader.column(pieces[-1].place, name)
+        except LookupError:
+            return None
+        return {path: column[pieces[-1].stop - 1] for path, column in found.items()}
+
+    def _joined(self, pieces: list[Piece], name: str) -> Leaves:
+        try:
+            parts = [self._reader.column(piece.place, name) for piece in pieces]
+        except LookupError as error:
+            raise BrokenEpisode(_path(name), f'no column "{name}" in {error.args[0]}') from error
+        slices = [
+            {path: column[piece.start : piece.stop] for path, column in leaves.items()}
+            for piece, leaves in zip(pieces, parts)
+        ]
+        if any(one.keys() != slices[0].keys() for one in slices):
+            raise BrokenEpisode(_path(name), f'column "{name}": its parts have different columns below them')
+        return {path: _concatenated(name, [one[path] for one in slices]) for path in slices[0]}
+
+
+def _same(one: Array | None, other: Array) -> bool:
+    return one is not None and np.array_equal(one, other, equal_nan=np.asarray(other).dtype.kind in "fc")
+
+
+def _path(name: str) -> str:
+    return _FIELDS.get(name, name)
+
+
+def _concatenated(name: str, parts: list[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise BrokenEpisode(_path(name), f'column "{name}": its parts have shapes {[part.shape for part in parts][:3]}')
+    kinds = {part.dtype for part in parts}
+    if len(kinds) > 1 and not all(kind.kind in "if" for kind in kinds):
+        raise BrokenEpisode(_path(name), f'column "{name}": its parts have dtypes {sorted(map(str, kinds))}')
+    return np.concatenate(parts)
+
+
+def _number_per_step(reward: Array) -> Array:
+    if reward.size != len(reward) or reward.dtype.kind not in "biuf":
+        raise BrokenEpisode(REWARD, f"has shape {reward.shape} and dtype {reward.dtype}; expected a number per step")
+    flat = reward.reshape(-1)
+    return flat if flat.dtype.kind == "f" else flat.astype(np.float64)
+
+
+def _shortened(columns: Leaves) -> Leaves:
+    return {path: column[:-1] for path, column in columns.items()}
+
+
+def _closed(columns: Leaves, last: dict[str, Array]) -> Leaves:
+    if columns.keys() != last.keys() or any(
+        np.shape(last[path]) != column.shape[1:] for path, column in columns.items()
+    ):
+        raise BrokenEpisode(OBSERVATION, "the last next observation has another shape than the observations")
+    return {path: with_last(column, np.asarray(last[path], column.dtype)) for path, column in columns.items()}

@@ -1,0 +1,251 @@
+"""Storages in TED's own form: the row of a step holds what it saw, what it did, and under `next` what came of it.
+
+A storage of [rows, ...] has time first; rows [0, len) are valid, and a full one is a ring: the row under the write cursor is the
+oldest. What stands before the cursor was recorded last, so a trajectory always ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.ted.bounds import Bounds, cut, each_row, ends_of_ids, flattened
+from rlds2reverb.readers.ted.folders import Folder, HeldLeaf, Leaf, PerRow
+from rlds2reverb.readers.ted.incomplete import without_incomplete
+from rlds2reverb.readers.ted.keys import (
+    DONE,
+    DONES,
+    IDS,
+    KEEP,
+    NEXT,
+    REWARD,
+    ROWS,
+    TRAJECTORY_IDS,
+    TedOptions,
+    last_part,
+)
+from rlds2reverb.readers.ted.text import as_column
+from rlds2reverb.remarks import Remark
+from rlds2reverb.specs import ArraySpec
+
+_NOT_STEPS = frozenset({"index"})
+"""Root keys that buffers add; the number of a row."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the rows of a storage are.
+
+    Attributes:
+      columns: how many sequences of steps there are beside one another.
+      rows: how many steps each of them has.
+      valid: [columns] how many of these were recorded.
+      first: the row that was recorded first.
+      time_first: whether leaves are [rows, columns, ...]; else [columns, rows, ...].
+      held: the rows that there is room for; of columns, where time is last.
+      dims: how many leading sizes of a leaf are these.
+    """
+
+    columns: int
+    rows: int
+    valid: Array
+    first: int = 0
+    time_first: bool = True
+    held: int = 0
+    dims: int = 1
+
+    def take(self, values: Array, column: int, start: int, stop: int) -> Array:
+        """[stop - start, ...] of a column, in the order of recording; may be a view."""
+        if not self.time_first:
+            return self._shaped(values)[column, start:stop]
+        shaped, start, stop = self._shaped(values), start + self.first, stop + self.first
+        if stop <= self.held:
+            return shaped[start:stop, column]
+        if start >= self.held:
+            return shaped[start - self.held : stop - self.held, column]
+        return np.concatenate([shaped[start:, column], shaped[: stop - self.held, column]])
+
+    def all(self, values: Array) -> Array:
+        """[columns, rows, ...] in the order of recording."""
+        if not self.time_first:
+            return self._shaped(values)[: self.columns]
+        shaped = self._shaped(values)
+        ordered = shaped[: self.rows] if not self.first else np.roll(shaped, -self.first, 0)
+        return np.moveaxis(ordered, 0, 1)
+
+    def _shaped(self, values: Array) -> Array:
+        return values.reshape(self.held, self.columns if self.time_first else self.rows, *values.shape[self.dims :])
+
+
+class RingTrajectories:
+    """The trajectories of a storage."""
+
+    def __init__(
+        self, name: str, folder: Folder, leaves: Mapping[str, Leaf], grid: Grid, options: TedOptions, cut_start: bool
+    ) -> None:
+        self.grid, self._options, self._name = grid, options, name
+        self._leaves = {**leaves, **_texts(folder, grid)}
+        self.constants = {key: value for key, value in folder.others.items() if not isinstance(value, PerRow)}
+        for key, leaf in self._leaves.items():
+            if leaf.shape[: grid.dims] != folder.batch[: grid.dims]:
+                raise SourceError(
+                    f"{name}: {key}: has shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}"
+                )
+        self.id_key = self._ids()
+        self._bounds, remarks = self._cut(cut_start)
+        self.remarks = remarks
+
+    @property
+    def count(self) -> int:
+        """How many trajectories."""
+        return len(self._bounds)
+
+    @cached_property
+    def observed(self) -> Mapping[str, ArraySpec]:
+        """What stands at the root and under `next` alike."""
+        return {
+            key: self._spec(leaf)
+            for key, leaf in self._leaves.items()
+            if not key.startswith(NEXT)
+            and last_part(key) not in DONES | {REWARD}
+            and NEXT + key in self._leaves
+            and self._spec(self._leaves[NEXT + key]) == self._spec(leaf)
+        }
+
+    @cached_property
+    def steps(self) -> Mapping[str, ArraySpec]:
+        """The other keys, but for the root's end flags."""
+        kept = self._options.next == KEEP
+        return {
+            key: self._spec(leaf)
+            for key, leaf in self._leaves.items()
+            if (
+                (kept or key[len(NEXT) :] not in self.observed)
+                if key.startswith(NEXT)
+                else key not in self.observed
+                and last_part(key) not in DONES
+                and key not in _NOT_STEPS
+                and not self._is_root_reward(key)
+            )
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the layout, the bounds, and some rows of every leaf."""
+        made = self._bounds.digest([(key, leaf.dtype.name, leaf.shape) for key, leaf in sorted(self._leaves.items())])
+        for number in sampled(self.count, 16):
+            column, start, stop = self._place(number)
+            for key in sorted(self._leaves):
+                made.update(_bytes(self.grid.take(self._leaves[key].values, column, start, min(stop, start + 4))))
+        return made.hexdigest()
+
+    @contextmanager
+    def reading(self) -> Iterator[RingTrajectories]:
+        """Nothing to open: files are mapped."""
+        yield self
+
+    def step(self, key: str, number: int) -> Array:
+        """[T, ...]."""
+        return self._take(key, *self._place(number))
+
+    def observe(self, key: str, number: int) -> Array:
+        """[T + 1, ...]: the root's rows, and the last one of `next`."""
+        column, start, stop = self._place(number)
+        return np.concatenate([self._take(key, column, start, stop), self._take(NEXT + key, column, stop - 1, stop)])
+
+    def differs(self, key: str, number: int, most: int | None = None) -> Array:
+        """Steps of a trajectory whose `next` is not what the step after it saw; of the first `most` steps."""
+        column, start, stop = self._place(number)
+        stop = stop if most is None else min(stop, start + most + 1)
+        after = self.grid.take(self._leaves[NEXT + key].values, column, start, stop - 1)
+        root = self.grid.take(self._leaves[key].values, column, start + 1, stop)
+        return np.flatnonzero((_as_bytes(after) != _as_bytes(root)).any(axis=1))
+
+    def _place(self, number: int) -> tuple[int, int, int]:
+        bounds = self._bounds
+        return int(bounds.column[number]), int(bounds.start[number]), int(bounds.stop[number])
+
+    def _take(self, key: str, column: int, start: int, stop: int) -> Array:
+        leaf = self._leaves[key]
+        found = self.grid.take(leaf.values, column, start, stop)
+        return np.asarray(found != 0 if leaf.dtype == bool else found)
+
+    def _spec(self, leaf: Leaf) -> ArraySpec:
+        return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
+
+    def _is_root_reward(self, key: str) -> bool:
+        return last_part(key) == REWARD and NEXT + key in self._leaves
+
+    def _ids(self) -> str:
+        wanted = self._options.trajectories
+        if wanted in ("", IDS):
+            return next((key for key in TRAJECTORY_IDS if key in self._leaves), "")
+        return "" if wanted in (DONE, ROWS) else wanted
+
+    def _flags(self) -> Array | None:
+        """[columns, rows] where an episode ends; None where nothing tells."""
+        known = [key for key in (NEXT + "done",) if key in self._leaves]
+        known = known or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
+        if not known:
+            return None
+        flags = [self.grid.all(self._leaves[key].values) != 0 for key in known]
+        return np.asarray(np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags]))
+
+    def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Remark, ...]]:
+        grid, options = self.grid, self._options
+        flags = self._flags()
+        if options.trajectories == ROWS:
+            return each_row(grid.columns, grid.valid), ()
+        if self.id_key:
+            if self.id_key not in self._leaves:
+                raise SourceError(f'{self._name}: no key "{self.id_key}"; there are: {", ".join(sorted(self._leaves))}')
+            ids = self.grid.all(self._leaves[self.id_key].values)
+            if ids.shape[2:] not in ((), (1,)):
+                raise SourceError(
+                    f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id"
+                )
+            bounds = cut(ends_of_ids(ids.reshape(ids.shape[:2])), grid.valid)
+        elif options.trajectories == IDS or flags is None:
+            raise SourceError(
+                f"{self._name}: nothing tells where trajectories end: neither {' nor '.join(TRAJECTORY_IDS)} nor next/done is there; "
+                "name a key by trajectories=KEY or done=KEY, or have every step as an episode by trajectories=rows"
+            )
+        else:
+            bounds = cut(flags.copy(), grid.valid)
+        return without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
+
+
+def sampled(count: int, most: int) -> list[int]:
+    """At most so many numbers below `count`, spread evenly, with the first and the last."""
+    return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist())) if count else []
+
+
+def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
+    """Values that are no tensors and stand for each row, where they are texts or numbers."""
+    made = {}
+    for key, held in folder.others.items():
+        if (
+            isinstance(held, PerRow)
+            and len(folder.batch) == 1
+            and len(held.values) == folder.batch[0]
+            and grid.time_first
+        ):
+            column = as_column(held.values)
+            made[key] = HeldLeaf(column.view(np.uint8) if column.dtype == bool else column, column.dtype)
+    return made
+
+
+def _as_bytes(values: Array) -> Array:
+    flat = flattened(np.ascontiguousarray(values))
+    return flat if flat.dtype == object else flat.view(np.uint8)
+
+
+def _bytes(values: Array) -> Any:
+    return repr(values.tolist()).encode() if values.dtype == object else byte_view(np.ascontiguousarray(values))

@@ -1,0 +1,197 @@
+"""il-representations' `dataset_configs`: a YAML list of datasets that are mixed, `ilr:configs.yaml[?OPTIONS]`.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `root` | a folder | `data_root`, where the file tells none; by default the file's own folder |
+| `benchmark`, `task` | names | `env_cfg` that the entries are merged into |
+| `done_means`, `gaps` | as for shards | |
+| `weights`, `seed`, `length` | as for a mix | equal weights and one pass by default; `length` is InterleavedDataset's nominal length, in episodes |
+
+An entry has `type` ("demos" by default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings.
+The file may also be a mapping with `dataset_configs`, `env_cfg` and `env_data`, which has the defaults. The shards of an entry are looked
+for in `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then, without its `data/`, and in the
+order that its documentation has.
+
+Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb import strict_yaml
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.readers.ilr.layouts import SHARDS
+from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
+from rlds2reverb.readers.ilr.shards import ShardRecordings
+from rlds2reverb.source_options import Parse, one_of, read_options
+from rlds2reverb.sources import mix
+from rlds2reverb.sources.mixed import COMMON, MixedSource
+from rlds2reverb.sources.recorded import RecordedSource
+
+_KEYS = ("type", "env_cfg", "env_data")
+_OPTIONS: dict[str, Parse] = {
+    "root": str,
+    "benchmark": str,
+    "task": str,
+    "done_means": one_of(**{one: one for one in DONE_MEANS}),
+    "gaps": one_of(**{one: one for one in GAPS}),
+    **{key: parse for key, parse in mix.OPTIONS.items() if key != "columns"},
+}
+_SPACES = ("color_space", "observation_space", "action_space")
+CONFIGS = re.compile(r"(?P<path>.*\.ya?ml)(\?(?P<options>.*))?", re.DOTALL)
+"""A name of such a file. Its options may hold a folder, unlike those of other names."""
+
+_NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One dataset.
+
+    Attributes:
+      where: what messages call it.
+      folders: where its shards may be, in the order in which they are looked for.
+      trajectories: how many are taken, from the first on; None for all.
+    """
+
+    where: str
+    folders: tuple[Path, ...]
+    trajectories: int | None
+
+
+def open_configs(path: Path, options: str) -> MixedSource:
+    """Opens the datasets of a file; see the module.
+
+    Raises:
+      SourceError: the file, a dataset or an option makes no sense; or the datasets' spaces differ.
+    """
+    people = f"ilr:{path}"
+    wanted = read_options(people, options, _OPTIONS)
+    chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
+    defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
+    entries = entries_of(path, **defaults)
+    recordings = [_recordings(entry, chosen) for entry in entries]
+    _check_spaces([entry.where for entry in entries], [one.features for one in recordings])
+    sources = [_source(entry, one) for entry, one in zip(entries, recordings)]
+    try:
+        return MixedSource(sources, columns=COMMON, **wanted)
+    except ConfigError as error:
+        raise SourceError(f'"{people}": {error}') from error
+
+
+def entries_of(
+    path: Path, root: str | None = None, benchmark: str | None = None, task: str | None = None
+) -> list[Entry]:
+    """The entries of a file, merged with the defaults.
+
+    Raises:
+      SourceError: it is no such file.
+    """
+    try:
+        found = strict_yaml.read(path)
+    except ConfigError as error:
+        raise SourceError(str(error)) from error
+    whole = found if isinstance(found, Mapping) else {"dataset_configs": found}
+    configs = whole.get("dataset_configs")
+    unknown = [str(key) for key in whole if key not in ("dataset_configs", "env_cfg", "env_data")]
+    if unknown or not isinstance(configs, list) or not configs:
+        raise SourceError(
+            f"{path}: expected a list of datasets, or a mapping with dataset_configs, env_cfg and env_data; found "
+            f"{', '.join(unknown) or 'no dataset'}"
+        )
+    given = {"benchmark_name": benchmark, "task_name": task}
+    defaults = {
+        "type": "demos",
+        "env_cfg": {key: value for key, value in given.items() if value is not None},
+        "env_data": {"data_root": str(path.parent) if root is None else root},
+    }
+    defaults = merged(defaults, {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, f"{path}: ")
+    return [
+        _entry(f"{path}: dataset_configs[{at}]", config, defaults, path.parent) for at, config in enumerate(configs)
+    ]
+
+
+def merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, Any]:
+    """The defaults with the values of a config in their place; mappings are merged, not replaced.
+
+    Raises:
+      SourceError: something else stands where the defaults have a mapping.
+    """
+    if not isinstance(config, Mapping):
+        raise SourceError(f"{where}expected a mapping, found {config!r}")
+    made = dict(defaults)
+    for key, value in config.items():
+        before = made.get(key)
+        made[key] = merged(before, value, f"{where}{key}: ") if isinstance(before, Mapping) else value
+    return made
+
+
+def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> Entry:
+    unknown = [key for key in config if key not in _KEYS] if isinstance(config, Mapping) else []
+    if unknown:
+        raise SourceError(f"{where}: unknown {', '.join(map(str, unknown))}; expected {', '.join(_KEYS)}")
+    whole = merged(defaults, {} if config is None else config, f"{where}: ")
+    kind = _named(where, "type", whole["type"])
+    benchmark, task = (
+        _named(where, f"env_cfg.{key}", whole["env_cfg"].get(key)) for key in ("benchmark_name", "task_name")
+    )
+    root = whole["env_data"]["data_root"]
+    if not isinstance(root, str):
+        raise SourceError(f"{where}: env_data.data_root: expected a folder, found {root!r}")
+    if whole["env_data"].get("wds_n_trans") is not None:
+        raise SourceError(f"{where}: env_data.wds_n_trans: episodes are taken as a whole; use wds_n_trajs")
+    trajectories = whole["env_data"].get("wds_n_trajs")
+    if trajectories is not None and (not isinstance(trajectories, int) or trajectories < 1):
+        raise SourceError(f"{where}: env_data.wds_n_trajs: expected at least 1, found {trajectories!r}")
+    top = folder / Path(root).expanduser()
+    parts = (
+        (("data", "processed"), (benchmark, task)),
+        (("processed",), (benchmark, task)),
+        (("processed",), (task, benchmark)),
+    )
+    return Entry(where, tuple(top.joinpath(*before, kind, *behind) for before, behind in parts), trajectories)
+
+
+def _named(where: str, key: str, value: Any) -> str:
+    """A folder's name, which leads nowhere else."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value) or value.startswith("."):
+        told = "; name it there, or by the options benchmark and task" if value is None else ""
+        raise SourceError(f"{where}: {key}: expected a name, found {value!r}{told}")
+    return value
+
+
+def _recordings(entry: Entry, options: Options) -> ShardRecordings:
+    for folder in entry.folders:
+        found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
+        if found:
+            return ShardRecordings(found, f"ilr:{folder}", options)
+    looked = ", ".join(map(str, entry.folders))
+    raise SourceError(
+        f"{entry.where}: no shards; looked for *{', *'.join(SHARDS)} in {looked}. Name the data_root with ?root=FOLDER"
+    )
+
+
+def _source(entry: Entry, recordings: ShardRecordings) -> RecordedSource:
+    if entry.trajectories is None:
+        return RecordedSource(recordings)
+    counted = recordings.counted()
+    if (counted.count or 0) < entry.trajectories:
+        raise SourceError(
+            f"{entry.where}: env_data.wds_n_trajs: {entry.trajectories:,}, but there are {counted.count:,}"
+        )
+    return RecordedSource(counted, range(entry.trajectories))
+
+
+def _check_spaces(names: Sequence[str], features: Sequence[Mapping[str, bytes]]) -> None:
+    for name, found in zip(names[1:], features[1:]):
+        for key in _SPACES:
+            one, other = features[0].get(key, b"none").decode(), found.get(key, b"none").decode()
+            if one != other:
+                raise SourceError(
+                    f"{name}: {key}: {other}, and that of {names[0]} is {one}; datasets that are mixed have equal spaces"
+                )

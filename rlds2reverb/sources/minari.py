@@ -1,0 +1,39 @@
+"""Minari's datasets as a source: `minari:ID[?OPTIONS]` or `minari:/path[?OPTIONS]`.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
+| `links` | `inside`, `follow` | whether links to files outside of the dataset's folder are followed; "inside" by default |
+| `spaces` | `told`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
+"""
+
+from __future__ import annotations
+
+from rlds2reverb.readers.minari.places import data_folder
+from rlds2reverb.readers.minari.recordings import MinariRecordings, Options
+from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.sources.base import Source
+from rlds2reverb.sources.choice import CHOICES, Choice
+from rlds2reverb.sources.recorded import RecordedSource
+
+OPTIONS: dict[str, Parse] = {
+    "infos": one_of(keep=True, drop=False),
+    "links": one_of(inside=False, follow=True),
+    "spaces": one_of(told=False, stored=True),
+}
+"""Beside those of every format with numbered episodes."""
+
+
+def open_minari(text: str) -> Source:
+    """Opens what stands behind "minari:".
+
+    Raises:
+      SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.
+    """
+    people = f"minari:{text}"
+    place, options = parted(text)
+    wanted = read_options(people, options, {**OPTIONS, **CHOICES})
+    choice = Choice.taken_from(wanted)
+    how = Options(wanted.get("links", False), wanted.get("infos", True), wanted.get("spaces", False))
+    recordings = MinariRecordings(data_folder(place), people, how)
+    return RecordedSource(recordings, choice.numbers(recordings))

@@ -1,0 +1,314 @@
+"""Several sources as one, mixed episode by episode; see `mixing` for the order.
+
+Episodes keep the ids that they have in their parts, so what was pushed from a part alone is not stored again. An episode that a nominal
+length asks for once more has the number of the pass behind its id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+
+from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.recordings import ENDLESS
+from rlds2reverb.remarks import Remark
+from rlds2reverb.sources.base import (
+    Source,
+    check_shard,
+    checked_spec,
+    columns_of,
+    kept_images,
+    metadata_spec_of,
+    nested,
+    remarks_of,
+    with_encoded,
+    without_first,
+)
+from rlds2reverb.sources.mixing import Draw, Drawing
+from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
+
+EQUAL, COMMON = "equal", "common"
+COLUMNS = (EQUAL, COMMON)
+
+
+@dataclass
+class Tally:
+    """What a part has given.
+
+    Attributes:
+      name: the part's.
+      episodes, steps: so many, bad ones included; steps are rows.
+    """
+
+    name: str
+    episodes: int = 0
+    steps: int = 0
+
+
+class MixedSource:
+    """The episodes of several sources.
+
+    Args:
+      sources: the parts, two or more.
+      weights: of the draws, one for each part; equal by default.
+      seed: of the draws.
+      length: how many episodes there are, parts beginning again at their ends; None for every episode of every part once.
+      columns: "equal": parts whose steps differ are refused; "common": only their observations and actions have to agree, and of the
+        other columns steps have those that are the same in all parts.
+
+    Raises:
+      ConfigError: no parts, weights that are not as many positive numbers, or another option out of its range.
+      SourceError: two parts are the same.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        weights: Sequence[float] | None = None,
+        seed: int = 0,
+        *,
+        length: int | None = None,
+        columns: str = EQUAL,
+    ) -> None:
+        self._parts = tuple(sources)
+        chosen = tuple(1.0 for _ in sources) if weights is None else tuple(map(float, weights))
+        _check(self._parts, chosen, seed, length, columns)
+        self._draw, self._columns = Draw(chosen, seed, length), columns
+        self.name = f"mix of {', '.join(part.name for part in self._parts)}"
+        self.tallies: tuple[Tally, ...] = tuple(Tally(part.name) for part in self._parts)
+        """Of the last reading, of each part."""
+
+    @property
+    def episode_count(self) -> int | None:
+        """How many there are; None where a part does not know."""
+        if self._draw.length is not None:
+            return self._draw.length
+        counts = self._counts
+        return None if counts is None else sum(counts)
+
+    def spec(self) -> Nest:
+        """That of the parts.
+
+        Raises:
+          SourceError: parts differ; names every difference.
+        """
+        return nested(self._common) if self._left_out else self._specs[0]
+
+    def metadata_spec(self) -> Nest:
+        """The features that all parts have alike."""
+        return nested(self._features)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The parts', with their names; and what is left out."""
+        found = [
+            replace(remark, text=f"{part.name}: {remark.text}") for part in self._parts for remark in remarks_of(part)
+        ]
+        if self._columns == COMMON and self._left_out:
+            text = f"left out, for not all parts have them alike: {', '.join(self._left_out)}"
+            found.append(Remark("not-common", text, len(self._left_out)))
+        return tuple(found)
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """Those that all parts can keep, and that decode to the same."""
+        first, *others = map(kept_images, self._parts)
+        return {path: image for path, image in first.items() if all(one.get(path) == image for one in others)}
+
+    def encoded(self, paths: Collection[str]) -> MixedSource:
+        """The same mix with these images as their files' bytes."""
+        return MixedSource(
+            [with_encoded(part, list(paths)) for part in self._parts],
+            self._draw.weights,
+            self._draw.seed,
+            length=self._draw.length,
+            columns=self._columns,
+        )
+
+    def __iter__(self) -> Iterator[Episode]:
+        return self.without_first(0)
+
+    def shard(self, index: int, count: int) -> Source:
+        """Every `count`-th episode. Each shard reads the whole mix, for its order is that of one reading."""
+        check_shard(index, count)
+        if count == 1:
+            return self
+        return MixShard(self, range(index, ENDLESS, count))
+
+    def without_first(self, count: int) -> Iterator[Episode]:
+        """The episodes after the first `count`; parts that know how many they have pass over theirs."""
+        self.spec()
+        drawing, counts = Drawing(self._draw, len(self._parts)), self._counts
+        if count and counts is None:
+            return islice(self._mixed(drawing, [0] * len(self._parts)), count, None)
+        return self._mixed(drawing, drawing.pass_over(counts or [0] * len(self._parts), count))
+
+    def _mixed(self, drawing: Drawing, given: Sequence[int]) -> Iterator[Episode]:
+        """The episodes that are still to be drawn, when the parts gave so many."""
+        self.tallies = tallies = tuple(Tally(part.name) for part in self._parts)
+        cursors = [_Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._parts, given)]
+        while (part := drawing.part()) is not None:
+            episode = cursors[part].next()
+            if episode is None:
+                drawing.is_over(part)
+                continue
+            drawing.number += 1
+            tallies[part].episodes += 1
+            tallies[part].steps += len(episode)
+            yield self._only_common(episode)
+
+    def _only_common(self, episode: Episode) -> Episode:
+        columns, metadata = episode.columns, episode.metadata
+        if self._left_out:
+            columns = {path: column for path, column in columns.items() if path not in self._left_out}
+        if set(metadata) - set(self._features):
+            metadata = {name: value for name, value in metadata.items() if name in self._features}
+        if columns is episode.columns and metadata is episode.metadata:
+            return episode
+        return replace(episode, columns=columns, metadata=metadata)
+
+    @cached_property
+    def _counts(self) -> list[int] | None:
+        counts = [part.episode_count for part in self._parts]
+        return None if None in counts else [count or 0 for count in counts]
+
+    @cached_property
+    def _specs(self) -> list[Nest]:
+        specs = [checked_spec(part) for part in self._parts]
+        odd = [
+            f"{part.name}: {line}"
+            for part, spec in zip(self._parts[1:], specs[1:])
+            for line in _named_differences(specs[0], spec)
+            if self._columns == EQUAL or line.startswith((OBSERVATION, ACTION))
+        ]
+        if odd:
+            raise SourceError(
+                f"{self.name}: the steps of {self._parts[0].name} and of the others differ: {'; '.join(odd)}. Mix what is alike; "
+                'other columns than observations and actions can be left out with columns="common" (--columns common)'
+            )
+        return specs
+
+    @cached_property
+    def _common(self) -> dict[str, ArraySpec]:
+        first, *others = map(flatten, self._specs)
+        return {path: leaf for path, leaf in first.items() if all(_alike(leaf, one.get(path)) for one in others)}
+
+    @cached_property
+    def _left_out(self) -> tuple[str, ...]:
+        every = {path for spec in self._specs for path in flatten(spec)}
+        return tuple(sorted(every - set(self._common)))
+
+    @cached_property
+    def _features(self) -> dict[str, ArraySpec]:
+        first, *others = (columns_of(metadata_spec_of(part), part.name) for part in self._parts)
+        return {name: leaf for name, leaf in first.items() if all(_alike(leaf, one.get(name)) for one in others)}
+
+
+class _Cursor:
+    """Where a part is read; begins again at its end, if it may."""
+
+    def __init__(self, part: Source, given: int, begins_again: bool) -> None:
+        self._part, self._begins_again, self._passes = part, begins_again, 1
+        if begins_again and given and part.episode_count:
+            self._passes += given // part.episode_count
+            given %= part.episode_count
+        self._episodes = iter(without_first(part, given))
+
+    def next(self) -> Episode | None:
+        """The next episode; None at the end.
+
+        Raises:
+          SourceError: it has none at all, and should begin again.
+        """
+        episode = next(self._episodes, None)
+        if episode is None and self._begins_again:
+            self._passes += 1
+            self._episodes = iter(self._part)
+            episode = next(self._episodes, None)
+            if episode is None:
+                raise SourceError(
+                    f"{self._part.name}: has no episode, so a mix of a nominal length cannot go on with it"
+                )
+        return episode if episode is None or self._passes == 1 else replace(episode, id=f"{episode.id}|{self._passes}")
+
+
+class MixShard:
+    """Some episodes of a mix, by number, under the names that they have there."""
+
+    def __init__(self, mix: MixedSource, numbers: range) -> None:
+        self._mix, self._numbers = mix, numbers
+        self.name = f"{mix.name}[{numbers.start}/{numbers.step}]"
+
+    @property
+    def episode_count(self) -> int | None:
+        """How many there are; None where the mix does not know."""
+        whole = self._mix.episode_count
+        return None if whole is None else len(range(self._numbers.start, whole, self._numbers.step))
+
+    def spec(self) -> Nest:
+        """The mix'."""
+        return self._mix.spec()
+
+    def metadata_spec(self) -> Nest:
+        """The mix'."""
+        return self._mix.metadata_spec()
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The mix'."""
+        return self._mix.remarks
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """The mix'."""
+        return self._mix.images()
+
+    def encoded(self, paths: Collection[str]) -> MixShard:
+        """The same episodes with these images as their files' bytes."""
+        return MixShard(self._mix.encoded(paths), self._numbers)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return islice(iter(self._mix), self._numbers.start, None, self._numbers.step)
+
+    def shard(self, index: int, count: int) -> MixShard:
+        """Every `count`-th of them."""
+        check_shard(index, count)
+        return MixShard(self._mix, self._numbers[index::count])
+
+    def without_first(self, count: int) -> Iterable[Episode]:
+        """Those after the first `count`."""
+        start = self._numbers.start + count * self._numbers.step
+        return islice(self._mix.without_first(start), 0, None, self._numbers.step)
+
+
+def _alike(one: ArraySpec, other: ArraySpec | None) -> bool:
+    return other is not None and one == other and one.image == other.image
+
+
+def _named_differences(first: Nest, other: Nest) -> list[str]:
+    """One line for each leaf; the first part is what is wanted."""
+    return [line.replace("items have", "expected").replace("table has", "found") for line in differences(first, other)]
+
+
+def _check(parts: Sequence[Source], weights: Sequence[float], seed: int, length: int | None, columns: str) -> None:
+    if not parts:
+        raise ConfigError("mix: no parts")
+    if len(weights) != len(parts) or not all(weight > 0 and math.isfinite(weight) for weight in weights):
+        raise ConfigError(
+            f"mix: weights {', '.join(map(str, weights))}: expected {len(parts)} positive numbers, one for each part"
+        )
+    if not 0 <= seed < 1 << 32:
+        raise ConfigError(f"mix: seed {seed}: expected 0 to {(1 << 32) - 1:,}")
+    if length is not None and length < 1:
+        raise ConfigError(f"mix: length {length}: expected at least 1")
+    if columns not in COLUMNS:
+        raise ConfigError(f'mix: columns "{columns}": expected one of {", ".join(COLUMNS)}')
+    names = [part.name for part in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise SourceError(
+                f"mix: {name} is there twice, and its episodes would be stored once; give it a greater weight"
+            )

@@ -1,0 +1,449 @@
+"""The engine: one dataset at its place or none, on from where it was, bad episodes by the policy, counts that reconcile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.conversion import convert, planned
+from rlds2reverb.destinations import converting, locking, open_destination, place, verifying
+from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations.tfds.destination import TfdsDestination
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError
+from rlds2reverb.push.report import Progress
+from rlds2reverb.sources import open_source
+from tests import strategies
+from tests.destinations.cases import data
+from tests.destinations.test_contract import Stopping
+from tests.validation.test_endings_state import mixture
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    return f"tfds:{tmp_path / 'to' / 'my_set'}"
+
+
+@pytest.fixture
+def episodes() -> list[Episode]:
+    return [data.episode(number) for number in range(data.EPISODES)]
+
+
+@pytest.fixture(autouse=True)
+def always_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converting, "SYNC_SECONDS", 0.0)
+
+
+def back(name: str) -> list[Episode]:
+    destination = open_destination(name)
+    return list(open_source(destination.source(destination.path)))
+
+
+def bad(number: int) -> Episode:
+    """An episode with a NaN."""
+    one = data.episode(number)
+    reward = one.columns["reward"].copy()
+    reward[0] = np.nan
+    return one.with_columns(reward=reward)
+
+
+def unmarked(number: int) -> Episode:
+    """An episode whose first step is not marked."""
+    one = data.episode(number)
+    return one.with_columns(is_first=np.zeros(len(one), bool))
+
+
+def with_bad(episodes: list[Episode]) -> list[Episode]:
+    return [episodes[0], bad(1), *episodes[2:]]
+
+
+def test_a_bad_episode_stops_it_and_another_policy_goes_on(name: str, episodes: list[Episode]) -> None:
+    with pytest.raises(InvalidEpisode, match="nan") as caught:
+        convert(with_bad(episodes), name)
+    report: Any = caught.value.report
+    assert (report.episodes_read, report.episodes_written, report.rejected) == (2, 1, {"nan": 1})
+    assert "InvalidEpisode" in report.stopped
+    assert not open_destination(name).path.exists()
+    report = convert(with_bad(episodes), name, on_invalid="skip", verify=True)
+    assert report.episodes_read == report.episodes_written + sum(report.rejected.values()) == 4
+    assert report.rejected == {"nan": 1}
+    assert report.verified == len(back(name)) == 3
+
+
+def test_bad_episodes_are_reported_once(name: str, episodes: list[Episode], tmp_path: Path) -> None:
+    listed = tmp_path / "bad.jsonl"
+    report = convert(with_bad(episodes), name, on_invalid="quarantine", quarantine=listed, verify=True)
+    assert report.rejected == {"nan": 1}
+    (line,) = listed.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["code"] == "nan"
+
+
+def test_bad_episodes_are_mended(name: str, episodes: list[Episode]) -> None:
+    report = convert([*episodes[:2], unmarked(2)], name, on_invalid="repair", verify=True)
+    assert report.repaired == {"first_missing": 1}
+    assert back(name)[2].columns["is_first"].tolist() == [True, False, False, False]
+
+
+def test_what_is_tolerated_is_written_as_it_is(name: str, episodes: list[Episode]) -> None:
+    report = convert(with_bad(episodes), name, allow=("nan",), verify=True)
+    assert report.episodes_written == 4
+    assert np.isnan(back(name)[1].columns["reward"][0])
+
+
+@pytest.mark.parametrize("code", ["missing_column", "shape", "dtype"])
+def test_episodes_of_another_spec_cannot_be_tolerated(name: str, episodes: list[Episode], code: str) -> None:
+    with pytest.raises(ConfigError, match="one spec"):
+        convert(episodes, name, allow=(code,))
+
+
+def test_when_all_are_bad_nothing_is_left_behind(name: str) -> None:
+    with pytest.raises(SourceError, match=r"no episode is left.*nan 2"):
+        convert([bad(0), bad(1)], name, on_invalid="skip")
+    destination = open_destination(name)
+    assert list(destination.path.parent.iterdir()) == []
+
+
+def test_absent_fields_stay_absent(name: str, episodes: list[Episode]) -> None:
+    plain = [
+        one.with_only_columns({path: column for path, column in one.columns.items() if path != "discount"})
+        for one in episodes
+    ]
+    convert(plain, name, verify=True)
+    assert "discount" not in back(name)[0].columns
+
+
+def test_conventions_and_transforms_are_applied(name: str, episodes: list[Episode]) -> None:
+    report = convert(
+        episodes,
+        name,
+        last_reward="shift",
+        transform="rename=action:act,drop=discount",
+        verify=True,
+        limit=2,
+        allow=["first_reward_lost"],
+    )
+    assert report.episodes_written == 2
+    assert report.transform
+    for before, after in zip(episodes, back(name)):
+        assert "discount" not in after.columns
+        assert np.array_equal(after.columns["act"], before.columns["action"])
+        assert np.array_equal(after.columns["reward"][:-1], before.columns["reward"][1:])
+
+
+def test_it_goes_on_after_an_interruption(name: str, episodes: list[Episode]) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught:
+        convert(Stopping(episodes, 3, KeyboardInterrupt), name)
+    assert vars(caught.value)["report"].stopped == "interrupted"
+    report = convert(Stopping(episodes, -1), name, verify=True)
+    assert report.episodes_resumed
+    assert report.episodes_written == report.verified == 4
+
+
+@pytest.mark.parametrize("stop", [2, 3, 5, 8, 11])
+def test_ends_that_are_not_their_own_are_found_wherever_it_was_stopped(name: str, stop: int) -> None:
+    episodes = mixture(3)
+    whole = convert(episodes, f"{name}_whole", on_invalid="skip")
+    assert whole.rejected
+    with pytest.raises(SourceError, match="stopped"):
+        convert(Stopping(episodes, stop), name, on_invalid="skip")
+    report = convert(Stopping(episodes, -1), name, on_invalid="skip")
+    assert (report.rejected, report.episodes_written) == (whole.rejected, whole.episodes_written)
+    kept = [[one.columns["observation"].tobytes() for one in back(each)] for each in (name, f"{name}_whole")]
+    assert kept[0] == kept[1]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        strategies.episodes(
+            max_steps=5, specs={"observation/a": (np.dtype(np.float32), (2,)), "action": (np.dtype(object), ())}
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 4),
+)
+def test_any_episodes_come_back(episodes: list[Episode], shards: int) -> None:
+    with TemporaryDirectory() as folder:
+        named = [replace(one, id=f"episode {number}") for number, one in enumerate(episodes)]
+        report = convert(named, f"tfds:{folder}/my_set?shards={shards}", verify=True, allow=["last_observation_shared"])
+        assert report.verified == len(episodes)
+
+
+def test_text_of_any_kind_and_numbers_of_any_byte_order_are_written(name: str) -> None:
+    one = data.episode(1)
+    columns = {
+        "said": np.array(["a", "bc", "é"]),
+        "told": np.array([b"a", b"bc", b""]),
+        "far": np.arange(3, dtype=">f8"),
+    }
+    convert([one.with_columns(**columns)], name, verify=True)
+    (found,) = back(name)
+    assert found.columns["said"].tolist() == [b"a", b"bc", "é".encode()]
+    assert found.columns["told"].tolist() == [b"a", b"bc", b""]
+    assert found.columns["far"].tolist() == [0, 1, 2]
+
+
+def test_a_place_that_appears_meanwhile_is_not_replaced(name: str, episodes: list[Episode]) -> None:
+    stopped(name, episodes)
+    path = open_destination(name).path
+    path.mkdir()
+    with pytest.raises(ConfigError, match="is there already"):
+        convert(Stopping(episodes, -1), name)
+    path.rmdir()
+    assert convert(Stopping(episodes, -1), name).episodes_resumed
+
+
+def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with locking.locked(path) as is_ours:
+        assert is_ours
+        before = path.stat()
+        path.unlink()
+        assert not locking._is_still(before, path)
+    with locking.locked(path) as is_ours, locking.locked(path) as is_ours_too:
+        assert (is_ours, is_ours_too) == (True, False)
+
+
+def stopped(name: str, episodes: list[Episode], **options: Any) -> None:
+    with pytest.raises(SourceError, match="stopped"):
+        convert(Stopping(episodes, 3), name, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"limit": 2}, "another source and another options"),
+        ({"terminal_discount": "transition"}, "another options"),
+        ({"strict": True, "allow_loss": ["all"]}, "another policy"),
+        ({"transform": "drop=discount"}, "another source and another options"),
+    ],
+)
+def test_another_conversion_does_not_go_on_from_it(
+    name: str, episodes: list[Episode], options: dict[str, Any], what: str
+) -> None:
+    stopped(name, episodes, on_invalid="skip")
+    options = {"on_invalid": "skip", **options}
+    with pytest.raises(ConfigError, match=rf"{what}.*--restart"):
+        convert(Stopping(episodes, -1), name, **options)
+    report = convert(Stopping(episodes, -1), name, restart=True, **options)
+    assert not report.episodes_resumed
+
+
+def test_another_source_or_destination_does_not_go_on_from_it(name: str, episodes: list[Episode]) -> None:
+    stopped(name, episodes)
+    with pytest.raises(ConfigError, match=r"another source.*--restart"):
+        convert([data.episode(number) for number in range(5, 9)], name)
+    with pytest.raises(ConfigError, match=r"another destination.*--restart"):
+        convert(Stopping(episodes, -1), f"{name}?shards=2")
+
+
+def test_a_progress_file_that_is_damaged_is_told(name: str, episodes: list[Episode]) -> None:
+    stopped(name, episodes)
+    (progress,) = open_destination(name).path.parent.glob("*/progress.json")
+    for text in ("{", "[]", '"x"'):
+        progress.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"progress\.json.*--restart"):
+            convert(episodes, name)
+    assert convert(episodes, name, restart=True).episodes_written == 4
+
+
+def test_two_conversions_into_one_place_are_refused(name: str, episodes: list[Episode]) -> None:
+    path = open_destination(name).path
+    with place.opened(path), pytest.raises(ConfigError, match="another process is writing it"):
+        convert(episodes, name)
+    assert convert(episodes, name).episodes_written == 4
+
+
+@pytest.mark.parametrize("stop", ["save", "rename", "result", "discard"])
+def test_a_kill_while_it_replaces_what_is_there_loses_nothing(
+    name: str, episodes: list[Episode], stop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(episodes[:2], name)
+
+    class Killed(BaseException):
+        pass
+
+    renames = []
+
+    def rename(self: Path, target: Path) -> Path:
+        renames.append(self)
+        if len(renames) == (1 if stop == "rename" else 2):
+            raise Killed
+        return self.replace(target)
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if stop in ("rename", "result"):
+            patched.setattr(Path, "rename", rename)
+        elif stop == "discard":
+            patched.setattr(place.Place, "discard", kill)
+        else:
+            patched.setattr(place.Place, "publish", kill)
+        with pytest.raises(Killed):
+            convert(episodes, name, overwrite=True)
+    report = convert(episodes, name, overwrite=True)
+    assert report.episodes_read == report.episodes_written == report.episodes_resumed == 4 or stop == "discard"
+    assert len(back(name)) == 4
+    assert [path.name for path in open_destination(name).path.parent.iterdir()] == ["1.0.0"]
+
+
+def test_what_differs_is_found(name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(job: Any, path: Path) -> Any:
+        return open_source([*episodes[:2], bad(2), episodes[3]])
+
+    monkeypatch.setattr(verifying, "_written", other)
+    with pytest.raises(ConversionError, match=r'episode 2, from episode 2: column "reward": the values differ'):
+        convert(episodes, name, verify=True)
+    assert not open_destination(name).path.exists()
+
+
+@pytest.mark.parametrize(("found", "what"), [(slice(0, 3), "has 3 episodes, and more"), (slice(0, 9), "has more than")])
+def test_episodes_that_are_missing_or_too_many_are_found(
+    name: str, found: slice, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    five = [data.episode(number) for number in range(5)]
+    monkeypatch.setattr(verifying, "_written", lambda job, path: open_source(five[found]))
+    with pytest.raises(ConversionError, match=what):
+        convert(five[:4], name, verify=True)
+
+
+def test_differences_name_columns_and_metadata() -> None:
+    wanted = Episode(
+        {"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}, {"m": 1.0, "n": np.int64(1), "t": b"x"}, "w"
+    )
+    found = Episode({"a": np.zeros(2, np.float32), "b": np.zeros(2)}, {"n": np.int64(2), "t": b"x"}, "f")
+    assert verifying.differences(wanted, found, lambda path: path != "metadata/m") == [
+        'column "a": expected float64[2], found float32[2]',
+        'column "c": is not there',
+        'metadata "n": the values differ',
+    ]
+
+
+class Losing(TfdsDestination):
+    """A destination that cannot hold all actions."""
+
+    def losses(self, content: Content) -> list[Loss]:
+        return [Loss("no_discount", "discounts are left out", "discount")]
+
+    def sink(self, work: Path, content: Content, state: Any) -> Any:
+        sink = super().sink(work, content, state)
+        write = sink.write
+
+        def losing(episode: Episode) -> list[Loss]:
+            write(episode.with_columns(action=episode.columns["action"] * 0))
+            return [Loss("actions", "actions are left out", "action")] if episode.id.endswith(("1", "2")) else []
+
+        sink.write = losing  # type: ignore[method-assign]
+        return sink
+
+
+@pytest.fixture
+def losing(name: str) -> Destination:
+    destination: Any = open_destination(name)
+    return Losing(destination._target)
+
+
+def test_losses_are_counted_and_not_compared(losing: Destination, episodes: list[Episode]) -> None:
+    still = [one.with_columns(action=one.columns["action"] * (number in (1, 2))) for number, one in enumerate(episodes)]
+    report = convert(still, losing, verify=True)
+    assert [(loss.code, loss.path, loss.episodes) for loss in report.losses] == [
+        ("no_discount", "discount", None),
+        ("actions", "action", 2),
+    ]
+    assert report.as_dict()["losses"][1]["episodes"] == 2
+
+
+def test_what_is_lost_untold_is_found(losing: Destination, episodes: list[Episode]) -> None:
+    with pytest.raises(ConversionError, match='column "action": the values differ'):
+        convert(episodes, losing, verify=True)
+
+
+def test_losses_are_refused_strictly_unless_allowed(losing: Destination, episodes: list[Episode]) -> None:
+    with pytest.raises(ConversionError, match=r"no_discount.*allow_loss=no_discount"):
+        convert(episodes, losing, strict=True)
+    with pytest.raises(ConversionError, match=r"episode 1: .*actions"):
+        convert(episodes, losing, strict=True, allow_loss=["no_discount"])
+    for allowed in (["no_discount", "actions"], ["all"]):
+        assert convert(episodes, losing, strict=True, allow_loss=allowed, restart=True, overwrite=True).losses
+
+
+def test_counts_of_losses_go_on(losing: Destination, episodes: list[Episode]) -> None:
+    with pytest.raises(SourceError, match="stopped"):
+        convert(Stopping(episodes, 3), losing)
+    report = convert(Stopping(episodes, -1), losing)
+    assert [(loss.code, loss.episodes) for loss in report.losses] == [("no_discount", None), ("actions", 2)]
+
+
+def test_progress_is_told(name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Progress] = []
+    monkeypatch.setattr("rlds2reverb.conversion._TELL_SECONDS", 0.0)
+    convert(episodes, name, on_progress=told.append)
+    assert [one.episodes for one in told] == [1, 2, 3, 4]
+    assert {one.episode_count for one in told} == {4}
+    assert told[-1].bytes == sum(one.nbytes for one in episodes)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"allow_loss": "all"}, "allow_loss"),
+        ({"nonsense": 1}, "nonsense.*no such option"),
+        ({"on_invalid": "quarantine"}, "quarantine"),
+        ({"decode": True, "encoded": "all"}, "contradict"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    name: str, episodes: list[Episode], options: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        planned(episodes, name, **options)
+
+
+def test_a_source_without_flags_is_refused(name: str) -> None:
+    with pytest.raises(SourceError, match="not RLDS: steps lack is_first"):
+        planned([Episode({"a": np.zeros(3)})], name)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, episodes: list[Episode]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        convert(episodes, f"tfds:{tmp_path / 'file' / 'my_set'}")
+
+
+_CONVERT = """
+import sys
+from rlds2reverb.destinations import converting
+converting.SYNC_SECONDS = 0.0
+from rlds2reverb.conversion import convert
+convert("bundled:half_cheetah@" + "+".join(["train"] * 30), sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_it_goes_on_after_a_kill(name: str) -> None:
+    destination = open_destination(name)
+    source = "bundled:half_cheetah@" + "+".join(["train"] * 30)
+    progress = destination.path.parent / f"{place.PREFIX}{destination.path.name}" / "progress.json"
+    with subprocess.Popen([sys.executable, "-c", _CONVERT, name], env=dict(os.environ)) as process:
+        while not progress.exists() and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+    assert convert(source, name, verify=True).verified == 120

@@ -1,0 +1,223 @@
+"""NumPy's .npz files: one file, many files, and archives of unknown origin."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.npz import members
+from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import remarks_of
+
+ROWS = 10
+PLAIN = st.sampled_from(["?", "i1", "<u2", ">i4", "f2", "<f4", ">f8", "c8", "S3", "U2"]).map(np.dtype)
+
+
+def rows(**changes: Any) -> dict[str, Any]:
+    at = np.arange(ROWS)
+    made = {"observations": at[:, None] * 1.0, "actions": at, "rewards": at.astype(np.float32), **changes}
+    return {key: column for key, column in made.items() if column is not None}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Any:
+    def write(columns: dict[str, Any], options: str = "") -> Any:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.npz"
+        np.savez(path, **columns)
+        return open_source(f"npz:{path}{options}")
+
+    return write
+
+
+def starts(source: Any) -> list[str]:
+    return [one.id.partition("#")[2] for one in source]
+
+
+def codes(source: Any) -> set[str]:
+    return {remark.code for remark in remarks_of(source)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=arrays.arrays(PLAIN, arrays.array_shapes(min_dims=1, max_dims=3, max_side=4)),
+    packed=st.booleans(),
+    fortran=st.booleans(),
+)
+def test_rows_are_those_of_numpy(
+    values: Any, packed: bool, fortran: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("npz") / "data.npz"
+    save = np.savez_compressed if packed else np.savez
+    save(path, values=np.asfortranarray(values) if fortran else values)
+    with members.opened(path) as there:
+        one = there["values"]
+        for start, stop in ((0, None), (1, 3), (0, 1)):
+            found, wanted = one.rows(start, stop), values[start:stop]
+            if values.dtype.kind in "SU":
+                wanted = (
+                    np.char.encode(wanted, "utf-8").astype(object)
+                    if values.dtype.kind == "U"
+                    else wanted.astype(object)
+                )
+            assert found.shape == wanted.shape
+            np.testing.assert_array_equal(found, wanted)
+        assert one.spec.dtype == (np.dtype(object) if values.dtype.kind in "SU" else values.dtype)
+
+
+@pytest.mark.parametrize(
+    ("ends", "wanted"),
+    [
+        ({"episode_ends": np.array([3, 7, 10])}, ["0-3", "3-7", "7-10"]),
+        ({"episode_ends": np.array([3, 7])}, ["0-3", "3-7", "7-10"]),
+        ({"terminals": np.isin(np.arange(ROWS), (2, 9))}, ["0-3", "3-10"]),
+        ({"terminations": np.arange(ROWS) == 2, "truncations": np.arange(ROWS) == 9}, ["0-3", "3-10"]),
+        ({}, ["0-10"]),
+    ],
+)
+def test_one_file_is_cut_at_its_ends(opened: Any, ends: dict[str, Any], wanted: list[str]) -> None:
+    source = opened(rows(**ends))
+    assert starts(source) == wanted
+    assert ("no_ends" in codes(source)) == (not ends)
+    for one, name in zip(source, wanted, strict=True):
+        start, stop = map(int, name.split("-"))
+        assert one.columns["observation"][:, 0].tolist() == [*range(start, stop), stop - 1]
+        assert one.columns["action"][:-1].tolist() == list(range(start, stop))
+
+
+def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
+    at = np.arange(ROWS)
+    names = {
+        "observation": at * 1.0,
+        "action": at,
+        "is_last": at % 5 == 4,
+        "is_first": at % 5 == 0,
+        "is_terminal": at == 4,
+    }
+    source = opened(names)
+    assert starts(source) == ["0-5", "5-10"]
+    for one in source:
+        assert one.columns.keys() == names.keys()
+        np.testing.assert_array_equal(one.columns["observation"], one.columns["action"])
+    assert starts(opened({key: names[key] for key in ("observation", "action", "is_first")})) == ["0-5", "5-10"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": None}, "no action"),
+        ({"actions": np.zeros(3)}, "actions has 3 rows; expected 10"),
+        ({"obs": np.zeros(ROWS)}, "observations and obs are both observation"),
+        ({"episode_ends": np.array([7, 3])}, "expected ascending whole numbers"),
+        ({"episode_ends": np.array([3, 70])}, "expected ascending whole numbers up to 10"),
+        ({"terminals": np.full(ROWS, 2)}, "a flag of 0 or 1"),
+        ({"observations": np.zeros(ROWS, [("x", "f4")])}, "holds values of dtype"),
+    ],
+)
+def test_what_makes_no_sense_is_named(opened: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        opened(rows(**changes))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([{}] * ROWS), "an object of type dict"),
+        (np.array([Path()] * ROWS), "refused: the pickle refers to"),
+    ],
+)
+def test_objects_that_are_no_texts_are_refused(opened: Any, values: Any, message: str) -> None:
+    source = opened(rows(actions=values))
+    with pytest.raises(SourceError, match=message):
+        raise SourceError(str([one.faults for one in source]))
+
+
+def test_objects_that_are_texts_are_read(opened: Any) -> None:
+    source = opened(rows(observations=np.array([b"ab", "c"] * 5, object)))
+    assert next(iter(source)).columns["observation"][:3].tolist() == [b"ab", b"c", b"ab"]
+
+
+def test_files_come_by_number_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    for number in (10, 9, 1):
+        np.savez(
+            tmp_path / f"episode_{number}.npz",
+            observation=np.full((4, 1), number),
+            action=np.zeros(3),
+            terminated=np.arange(3) == 2,
+        )
+    source = open_source(f"npz:{tmp_path}")
+    assert starts(source) == ["episode_1", "episode_9", "episode_10"]
+    assert [one.columns["is_terminal"].tolist() for one in source] == [[False, False, False, True]] * 3
+    assert starts(open_source(f"npz:{tmp_path}/*_1*.npz")) == ["episode_1", "episode_10"]
+    (tmp_path / "episode_9.npz").write_bytes(b"PK")
+    assert [bool(one.faults) for one in open_source(f"npz:{tmp_path}")] == [False, True, False]
+    with pytest.raises(SourceError, match="each file is an episode"):
+        open_source(f"npz:{tmp_path}?tail=drop")
+    with pytest.raises(SourceError, match="no such file"):
+        open_source(f"npz:{tmp_path}/nothing")
+    with pytest.raises(SourceError, match=r"no \.npz files"):
+        open_source(f"npz:{tmp_path}/x*.npz")
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    np.savez(tmp_path / "outside.npz", observation=np.zeros(3), action=np.zeros(2))
+    (folder / "episode_0.npz").symlink_to(tmp_path / "outside.npz")
+    with pytest.raises(SourceError, match="a link out of the folder"):
+        open_source(f"npz:{folder}")
+
+
+def archive(path: Path, data: bytes, name: str = "action.npy", packing: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", packing) as made:
+        made.writestr(name, data)
+    return path
+
+
+def header(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
+    text = io.BytesIO()
+    np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (header((1 << 50,)), "0 bytes of values; expected"),
+        (header((-3,)), "shape"),
+        (header((3,)) + bytes(23), "23 bytes of values; expected 24"),
+        (b"\x93NUMPY\x09\x00", "version"),
+        (b"text", "cannot be read"),
+    ],
+)
+def test_headers_are_held_against_the_archive(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(BrokenEpisode) as broken, members.opened(archive(tmp_path / "data.npz", data)):
+        pass
+    assert message in broken.value.why
+
+
+@pytest.mark.parametrize("name", ["/action.npy", "readme.txt"])
+def test_what_is_no_array_is_refused(tmp_path: Path, name: str) -> None:
+    path = archive(tmp_path / "data.npz", header((0,)), name)
+    with pytest.raises(SourceError, match="is no array"), members.opened(path):
+        pass
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return print, ("ran",)
+
+    path = archive(tmp_path / "data.npz", header((1,), "|O") + pickle.dumps(np.array([Evil()], object)))
+    with members.opened(path) as there, pytest.raises(SourceError, match="refused"):
+        there["action"].rows()

@@ -1,0 +1,193 @@
+"""Parquet files: of RLlib itself, and by hand."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import remarks_of
+from tests.profiles import DEEP, SEED
+from tests.sources.test_damaged import DAMAGES
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("msgpack")
+import pyarrow.parquet as pq  # noqa: E402
+
+DATA = Path(__file__).parents[2] / "data" / "rllib"
+OF_STEPS = ["steps", "tensors", "step_lines"]
+
+
+def read(name: str) -> dict[str, Episode]:
+    return {one.id.partition("#")[2]: one for one in open_source(name)}
+
+
+def codes(name: str) -> dict[str, int]:
+    return {remark.code: remark.count for remark in remarks_of(open_source(name))}
+
+
+def check(episode: Episode) -> None:
+    """What the environment of the data does: rewards 1, 2, 3, ..."""
+    assert not episode.faults
+    rewards = episode.columns["reward"]
+    np.testing.assert_array_equal(rewards[:-1], 1 + np.arange(len(rewards) - 1))
+    assert episode.columns["observation"].shape == (len(rewards), 3)
+    assert len(np.unique(episode.columns["observation"][:, 0])) == len(rewards)
+
+
+@pytest.mark.parametrize("folder", [*OF_STEPS, "episodes"])
+def test_what_runners_of_the_new_stack_wrote_is_read_once(folder: str) -> None:
+    name = f"rllib:{DATA / folder}"
+    found = read(name)
+    assert sum(len(one) - 1 for one in found.values()) == 10
+    for episode in found.values():
+        check(episode)
+    assert codes(name) == {"repeated_records": 5, "unfinished_episode": 1}
+
+
+@pytest.mark.parametrize("folder", OF_STEPS)
+def test_one_writing_alone_is_whole(folder: str) -> None:
+    [run] = (DATA / folder).glob("*/run-000000-00001")
+    assert sum(len(one) - 1 for one in read(f"rllib:{run}").values()) == 5
+    assert "repeated_records" not in codes(f"rllib:{run}")
+
+
+def test_writings_that_go_on_from_one_another_are_joined(tmp_path: Path) -> None:
+    """As with `output_max_rows_per_file`."""
+    [run] = (DATA / "tensors").glob("*/run-000000-00002")
+    for number, path in enumerate(sorted(run.iterdir())):
+        folder = tmp_path / f"run-000000-{number // 3:05}"
+        folder.mkdir(exist_ok=True)
+        shutil.copy(path, folder)
+    name = f"rllib:{tmp_path}"
+    for episode in read(name).values():
+        check(episode)
+    assert codes(name) == {"unfinished_episode": 1}
+
+
+def test_episodes_have_the_infos_of_all_observations() -> None:
+    for episode in read(f"rllib:{DATA / 'episodes'}").values():
+        infos = episode.columns["infos"].tolist()
+        assert infos == [b"", *(b'{"n": %d}' % at for at in range(1, len(infos)))]
+        assert episode.metadata["t"] == 0
+
+
+@pytest.mark.parametrize("folder", ["batches", "sample_batches", "packed"])
+def test_batches_of_the_old_stack_are_the_same_in_every_form(folder: str) -> None:
+    found = read(f"rllib:{DATA / folder}")
+    lines = read(f"rllib:{DATA / 'packed'}")
+    assert list(found) == list(lines)
+    for name, episode in found.items():
+        check(episode)
+        for path in ("observation", "action", "reward", "vf_preds", "is_terminal"):
+            np.testing.assert_array_equal(episode.columns[path], lines[name].columns[path])
+
+
+def table(**columns: Any) -> Any:
+    """Six steps of two episodes, with these columns in place of some, or beside them; a column None is left out."""
+    made = {
+        "eps_id": ["a", "a", "b", "b", "b", "a"],
+        "t": [0, 1, 0, 1, 2, 2],
+        "obs": [[at, 0.5] for at in (0.0, 1, 10, 11, 12, 2)],
+        "new_obs": [[at, 0.5] for at in (1.0, 2, 11, 12, 13, 3)],
+        "actions": pa.array([0, 1, 10, 11, 12, 2], pa.int16()),
+        "rewards": pa.array([0, 1, 10, 11, 12, 2], pa.float32()),
+        "terminateds": [False, False, False, False, True, False],
+        "truncateds": [False] * 5 + [True],
+        **columns,
+    }
+    return pa.table({name: column for name, column in made.items() if column is not None})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 100])
+def test_rows_of_episodes_that_interleave_are_joined_over_row_groups(tmp_path: Path, rows: int) -> None:
+    pq.write_table(table(), tmp_path / "x.parquet", row_group_size=rows)
+    found = read(f"rllib:{tmp_path}")
+    assert found["a"].columns["observation"][:, 0].tolist() == [0, 1, 2, 3]
+    assert found["b"].columns["observation"][:, 0].tolist() == [10, 11, 12, 13]
+    assert found["a"].columns["action"].dtype == np.int16
+    assert found["a"].columns["reward"].dtype == np.float32
+    assert {name: one.metadata["ending"] for name, one in found.items()} == {"a": b"truncated", "b": b"terminated"}
+
+
+def test_rows_in_any_order_are_joined_by_t(tmp_path: Path) -> None:
+    order = list(range(6))
+    for seed in range(5):
+        random.Random(seed).shuffle(order)
+        pq.write_table(table().take(order), tmp_path / "x.parquet", row_group_size=4)
+        found = {name: one.columns["observation"][:, 0].tolist() for name, one in read(f"rllib:{tmp_path}").items()}
+        assert found == {"a": [0, 1, 2, 3], "b": [10, 11, 12, 13]}
+
+
+def test_agents_modules_and_structs(tmp_path: Path) -> None:
+    obs = [{"x": at, "y": [at, at]} for at in (0.0, 1, 10, 11, 12, 2)]
+    made = table(obs=obs, new_obs=obs, agent_id=["p", "p", "q", "q", "q", "p"], module_id=["m"] * 6)
+    pq.write_table(made, tmp_path / "x.parquet")
+    found = read(f"rllib:{tmp_path}")
+    assert list(found) == ["a/m/p", "b/m/q"]
+    assert found["a/m/p"].columns["observation/y"].shape == (4, 2)
+
+
+def test_columns_of_other_names_and_columns_without_values(tmp_path: Path) -> None:
+    made = table(nothing=pa.nulls(6), obs=None, actions=None, o=[0.0, 1, 10, 11, 12, 2], new_obs=None, a=[1] * 6)
+    pq.write_table(made, tmp_path / "x.parquet")
+    found = read(f"rllib:{tmp_path}?columns=obs:o;actions:a")
+    assert found["b"].columns["observation"].tolist() == [10, 11, 12, 12]
+    assert "nothing" not in found["b"].columns
+    with pytest.raises(SourceError, match='no column "obs"'):
+        open_source(f"rllib:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ([[0.0], [1.0], [2.0], [3.0, 4.0], [5.0], [6.0]], "different lengths"),
+        ([1.0, 2.0, None, 4.0, 5.0, 6.0], "without a value"),
+        ([[1.0], None, [2.0], [3.0], [4.0], [5.0]], "without a value"),
+    ],
+)
+def test_columns_that_are_none_are_told(tmp_path: Path, column: Any, said: str) -> None:
+    pq.write_table(table(obs=column, new_obs=None), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match=said):
+        open_source(f"rllib:{tmp_path}")
+
+
+def test_a_file_that_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
+    pq.write_table(table(), tmp_path / "b.parquet")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    assert list(read(f"rllib:{tmp_path}")) == ["a", "b"]
+    assert codes(f"rllib:{tmp_path}") == {"lost_records": 1}
+    [remark] = remarks_of(open_source(f"rllib:{tmp_path}"))
+    assert "a.parquet" in remark.text
+
+
+def test_json_and_parquet_together_are_refused() -> None:
+    with pytest.raises(SourceError, match="both JSON and Parquet"):
+        open_source(f"rllib:{DATA}")
+
+
+@pytest.mark.parametrize("folder", ["tensors", "steps", "episodes", "batches", "by hand"])
+def test_damaged_files_give_our_errors_or_bad_episodes(tmp_path: Path, folder: str) -> None:
+    if folder == "by hand":
+        pq.write_table(table(), tmp_path / "x.parquet", row_group_size=3)
+    else:
+        shutil.copytree(DATA / folder, tmp_path, dirs_exist_ok=True)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())[-3:]
+    draw = random.Random(SEED if DEEP else 2)
+    for _ in range(2_000 if DEEP else 12):
+        path = draw.choice(files)
+        whole = path.read_bytes()
+        path.write_bytes(draw.choice(DAMAGES)(whole, draw))
+        try:
+            assert all(len(one) >= 0 for one in open_source(f"rllib:{tmp_path}"))
+        except SourceError as error:
+            assert str(error)
+        finally:
+            path.write_bytes(whole)

@@ -1,0 +1,45 @@
+"""NumPy's .npz files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.sources import open_source
+from tests.sources.cases import data
+
+
+def write(folder: Path) -> str:
+    """Writes a file for each episode into a folder; the name of the source."""
+    for number, one in enumerate(data.columns()):
+        np.savez_compressed(folder / f"episode_{number}.npz", number=number, **one)
+    return f"npz:{folder}"
+
+
+def in_one(options: str = "") -> Any:
+    """All episodes in one file, with D4RL's names."""
+    made = data.columns()
+    path = Path(mkdtemp()) / "all.npz"
+    rows = {f"{key}s": np.concatenate([one[key][:-1] for one in made]) for key in ("observation", "action", "reward")}
+    np.savez(path, **rows, episode_ends=np.cumsum([len(one["reward"]) - 1 for one in made]), seed=3)
+    return open_source(f"npz:{path}{options}")
+
+
+def of_rlds() -> Any:
+    """All rows in one file, with RLDS' names and flags."""
+    made = data.columns()
+    path = Path(mkdtemp()) / "rlds.npz"
+    np.savez(path, **{key: np.concatenate([one[key] for one in made]) for key in made[0]})
+    return open_source(f"npz:{path}")
+
+
+SOURCES = {
+    "files": lambda: open_source(write(Path(mkdtemp()))),
+    "one file": in_one,
+    "marked": lambda: in_one("?last_step=mark"),
+    "of RLDS": of_rlds,
+}
+PUSHED = ["files", "one file", "of RLDS"]

@@ -1,0 +1,51 @@
+"""RLlib's JSON lines, and Parquet files of steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.sources import open_source
+from tests.sources.cases import data
+
+SHARED = Path(__file__).parents[2] / "data" / "rllib"
+
+
+def batches() -> list[dict[str, Any]]:
+    """The episodes of most cases as sample batches, cut into fragments of at most two steps."""
+    made = []
+    for number, one in enumerate(data.columns()):
+        steps = len(one["reward"]) - 1
+        columns = {
+            "eps_id": [number] * steps,
+            "t": list(range(steps)),
+            "obs": one["observation"][:-1].tolist(),
+            "new_obs": one["observation"][1:].tolist(),
+            "actions": one["action"][:-1].tolist(),
+            "rewards": one["reward"][:-1].tolist(),
+            "terminateds": [False] * steps,
+            "truncateds": [at == steps - 1 for at in range(steps)],
+        }
+        for start in range(0, steps, 2):
+            made.append({"type": "SampleBatch"} | {key: column[start : start + 2] for key, column in columns.items()})
+    return made
+
+
+def write(folder: Path) -> str:
+    """Writes two files into a folder; the name of the source."""
+    lines = [json.dumps(one) + "\n" for one in batches()]
+    for number, part in enumerate(np.array_split(np.asarray(lines), 2)):
+        (folder / f"output-2024-01-01_00-00-00_worker-0_{number}.json").write_text("".join(part))
+    return f"rllib:{folder}"
+
+
+def opened(options: str = "") -> Any:
+    return open_source(write(Path(mkdtemp())) + options)
+
+
+SOURCES = {"as it is": opened, "a part": lambda: opened("?episodes=1:,float=32")}
+PUSHED = ["as it is"]
