@@ -1,0 +1,88 @@
+"""webdataset reads the shards that are written, and ours reads those that webdataset writes."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+webdataset = pytest.importorskip("webdataset")
+
+from rlds2reverb.conversion import convert  # noqa: E402
+from rlds2reverb.sources import open_source  # noqa: E402
+from tests.readers.ilr import made  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def trajectories() -> list[Any]:
+    rng = np.random.default_rng(5)
+    return [made.trajectory(rng, steps) for steps in (3, 5)]
+
+
+class Plain(pickle.Unpickler):
+    """Without the classes of the description."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("numpy"):
+            return super().find_class(module, name)
+        return lambda *arguments: arguments
+
+
+def samples(path: Path) -> list[Any]:
+    url = f"pipe:zstd -dcq {path}" if path.name.endswith(".zst") else str(path)
+    dataset = webdataset.WebDataset(url, shardshuffle=False)
+    return [
+        {key: Plain(io.BytesIO(value)).load() for key, value in one.items() if key.endswith(".pickle")}
+        for one in dataset
+    ]
+
+
+@pytest.mark.parametrize("name", ["set.tar", "set.tar.zst"])
+def test_webdataset_reads_what_is_written(tmp_path: Path, name: str) -> None:
+    if name.endswith(".zst") and shutil.which("zstd") is None:
+        pytest.skip("webdataset unpacks zstd by the program zstd")
+    made.shard(tmp_path / "from.tar", trajectories())
+    convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{tmp_path / name}")
+    first, *found = samples(tmp_path / name)
+    assert set(first) == {"meta.pickle"}
+    wanted = list(made.frames(trajectories()))
+    assert len(found) == len(wanted)
+    for number, (one, step) in enumerate(zip(found, wanted)):
+        assert one.pop("frame.pickle") == number
+        infos = one.pop("infos.pickle")
+        assert infos["state"].tolist() == step["infos"]["state"].tolist()
+        assert set(one) == {f"{key}.pickle" for key in step if key != "infos"}
+        for key, value in one.items():
+            assert np.array_equal(value, step[key.removesuffix(".pickle")])
+            assert value.dtype == step[key.removesuffix(".pickle")].dtype
+
+
+@pytest.mark.parametrize("name", ["set.tar", "set.tar.zst"])
+def test_what_webdataset_writes_is_read(tmp_path: Path, name: str) -> None:
+    first = made.description(trajectories()[0]["obs"][0])
+    with webdataset.TarWriter(str(tmp_path / "set.tar")) as writer:
+        writer.write({"__key__": "_metadata", "meta.pickle": first})
+        for number, step in enumerate(made.frames(trajectories())):
+            pickles = {f"{key}.pickle": pickle.dumps(value) for key, value in step.items()}
+            writer.write({"__key__": f"frame_{number:03d}", "frame.pickle": pickle.dumps(number), **pickles})
+    if name.endswith(".zst"):
+        convert_by_zstd(tmp_path / "set.tar")
+    for episode, one in zip(open_source(f"ilr:{tmp_path / name}"), trajectories(), strict=True):
+        assert np.array_equal(episode.columns["observation"][:-1], one["obs"])
+        assert np.array_equal(episode.columns["action"][:-1], one["acts"])
+        assert episode.metadata["task_name"] == b"Toy-v0"
+
+
+def convert_by_zstd(path: Path) -> None:
+    """As il-representations compresses: level 19, a window of 64 MiB."""
+    import subprocess
+
+    if shutil.which("zstd") is None:
+        pytest.skip("needs the program zstd")
+    subprocess.run(["zstd", "-q", "-19", "--long=26", str(path)], check=True)
