@@ -78,9 +78,10 @@ class Dataset:
 
     def _files(self) -> Iterator[Path]:
         videos = [one.name for one in self.info.features.values() if one.kind == VIDEO]
-        for number in range(len(self.episodes)):
+        for number in self.episodes.with_own_file("data"):
             yield self.episodes.rows(number)[0]
-            for key in videos if self.reading.videos != SKIP else ():
+        for key in videos if self.reading.videos != SKIP else ():
+            for number in self.episodes.with_own_file(f"videos/{key}"):
                 yield self.episodes.video(number, key)[0]
 
 

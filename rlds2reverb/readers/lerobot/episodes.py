@@ -63,24 +63,32 @@ class Episodes:
         return int(self.columns[EPISODE_INDEX][number])
 
     def rows(self, number: int) -> tuple[Path, int, int]:
-        """The file, the first row in it, and how many there are."""
+        """The file, which may be a link, the first row in it, and how many there are."""
         length = int(self.columns[LENGTH][number])
         if self.info.version[0] == 2:
-            return self.info.data_file(**self._numbered(number)), 0, length
-        return self.info.data_file(**self._file(number, "data")), int(self.columns["first"][number]), length
+            return self.info.data_file(self._numbered(number)), 0, length
+        return self.info.data_file(self._file(number, "data")), int(self.columns["first"][number]), length
 
     def video(self, number: int, key: str) -> tuple[Path, float]:
-        """The video of a feature, and when the episode begins in it, in seconds.
+        """The video of a feature, which may be a link, and when the episode begins in it, in seconds.
 
         Raises:
           SourceError: the table does not tell.
         """
         if self.info.version[0] == 2:
-            return self.info.video_file(key, **self._numbered(number)), 0.0
+            return self.info.video_file(key, self._numbered(number)), 0.0
         begin = self.columns.get(f"videos/{key}/from_timestamp")
         if begin is None:
             raise SourceError(f'{self.info.root}: meta/episodes: no column "videos/{key}/from_timestamp"')
-        return self.info.video_file(key, **self._file(number, f"videos/{key}")), float(begin[number])
+        return self.info.video_file(key, self._file(number, f"videos/{key}")), float(begin[number])
+
+    def with_own_file(self, of: str) -> list[int]:
+        """An episode of each file; of version 2, where each has its own, all."""
+        names = [f"{of}/chunk_index", f"{of}/file_index"]
+        if self.info.version[0] == 2 or not all(name in self.columns for name in names):
+            return list(range(len(self)))
+        files = np.stack([self.columns[name] for name in names])
+        return sorted(np.unique(files, axis=1, return_index=True)[1].tolist())
 
     def _numbered(self, number: int) -> dict[str, int]:
         index = self.index(number)

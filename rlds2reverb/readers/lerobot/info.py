@@ -39,17 +39,17 @@ class Info:
     features: Mapping[str, Feature]
     task_is_column: bool = False
 
-    def data_file(self, **fields: int) -> Path:
-        """The file of this episode or chunk.
+    def data_file(self, fields: Mapping[str, int]) -> Path:
+        """The file of this episode or chunk; where it leads is not looked at.
 
         Raises:
           SourceError: the template leads out of the dataset, or has another field.
         """
-        return inside(self.root, _filled(self.root, self.data_path, fields))
+        return below(self.root, _filled(self.root, self.data_path, fields))
 
-    def video_file(self, key: str, **fields: int) -> Path:
+    def video_file(self, key: str, fields: Mapping[str, int]) -> Path:
         """The video of a feature, as `data_file`."""
-        return inside(self.root, _filled(self.root, self.video_path, {"video_key": key, **fields}))
+        return below(self.root, _filled(self.root, self.video_path, {"video_key": key, **fields}))
 
 
 def read_info(root: Path) -> Info:
@@ -83,10 +83,13 @@ def inside(root: Path, relative: str) -> Path:
     Raises:
       SourceError: it leads elsewhere.
     """
-    parts = relative.replace("\\", "/").split("/")
-    if relative.startswith("/") or ".." in parts or "\0" in relative:
-        raise SourceError(f'{root}: the path "{shortened(relative)}" leads out of the dataset')
-    path = root / relative
+    path = below(root, relative)
+    check_link(root, path)
+    return path
+
+
+def check_link(root: Path, path: Path) -> None:
+    """Raises `SourceError` where a path in the dataset's folder is a link that leads elsewhere."""
     try:
         allowed = root.resolve()
         if allowed.parent.name == "snapshots":
@@ -95,7 +98,18 @@ def inside(root: Path, relative: str) -> Path:
             raise SourceError(f"{path}: a link that leads out of the dataset; copy the file to where the link is")
     except (OSError, RuntimeError) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
-    return path
+
+
+def below(root: Path, relative: str) -> Path:
+    """A path in the dataset's folder by its words; where it leads is not looked at.
+
+    Raises:
+      SourceError: it leads elsewhere.
+    """
+    parts = relative.replace("\\", "/").split("/")
+    if relative.startswith("/") or ".." in parts or "\0" in relative:
+        raise SourceError(f'{root}: the path "{shortened(relative)}" leads out of the dataset')
+    return root / relative
 
 
 def _filled(root: Path, template: str, fields: Mapping[str, Any]) -> str:

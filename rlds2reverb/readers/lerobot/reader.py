@@ -21,6 +21,7 @@ from rlds2reverb.readers.lerobot.features import (
     VIDEO,
     Feature,
 )
+from rlds2reverb.readers.lerobot.info import check_link
 from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
 from rlds2reverb.readers.lerobot.tables import Rows
@@ -74,6 +75,7 @@ class Reader:
         """The file; of version 2, it has the episode's rows and no other."""
         if self._rows is None or self._rows.path != path:
             self.close()
+            check_link(self._dataset.info.root, path)
             self._rows = Rows(path, self._names())
         if self._dataset.info.version[0] == 2 and self._rows.count != count:
             raise BrokenEpisode(
@@ -119,6 +121,7 @@ class Reader:
 
     def _frames(self, feature: Feature, number: int, path: Path, read: dict[str, Any]) -> Array:
         video, begin = self._dataset.episodes.video(number, feature.name)
+        check_link(self._dataset.info.root, video)
         seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
         if not np.isfinite(seconds).all():
             raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")

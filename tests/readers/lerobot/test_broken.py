@@ -107,7 +107,7 @@ def test_links_stay_inside(v21: Path, tmp_path: Path) -> None:
     path = v21 / "data/chunk-000/episode_000001.parquet"
     shutil.move(path, tmp_path / "elsewhere.parquet")
     path.symlink_to(tmp_path / "elsewhere.parquet")
-    refused(f"lerobot:{v21}", "a link that leads out of the dataset")
+    assert "a link that leads out of the dataset" in faults(v21)[1]
 
 
 def test_links_of_a_snapshot_lead_to_its_blobs(v21: Path, tmp_path: Path) -> None:
