@@ -154,11 +154,6 @@ class Index:
         return len(self._bounds) - 1
 
     @property
-    def piece_count(self) -> int:
-        """How many pieces there are."""
-        return len(self._columns["file"])
-
-    @property
     def has_t(self) -> bool:
         """Whether every piece tells its step number."""
         return bool((self._columns["t"] != _NOT_RECORDED).all())

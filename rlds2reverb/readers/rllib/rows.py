@@ -15,7 +15,7 @@ from rlds2reverb.readers.rllib.index import Piece
 from rlds2reverb.readers.rllib.store import Reader
 from rlds2reverb.readers.rllib.values import Leaves
 
-_FIELDS = {n.OBS: OBSERVATION, n.ACTIONS: ACTION, n.REWARDS: REWARD}
+_FIELDS = {n.OBS: OBSERVATION, n.NEXT_OBS: OBSERVATION, n.ACTIONS: ACTION, n.REWARDS: REWARD}
 
 
 class Rows:
@@ -95,7 +95,10 @@ class Rows:
 
     def _checked(self, piece: Piece, name: str) -> Leaves:
         """A column of the record of a piece, which has that many rows unless the file is another one by now."""
-        found = self._reader.column(piece.place, name)
+        try:
+            found = self._reader.column(piece.place, name)
+        except BrokenEpisode as broken:
+            raise BrokenEpisode(_path(broken.path), broken.why) from broken
         if any(len(column) < piece.stop for column in found.values()):
             raise BrokenEpisode(_path(name), f'column "{name}": the file changed while it was read')
         return found
@@ -136,6 +139,7 @@ def _same(one: Array | None, other: Array) -> bool:
 
 
 def _path(name: str) -> str:
+    """The RLDS column of one of RLlib's."""
     return _FIELDS.get(name, name)
 
 

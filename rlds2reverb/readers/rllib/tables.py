@@ -189,7 +189,7 @@ def _values(table: pa.Table, column: str | None) -> Array | None:
         encoded = values.combine_chunks().dictionary_encode()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.unify_dictionaries().combine_chunks()
-        return np.asarray(encoded.dictionary.to_pylist(), str)[encoded.indices.to_numpy()]
+        return np.asarray(np.asarray(encoded.dictionary.to_pylist(), str)[encoded.indices.to_numpy()])
     return np.asarray(values.to_numpy())
 
 
