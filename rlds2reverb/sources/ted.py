@@ -35,7 +35,9 @@ def open_ted(text: str) -> Source:
             raise SourceError(f"{people}: buffer {options.buffer}: there are {len(found):,}, from 0")
         found = [found[options.buffer]]
     buffers = [TedRecordings(people, open_buffer(people, place, options), options) for place in found]
-    recordings: Recordings = buffers[0] if len(buffers) == 1 else EnsembleRecordings(people, buffers)
+    recordings: Recordings = buffers[0]
+    if len(buffers) > 1:
+        recordings = EnsembleRecordings(people, buffers)
     return RecordedSource(recordings, choice.numbers(recordings))
 
 

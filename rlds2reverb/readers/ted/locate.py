@@ -22,7 +22,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ted.flat import FlatTrajectories, is_flat
 from rlds2reverb.readers.ted.folders import META, Folder, read_folder
 from rlds2reverb.readers.ted.h5 import H5Trajectories
-from rlds2reverb.readers.ted.keys import TedOptions, renamed
+from rlds2reverb.readers.ted.keys import LAST, TedOptions, renamed
 from rlds2reverb.readers.ted.pytrees import read_pytree
 from rlds2reverb.readers.ted.ring import Grid, RingTrajectories
 from rlds2reverb.readers.ted.trajectories import Trajectories
@@ -92,14 +92,15 @@ def open_buffer(name: str, place: Place, options: TedOptions) -> Trajectories:
       SourceError: it is damaged, of a kind that is not read, or an option does not go with it.
     """
     storage = place.storage
-    if storage.is_file():
-        return H5Trajectories(name, storage, options)
-    if (storage / _CHECKPOINT).is_file() and not (storage / META).exists():
-        return H5Trajectories(name, storage / _CHECKPOINT, options)
+    is_folder = not storage.is_file()
+    if not is_folder or ((storage / _CHECKPOINT).is_file() and not (storage / META).exists()):
+        _refuse_for_compact(name, options)
+        return H5Trajectories(name, storage / _CHECKPOINT if is_folder else storage, options)
     told = _storage_metadata(storage)
     folder = read_pytree(storage, told["metadata"]) if told.get("is_pytree") else read_folder(storage)
     leaves = renamed(name, folder.leaves, options.names)
     if is_flat(folder):
+        _refuse_for_compact(name, options)
         return FlatTrajectories(name, folder, leaves, told.get("len"), options)
     if not folder.batch:
         raise SourceError(
@@ -114,6 +115,20 @@ def open_buffer(name: str, place: Place, options: TedOptions) -> Trajectories:
     written = writer.get("write_count", 0)
     cut_start = cut_start or (type(written) is int and grid.time_first and written > grid.held == grid.rows)
     return RingTrajectories(name, folder, leaves, grid, options, cut_start)
+
+
+def _refuse_for_compact(name: str, options: TedOptions) -> None:
+    """Options of TED's own form, which the Flat, Nested and H5 forms have nothing for."""
+    given = {
+        "next": options.next != LAST,
+        "cursor": options.cursor is not None,
+        "items": options.holds_trajectories is not None,
+    }
+    odd = [option for option, is_given in given.items() if is_given]
+    if odd:
+        raise SourceError(
+            f"{name}: {odd[0]}: the Flat, Nested and H5 forms keep every observation once, in the order of recording; leave the option out"
+        )
 
 
 def _storage_metadata(storage: Path) -> dict[str, Any]:

@@ -201,3 +201,12 @@ def test_what_is_no_buffer_is_told(tmp_path: Path, content: bytes) -> None:
 def test_options_that_make_no_sense(options: str, match: str) -> None:
     with pytest.raises(SourceError, match=match):
         list(open_source(f"ted:{made.folder(VERSION) / 'ring_memmap'}{options}"))
+
+
+@pytest.mark.parametrize("form", ["flat", "nested", "h5"])
+@pytest.mark.parametrize("option", ["next=check", "next=keep", "cursor=0", "items=steps"])
+def test_options_of_teds_own_form_are_refused_for_others(form: str, option: str) -> None:
+    with pytest.raises(
+        SourceError, match=f"{option.split('=')[0]}: the Flat, Nested and H5 forms keep every observation once"
+    ):
+        open_source(f"ted:{made.folder(VERSION) / f'ring_{form}'}?{option}")
