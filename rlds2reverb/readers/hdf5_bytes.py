@@ -132,9 +132,12 @@ class CheckedFile:
         return OSError(why)
 
 
+_preadv = getattr(os, "preadv", None)  # Windows has none
+
+
 def _read_at(descriptor: int, view: memoryview, offset: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [view], offset)
+    if _preadv is not None:
+        return int(_preadv(descriptor, [view], offset))
     os.lseek(descriptor, offset, os.SEEK_SET)  # Windows; h5py lets one thread in at a time
     data = os.read(descriptor, len(view))
     view[: len(data)] = data
