@@ -28,8 +28,8 @@ def test_damaged_files_give_our_errors_or_bad_episodes(version: str, name: str, 
         try:
             for episode in open_source(f"minari:{folder}{options}"):
                 assert episode.faults or len(episode) > 0
-        except SourceError as error:
-            assert str(error)
+        except SourceError:
+            continue
         except Exception as error:
             raise AssertionError(f"case {number} of seed {SEED}, {path}: {type(error).__name__}") from error
         finally:
