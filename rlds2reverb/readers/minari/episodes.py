@@ -49,6 +49,8 @@ BOTH_ENDS, NO_END, CAST, LEFT_OUT, SPACE = "both_ends", "no_end", "cast", "left_
 
 Spec = Mapping[str, ArraySpec]
 
+_FIELDS = {OBSERVATION: OBSERVATIONS, ACTION: ACTIONS}
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -93,8 +95,8 @@ def rows_of(stored: StoredEpisode, wanted: Wanted) -> Rows:
     reward = _reward(stored.plain(REWARDS), notes)
     actions = len(reward)
     read = partial(_leaf, stored, wanted, jpeg)
-    observation = {leaf.path: read(OBSERVATIONS, OBSERVATION, leaf, actions + 1) for leaf in wanted.observation}
-    action = {leaf.path: read(ACTIONS, ACTION, leaf, actions) for leaf in wanted.action}
+    observation = {leaf.path: read(OBSERVATION, leaf, actions + 1) for leaf in wanted.observation}
+    action = {leaf.path: read(ACTION, leaf, actions) for leaf in wanted.action}
     is_terminal = _end(stored, actions, notes)
     others = _others(stored, actions, notes) if wanted.others else {}
     return Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
@@ -140,9 +142,9 @@ def conforming(rows: Rows, specs: Spec) -> Rows:
 
 
 def _leaf(
-    stored: StoredEpisode, wanted: Wanted, jpeg: dict[str, ImageSpec], name: str, column: str, leaf: Leaf, rows: int
+    stored: StoredEpisode, wanted: Wanted, jpeg: dict[str, ImageSpec], column: str, leaf: Leaf, rows: int
 ) -> Array:
-    found, path = stored.leaf(name, leaf, rows), _path(column, leaf)
+    found, path = stored.leaf(_FIELDS[column], leaf, rows), _path(column, leaf)
     if not isinstance(found, Images):
         return _checked(found, path)
     height, width, *channels = leaf.spec.shape
