@@ -47,6 +47,8 @@ class Trajectories:
         lengths = {key: len(value) for key, value in self._arrays.items()}
         if len(set(lengths.values())) > 1:
             raise SourceError(f"{where}: arrays of several lengths: {lengths}")
+        if any(seen.shape != after.shape or seen.dtype != after.dtype for seen, after in self._pairs()):
+            raise SourceError(f"{where}: next_obs: of another shape or dtype than obs")
         self._dones = _flags(self._arrays[keys.DONES], where)
         self._stops = self._cut(options)
 
@@ -115,7 +117,7 @@ class Trajectories:
         last = {
             key: {"": self._arrays[keys.next_of(key)][rows.stop - 1]}
             for key in columns
-            if keys.next_of(key) in self._arrays
+            if isinstance(self._arrays.get(keys.next_of(key)), np.ndarray)
         }
         return aligned(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
 
@@ -137,7 +139,7 @@ class Trajectories:
     def _gaps(self, rows: slice) -> Array:
         """Whether the observation after each of these steps but the last is another than the next step's."""
         found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
-        for seen, after in self._pairs():
+        for seen, after in self._pairs() if len(found) else ():
             differs = after[rows.start : rows.stop - 1] != seen[rows.start + 1 : rows.stop]
             found |= differs.reshape(len(found), -1).any(axis=1)
         return found
@@ -146,7 +148,10 @@ class Trajectories:
         return [
             (seen, self._arrays[keys.next_of(key)])
             for key, seen in self._arrays.items()
-            if keys.is_observation(key) and keys.next_of(key) in self._arrays
+            if keys.is_observation(key)
+            and keys.next_of(key) in self._arrays
+            and isinstance(seen, np.ndarray)
+            and isinstance(self._arrays[keys.next_of(key)], np.ndarray)
         ]
 
 

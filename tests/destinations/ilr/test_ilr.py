@@ -81,7 +81,7 @@ def test_actions_are_counted_unless_they_are_told(tmp_path: Path) -> None:
 
 
 def test_the_description_is_of_the_episodes_and_the_options(tmp_path: Path) -> None:
-    told = {
+    told: dict[str, Any] = {
         "benchmark_name": b"toy",
         "task_name": b"Toy-v0",
         "env_cfg": b'{"benchmark_name": "toy", "speed": 2, "task_name": "Toy-v0"}',
