@@ -101,7 +101,9 @@ def test_the_readme_names_every_extra() -> None:
 def test_what_is_for_any_python_needs_no_tensorflow() -> None:
     wanted = project()["optional-dependencies"]
     assert wanted.keys() >= ON_ANY_PYTHON
-    assert not [one for extra in ON_ANY_PYTHON for one in wanted[extra] if "tensorflow" in one or "rlds2reverb" in one]
+    assert set(re.findall(r"[\w-]+", "".join(wanted["formats"]))) - {"rlds2reverb"} < ON_ANY_PYTHON
+    others = [one for extra in ON_ANY_PYTHON - {"formats"} for one in wanted[extra]]
+    assert not [one for one in others if "tensorflow" in one or "rlds2reverb" in one]
 
 
 def test_the_readme_and_the_packages_metadata_name_the_same_pythons() -> None:
