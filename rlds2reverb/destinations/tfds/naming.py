@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.tfds.features import PNG, TENSOR
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number, words
 from rlds2reverb.tfds_files.features import ENCODINGS, NONE
 from rlds2reverb.tfds_files.locate import data_folders
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, TFRECORD
@@ -95,7 +95,7 @@ def _positive(text: str) -> int:
 
 
 _KNOWN: dict[str, Parse] = {
-    "file_format": one_of(**{name: name for name in (TFRECORD, ARRAY_RECORD, PARQUET)}),
+    "file_format": words(TFRECORD, ARRAY_RECORD, PARQUET),
     "shards": _positive,
     "shard_bytes": _positive,
     "encoding": one_of(**{name: name for name in ENCODINGS if name != NONE}),
