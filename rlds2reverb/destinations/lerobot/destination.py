@@ -18,8 +18,8 @@ from pathlib import Path
 from rlds2reverb.destinations.base import Content, Loss, State
 from rlds2reverb.destinations.lerobot import fields
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
-from rlds2reverb.destinations.lerobot.png import check_library
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
+from rlds2reverb.destinations.png import check_library
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
 from rlds2reverb.specs import ArraySpec
@@ -95,5 +95,5 @@ class LeRobotDestination:
         """Begins to write, or goes on."""
         plan, _ = fields.plan(content, self._choices)
         if any(one.kind in (PIXELS, FILES) for one in plan.fields):
-            check_library()
+            check_library("images=arrays")
         return LeRobotSink(work, plan, state)
