@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +14,7 @@ from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.ted.h5 import write_h5
 from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of, nested_shapes
 from rlds2reverb.destinations.ted.spool import Growing, Spool
+from rlds2reverb.destinations.whole_files import whole, write_json
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.readers.ted.dtypes import NAMES
@@ -142,9 +141,8 @@ class H5Sink:
                 name: (self._work / _SPOOL / number, self._columns[name]) for number, name in self._names.items()
             }
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._file.with_name(f".{self._file.name}")
-            write_h5(unfinished, columns, lengths, self._compression)
-            unfinished.replace(self._file)
+            with whole(self._file) as unfinished:
+                write_h5(unfinished, columns, lengths, self._compression)
         if self._file.parent != self._work:
             write_buffer(self._work, self._steps, self._batch_size)
         self.close()
@@ -169,16 +167,6 @@ def write_buffer(folder: Path, rows: int, batch_size: int | None) -> None:
     (folder / "writer").mkdir(exist_ok=True)
     write_json(folder / "writer" / "metadata.json", {"cursor": 0, "write_count": rows})
     write_json(folder / "buffer_metadata.json", {"batch_size": batch_size, "consume_after_n_samples": None})
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """A file that is there when it is whole."""
-    unfinished = path.with_name(f".{path.name}")
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 def _some(rows: int) -> int:
