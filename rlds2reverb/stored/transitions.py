@@ -19,8 +19,8 @@ from rlds2reverb.episodes import (
     is_under,
 )
 from rlds2reverb.readers.alignment import steps
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.sources.base import nested
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.stored.reads import FLAG, Columns, Leaves, Reads, are_zero
 from rlds2reverb.views.extras import EXTRAS

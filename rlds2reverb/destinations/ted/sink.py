@@ -12,11 +12,12 @@ import numpy as np
 
 from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.ted.h5 import write_h5
-from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of, nested_shapes
+from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of
 from rlds2reverb.destinations.ted.spool import Growing, Spool
 from rlds2reverb.destinations.whole_files import whole, write_json
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.ted.dtypes import NAMES
 
 _STORAGE = "storage"
@@ -74,7 +75,7 @@ class MemmapSink:
         self._spool.sync()
         rows = _some(self._spool.steps)
         leaves = {name: _leaf((rows, *column.row), column.dtype) for name, column in self._files.items()}
-        _write_meta(self._work / _STORAGE, nested_shapes(leaves), rows)
+        _write_meta(self._work / _STORAGE, nested(leaves), rows)
         told = {"metadata": {}, "is_pytree": False, "len": rows}
         write_json(self._work / _STORAGE / "storage_metadata.json", told)
         write_buffer(self._work, rows, self._batch_size)

@@ -13,7 +13,7 @@ from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVA
 from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, REPEAT, marked, steps, with_last
 from rlds2reverb.readers.flat.columns import Blocks, Rows
 from rlds2reverb.readers.flat.cutting import Cuts
-from rlds2reverb.readers.nests import nest_of, value_spec
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
@@ -66,9 +66,9 @@ class FlatRecordings:
         """The columns', discount and the flags."""
         flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
         if self._about.last_step == ROWS:
-            return nest_of(self.name, self._about.specs)
+            return nested(self._about.specs, self.name)
         kept = {path: one for path, one in self._about.specs.items() if not _is_next(path)}
-        return nest_of(self.name, {DISCOUNT: number, **kept, **dict.fromkeys(("is_first", IS_LAST, IS_TERMINAL), flag)})
+        return nested({DISCOUNT: number, **kept, **dict.fromkeys(("is_first", IS_LAST, IS_TERMINAL), flag)}, self.name)
 
     def metadata_spec(self) -> Nest:
         """That of what is known of every episode."""

@@ -13,7 +13,7 @@ import xxhash
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import ENDINGS, MARK, NEXT, NEXT_OBSERVATION, last_step_of, marked, steps, with_last
-from rlds2reverb.readers.nests import nest_of, value_spec
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.npz.keys import TERMINALS, Keys, keys_of
 from rlds2reverb.readers.npz.members import Member, checksums, opened
 from rlds2reverb.readers.npz.options import NpzOptions
@@ -65,7 +65,7 @@ class NpzFiles:
 
     def spec(self) -> Nest:
         """That of the first file."""
-        return nest_of(self.name, self._first)
+        return nested(self._first, self.name)
 
     def metadata_spec(self) -> Nest:
         """That of the first file."""
