@@ -14,7 +14,7 @@ import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles, line_of
+from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles
 from rlds2reverb.readers.rllib.batches import Part
 from rlds2reverb.readers.rllib.episode_states import episode_columns, episode_part, state_of
 from rlds2reverb.readers.rllib.files import DataFile
@@ -23,6 +23,7 @@ from rlds2reverb.readers.rllib.records import converted, parts
 from rlds2reverb.readers.rllib.repeated import without_repeated
 from rlds2reverb.readers.rllib.store import Reader, Settings, Troubles
 from rlds2reverb.readers.rllib.values import Leaves
+from rlds2reverb.wording import line_of
 
 EPISODE = "item"
 """The column of episodes."""
