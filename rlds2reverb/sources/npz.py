@@ -7,6 +7,7 @@ from pathlib import Path
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import MARK, NEXT, REPEAT
 from rlds2reverb.readers.flat.cutting import ENDS
+from rlds2reverb.readers.links import stays_in
 from rlds2reverb.readers.npz.files import NpzFiles
 from rlds2reverb.readers.npz.flat import flat_recordings
 from rlds2reverb.readers.npz.options import NpzOptions
@@ -58,6 +59,6 @@ def _files(path: Path, people: str) -> list[Path]:
     except (ValueError, NotImplementedError, OSError) as error:
         raise SourceError(f"{people}: {error}") from error
     for one in found:
-        if not one.resolve().is_relative_to(folder.resolve()):
+        if not stays_in(folder, one):
             raise SourceError(f"{people}: {one.name} is a link out of the folder; not followed")
     return found

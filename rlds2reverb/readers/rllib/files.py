@@ -13,6 +13,7 @@ from pathlib import Path
 from zipfile import BadZipFile, LargeZipFile, ZipFile
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.links import stays_in
 from rlds2reverb.wording import shortened
 
 JSON, PARQUET = "json", "parquet"
@@ -126,7 +127,7 @@ def _file(path: Path, folder: Path | None) -> DataFile:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise SourceError(f"{path}: not a regular file")
-    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+    if folder is not None and not stays_in(folder, path):
         raise SourceError(f"{path}: a link that leads out of the folder; name the file itself to read it")
     return DataFile(path, _KINDS.get(path.suffix.lower(), JSON))
 
