@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
 from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, REPEAT, marked, steps, with_last
 from rlds2reverb.readers.flat.columns import Blocks, Rows
 from rlds2reverb.readers.flat.cutting import Cuts
@@ -104,22 +104,17 @@ class _Pass:
             return columns
         if self._about.last_step == MARK:
             return marked(columns, is_terminal)
-        observation = _below(columns, OBSERVATION)
+        observation = columns_below(columns, OBSERVATION)
         last = {path: column[-1] for path, column in observation.items()}
         if self._about.last_step == NEXT:
             start, stop = rows
             after = self._next.rows(stop - 1 if stop - start > _FEW_ROWS else start, stop)
-            last = {path: one[-1] for path, one in _below(after, NEXT_OBSERVATION).items()}
+            last = {path: one[-1] for path, one in columns_below(after, NEXT_OBSERVATION).items()}
         fields = {path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)}
         reward, discount = fields.pop(REWARD, None), fields.pop(DISCOUNT, None)
         closed = {path: with_last(column, last[path]) for path, column in observation.items()}
-        return steps(closed, _below(columns, ACTION), reward, is_terminal, fields, discount)
+        return steps(closed, columns_below(columns, ACTION), reward, is_terminal, fields, discount)
 
 
 def _is_next(path: str) -> bool:
     return path.split("/")[0] == NEXT_OBSERVATION
-
-
-def _below(columns: Mapping[str, Array], field: str) -> dict[str, Array]:
-    """The columns of a field by what follows it: "" for the field itself."""
-    return {path[len(field) + 1 :]: column for path, column in columns.items() if path.split("/")[0] == field}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import ENDINGS, MARK, NEXT, NEXT_OBSERVATION, last_step_of, marked, steps, with_last
 from rlds2reverb.readers.nests import nested, value_spec
@@ -93,7 +93,7 @@ class NpzFiles:
     def _made(self, path: Path, keys: Keys, columns: dict[str, Array], is_terminal: bool | None) -> dict[str, Array]:
         if keys.is_of_rlds:
             return columns
-        observation, action = _below(columns, OBSERVATION), _below(columns, ACTION)
+        observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
         rows = max(map(len, action.values()))
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
@@ -137,10 +137,6 @@ def _field(path: str) -> str:
 
 def _is_next(path: str) -> bool:
     return _field(path) == NEXT_OBSERVATION
-
-
-def _below(columns: Mapping[str, Array], field: str) -> dict[str, Array]:
-    return {path[len(field) + 1 :]: column for path, column in columns.items() if _field(path) == field}
 
 
 def _by_numbers(path: Path) -> list[Any]:
