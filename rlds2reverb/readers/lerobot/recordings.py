@@ -13,7 +13,7 @@ from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, IMAGE, VIDEO
 from rlds2reverb.readers.lerobot.reader import Reader
 from rlds2reverb.readers.lerobot.reading import remarks_of
 from rlds2reverb.readers.lerobot.videos import check_library
-from rlds2reverb.readers.nests import nested
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.recordings import Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
@@ -61,7 +61,7 @@ class LeRobotRecordings:
     def metadata_spec(self) -> Nest:
         """See `Dataset.metadata_of`."""
         example = self.metadata_of(0) if self.count else {EPISODE_INDEX: np.int64(0)}
-        return nested({path: _value_spec(value) for path, value in example.items()}, self.name)
+        return nested({path: value_spec(value) for path, value in example.items()}, self.name)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """One episode's."""
@@ -89,7 +89,3 @@ class LeRobotRecordings:
 
     def _spec_of(self, path: str, spec: ArraySpec) -> ArraySpec:
         return ArraySpec.of_images(self.images()[path]) if path in self._as_files else spec
-
-
-def _value_spec(value: Any) -> ArraySpec:
-    return ArraySpec((), np.dtype(object) if isinstance(value, bytes) else np.asarray(value).dtype)
