@@ -7,10 +7,10 @@ from pathlib import Path
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import MARK, NEXT, REPEAT
 from rlds2reverb.readers.flat.cutting import ENDS
-from rlds2reverb.readers.links import stays_in
 from rlds2reverb.readers.npz.files import NpzFiles
 from rlds2reverb.readers.npz.flat import flat_recordings
 from rlds2reverb.readers.npz.options import NpzOptions
+from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.recordings import Recordings
 from rlds2reverb.source_options import Parse, at_least_one, one_of, words
 from rlds2reverb.sources.base import Source

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -18,11 +16,10 @@ from rlds2reverb.readers.npz.keys import TERMINALS, Keys, keys_of
 from rlds2reverb.readers.npz.members import Member, checksums, opened
 from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
+from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest, column_spec
-
-_DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
 class NpzFiles:
@@ -39,7 +36,7 @@ class NpzFiles:
 
     def __init__(self, paths: Sequence[Path], name: str, options: NpzOptions) -> None:
         self.name, self._options = name, options
-        self._paths = sorted(paths, key=_by_numbers)
+        self._paths = sorted(paths, key=lambda path: by_number(path.name))
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
         sums = [(path.name, _checksums(path)) for path in self._paths]
@@ -137,12 +134,6 @@ def _field(path: str) -> str:
 
 def _is_next(path: str) -> bool:
     return _field(path) == NEXT_OBSERVATION
-
-
-def _by_numbers(path: Path) -> list[Any]:
-    """`episode_10` comes after `episode_2`."""
-    parts = _DIGITS.split(path.name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _checksums(path: Path) -> object:

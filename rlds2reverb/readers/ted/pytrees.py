@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.links import stays_in
+from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.ted.folders import Folder, sized_leaf
 from rlds2reverb.wording import shortened
 

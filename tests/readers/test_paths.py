@@ -1,4 +1,4 @@
-"""Links that lead out of a dataset's folder."""
+"""Links that lead out of a dataset's folder, and names with numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlds2reverb.readers.links import stays_in
+from rlds2reverb.readers.paths import by_number, stays_in
 
 
 @pytest.fixture
@@ -35,3 +35,8 @@ def test_links_are_followed(folder: Path, target: str, stays: bool) -> None:
     except OSError:
         pytest.skip("no links on this system")
     assert stays_in(folder, link) is stays
+
+
+def test_names_are_sorted_by_their_numbers() -> None:
+    names = ["", "2", "10", "a", "a-2-b", "a-10", "a-010", "a10", "b1"]
+    assert sorted(names[::-1], key=by_number) == ["", "2", "10", "a", "a10", "a-2-b", "a-010", "a-10", "b1"]
