@@ -38,5 +38,5 @@ def test_links_are_followed(folder: Path, target: str, stays: bool) -> None:
 
 
 def test_names_are_sorted_by_their_numbers() -> None:
-    names = ["", "2", "10", "a", "a-2-b", "a-10", "a-010", "a10", "b1"]
-    assert sorted(names[::-1], key=by_number) == ["", "2", "10", "a", "a10", "a-2-b", "a-010", "a-10", "b1"]
+    names = ["b1", "a10", "a-10", "10", "a-2-b", "2", "a-010", "a", ""]
+    assert sorted(names, key=by_number) == ["", "2", "10", "a", "a10", "a-2-b", "a-010", "a-10", "b1"]
