@@ -25,6 +25,8 @@ def writes(scheme: str) -> dict[str, Any]:
 
 
 WRITTEN = {name: write for scheme in CASES for name, write in writes(scheme).items()}
+KINDS = {name: len(writes(scheme)) for scheme in CASES for name in writes(scheme)}
+"""Name of the dataset -> how many there are of its format; they share its cases."""
 
 
 @pytest.fixture(scope="module", params=list(WRITTEN))
@@ -39,4 +41,5 @@ def test_damaged_files_give_our_errors_or_bad_episodes(dataset: Any, part: int) 
     what, folder, name = dataset
     assert all(not episode.faults for episode in open_source(name))
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    damage.check_files(files, name, what, part, few=40, deep=10_000)
+    few, deep = max(10, 40 // KINDS[what]), max(2_000, 10_000 // KINDS[what])
+    damage.check_files(files, name, what, part, few=few, deep=deep)
