@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.extras import needing
+from rlds2reverb.source_options import parted
 
 Opened = TypeVar("Opened")
 
@@ -54,6 +56,16 @@ class Form:
         return tuple(f"{scheme}:{choice}" for choice in self.choices) or (self.written,)
 
 
+def _is_of(path: Path, marks: tuple[str, ...]) -> bool:
+    """Whether a file or a folder has one of the marks; False for what is not there or cannot be looked at."""
+    try:
+        return (path.is_dir() and any(any(path.glob(mark)) for mark in marks)) or (
+            path.is_file() and any(map(path.match, marks))
+        )
+    except (OSError, ValueError):
+        return False
+
+
 def _nothing(_: object) -> bool:
     return False
 
@@ -71,6 +83,7 @@ class Format(Generic[Opened]):
       takes: whether a Python object is of this format. Says so without importing anything.
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
+      marks: what its files look like: patterns of a file's name, or of what lies below its folder. For guesses only.
     """
 
     scheme: str
@@ -81,6 +94,7 @@ class Format(Generic[Opened]):
     takes: Callable[[object], bool] = _nothing
     objects: str = ""
     objects_are: str = ""
+    marks: tuple[str, ...] = ()
 
     @property
     def syntax(self) -> str:
@@ -107,8 +121,8 @@ class Formats(Generic[Opened]):
 
     @property
     def syntax(self) -> str:
-        """How names of all of them are written."""
-        return "; or ".join(one.syntax for one in self.known if one.forms)
+        """What names of all of them begin with."""
+        return f"SCHEME:NAME, where SCHEME is one of {', '.join(one.scheme for one in self.known if one.forms)}"
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -154,6 +168,7 @@ class Formats(Generic[Opened]):
             return f"{near[0]}:{rest}" if near else ""
         bare = name.partition("@")[0]
         owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
+        owners += [one.scheme for one in self.known if _is_of(Path(parted(name)[0]).expanduser(), one.marks)]
         return f"{owners[0]}:{name}" if owners else ""
 
     def help(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
@@ -41,7 +42,9 @@ def read_options(
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         if key not in known:
-            raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}')
+            near = get_close_matches(key, known, 1)
+            hint = f'; did you mean "{near[0]}={value}"?' if near else ""
+            raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}')
         if key in wanted:
             raise error(f'"{people}": option "{key}" is given twice')
         try:
@@ -70,7 +73,7 @@ def words(*known: str) -> Parse:
 def whole_number(text: str) -> int:
     """Reads a number of at least 0."""
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        raise ValueError("expected a whole number")
+        raise ValueError("expected a whole number of at least 0, of 18 digits at most")
     return int(text)
 
 

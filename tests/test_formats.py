@@ -49,7 +49,7 @@ def test_a_name_is_opened_by_its_scheme_with_what_stands_behind_the_first_colon(
     assert ALL.open(name) == opened
 
 
-SYNTAX = "expected pen:COLOUR or pen:#HEX; or box:SIZE, one of s, xl"
+SYNTAX = "expected SCHEME:NAME, where SCHEME is one of pen, box"
 
 
 @pytest.mark.parametrize(

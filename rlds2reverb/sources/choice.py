@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.recordings import Recordings, TellsAhead
+from rlds2reverb.readers.recordings import ENDLESS, Recordings, TellsAhead
 from rlds2reverb.source_options import Parse, whole_number
+from rlds2reverb.wording import counted
 
 _SLICE = re.compile(r"(?P<start>-?\d{1,18})?:(?P<stop>-?\d{1,18})?|(?P<one>\d{1,18})", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,40}", re.ASCII)
@@ -69,17 +70,23 @@ class Choice:
         """The numbers of the episodes that are chosen, ascending; None for all.
 
         Raises:
-          SourceError: more are asked for than there are, or what only reading tells would have to be known.
+          SourceError: none is chosen, more are asked for than there are, or what only reading tells would have to be known.
         """
         if self == Choice():
             return None
+        found = self._found(recordings)
+        if not found:
+            raise SourceError(f"{recordings.name}: no episode is chosen; {_there_are(recordings)}")
+        return found
+
+    def _found(self, recordings: Recordings) -> Sequence[int]:
         name, count = recordings.name, recordings.count
         self._check(name)
         if count is None and not self._only_by_number:
             raise SourceError(
                 f"{name}: only reading tells how many episodes there are; choose by episodes=A:B, without negative numbers"
             )
-        found: Sequence[int] = range((1 << 62) if count is None else count)
+        found: Sequence[int] = range(ENDLESS if count is None else count)
         if self.where is not None:
             found = self._satisfying(recordings, self.where)
         if self.episodes is not None:
@@ -141,6 +148,10 @@ class Choice:
         return tuple(
             number for number, metadata in known.items() if where.key in metadata and where.holds(metadata[where.key])
         )
+
+
+def _there_are(recordings: Recordings) -> str:
+    return "it has too few" if recordings.count is None else f"there are {counted(recordings.count, 'episode')}"
 
 
 def _sliced(name: str, found: Sequence[int], wanted: slice) -> Sequence[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import Recordings
 from rlds2reverb.source_options import Parse, parted, read_options
 from rlds2reverb.sources.choice import CHOICES, Choice
@@ -56,10 +57,12 @@ def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
       known: the format's own options, and how each is read; `CHOICES` are added.
 
     Raises:
-      SourceError: an option is unknown, given twice, or its value makes no sense.
+      SourceError: nothing is named, an option is unknown, given twice, or its value makes no sense.
     """
     name = f"{scheme}:{text}"
     place, written = parted(text)
+    if not place:
+        raise SourceError(f'"{name}": names nothing; expected a path or a name behind "{scheme}:"')
     options = read_options(name, written, {**known, **CHOICES})
     choice = Choice.taken_from(options)
     return Asked(name, place, options, choice)

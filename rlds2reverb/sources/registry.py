@@ -33,6 +33,7 @@ SOURCES: Formats[Source] = Formats(
                     "a directory in TFDS format (dataset_info.json), registered or not",
                 ),
             ),
+            marks=("dataset_info.json",),
         ),
         Format(
             "bundled",
@@ -46,6 +47,7 @@ SOURCES: Formats[Source] = Formats(
             "reading D4RL files",
             extra="hdf5",
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
+            marks=("*.hdf5",),
         ),
         Format(
             "minari",
@@ -56,6 +58,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
             ),
+            marks=("data/main_data.hdf5", "data/metadata.json", "main_data.hdf5"),
         ),
         Format(
             "robomimic",
@@ -75,6 +78,7 @@ SOURCES: Formats[Source] = Formats(
             takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
             objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
             objects_are="il-representations' dict format",
+            marks=("*.tar.zst", "*.pkl.gz"),
         ),
         Format(
             "lerobot",
@@ -85,6 +89,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
             ),
+            marks=("meta/info.json",),
         ),
         Format(
             "rllib",
@@ -96,6 +101,7 @@ SOURCES: Formats[Source] = Formats(
                     "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
                 ),
             ),
+            marks=("output-*.json", "*.json"),
         ),
         Format(
             "ted",
@@ -109,6 +115,7 @@ SOURCES: Formats[Source] = Formats(
                 ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
+            marks=("storage/storage_metadata.json", "checkpoint.h5", "*.h5"),
         ),
         Format(
             "npz",
@@ -118,6 +125,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
                 Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
             ),
+            marks=("*.npz",),
         ),
         Format(
             "mix",

@@ -135,7 +135,7 @@ def test_a_table_that_makes_no_sense_is_refused_with_its_path(file: Path, text: 
 @pytest.mark.parametrize(
     ("signature", "kind", "message"),
     [
-        ("{from_dataset: nonsense}", SourceError, 'source "nonsense": expected tfds:NAME'),
+        ("{from_dataset: nonsense}", SourceError, 'source "nonsense": expected SCHEME:NAME'),
         (
             "{from_dataset: 'bundled:half_cheetah', encoded: all}",
             SourceError,

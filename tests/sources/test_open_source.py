@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -79,12 +80,12 @@ def test_a_dataset_goes_to_the_rlds_module(opened: list[Any]) -> None:
         ("bundled:nonsense", 'unknown bundled dataset: expected one of cartpole, half_cheetah, got "nonsense"'),
         ("bundled:cartpole?order=x", '^"bundled:cartpole.order=x": option "order=x": expected tfds or file$'),
         ("bundled:", 'unknown bundled dataset: .*got ""'),
-        ("csv:x", 'source "csv:x": expected tfds:NAME'),
-        ("", 'source "": expected tfds:NAME'),
-        ("cartpole", 'source "cartpole": expected tfds:NAME.*; or bundled:NAME.*one of cartpole, half_cheetah'),
+        ("csv:x", 'source "csv:x": expected SCHEME:NAME, where SCHEME is one of tfds, bundled'),
+        ("", 'source "": expected SCHEME:NAME'),
+        ("cartpole", 'source "cartpole": expected SCHEME:NAME.*; did you mean "bundled:cartpole"'),
         ("tfsd:x:1.0.0@train", r'source "tfsd:x:1.0.0@train": expected .*; did you mean "tfds:x:1.0.0@train"\?$'),
         ("cartpole@train", r'; did you mean "bundled:cartpole@train"\?$'),
-        ("episodes:x", 'source "episodes:x": expected tfds:NAME.*reverb:FOLDER[^;]*$'),
+        ("episodes:x", 'source "episodes:x": expected SCHEME:NAME.*reverb$'),
     ],
 )
 def test_names_that_name_nothing_are_refused(name: str, message: str) -> None:
@@ -124,3 +125,23 @@ def test_bundled_datasets_are_there_in_tfds_form(name: str) -> None:
     found = {file.name for file in bundled_path(name).iterdir()}
     assert {"dataset_info.json", "features.json"} < found
     assert any(".tfrecord-" in file for file in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"), [("npz", "a.npz"), ("lerobot", "meta/info.json"), ("tfds", "dataset_info.json")]
+)
+def test_a_path_without_a_scheme_is_told_which_it_may_need(name: str, mark: str, tmp_path: Path) -> None:
+    (tmp_path / mark).parent.mkdir(exist_ok=True)
+    (tmp_path / mark).touch()
+    with pytest.raises(SourceError, match=f'did you mean "{name}:{tmp_path}'):
+        open_source(str(tmp_path))
+
+
+def test_an_option_that_is_nearly_right_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match='did you mean "episodes=0:1"'):
+        open_source(f"npz:{tmp_path}?epsiodes=0:1")
+
+
+def test_a_name_without_a_place_is_refused() -> None:
+    with pytest.raises(SourceError, match="names nothing"):
+        open_source("npz:?episodes=1:")
