@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,25 +20,35 @@ def noted(name: str) -> Iterator[None]:
     """The process is at this for as long as the body runs."""
     FOLDER.mkdir(exist_ok=True)
     note = FOLDER / str(os.getpid())
-    note.write_text(name)
-    try:
-        yield
-    finally:
-        note.unlink()
+    with note.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # ends with the process, however that ends
+        file.write(name)
+        file.flush()
+        try:
+            yield
+        finally:
+            note.unlink()
 
 
 def unfinished() -> list[str]:
-    """What processes of this run were at when they ended; told once."""
-    ended = [note for note in sorted(FOLDER.glob("*")) if not _is_running(int(note.name))]
-    names = [note.read_text() for note in ended]
-    for note in ended:
+    """What processes of this run were at when they ended."""
+    return [note.read_text() for note in _ended()]
+
+
+def forget() -> None:
+    """The next run of the same seed does it again."""
+    for note in _ended():
         note.unlink()
-    return names
 
 
-def _is_running(process: int) -> bool:
+def _ended() -> list[Path]:
+    return [note for note in sorted(FOLDER.glob("*")) if not _is_held(note)]
+
+
+def _is_held(note: Path) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        with note.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, FileNotFoundError):  # it is at it, or has just come to its end
+        return True
+    return False

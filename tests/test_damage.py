@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -74,6 +75,8 @@ def test_a_case_that_ends_the_process_is_told_and_the_run_goes_on(tmp_path: Path
         "no:cacheprovider",
         "-n",
         "1",
+        "--dist",
+        "loadfile",
         str(tmp_path),
     ]
     environment = {**os.environ, "RLDS2REVERB_SEED": str(os.getpid())}
@@ -83,4 +86,5 @@ def test_a_case_that_ends_the_process_is_told_and_the_run_goes_on(tmp_path: Path
     assert ran.returncode == 1
     assert "a process ended at: x, case 3 of seed" in ran.stdout
     assert "crashed while running" in ran.stdout
-    assert "1 failed, 1 passed" in ran.stdout
+    assert re.search(r"x, case 3 of seed \d+: ended the process", ran.stdout)
+    assert "2 failed, 1 passed" in ran.stdout

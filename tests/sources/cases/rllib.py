@@ -45,8 +45,8 @@ def write(folder: Path) -> str:
 
 
 def write_parquet(folder: Path) -> str:
-    """Copies the files of steps that RLlib wrote."""
-    return f"rllib:{shutil.copytree(DATA / 'steps', folder / 'steps')}"
+    """Copies the files of steps of a run of RLlib."""
+    return f"rllib:{shutil.copytree(DATA / 'steps' / 'tiny' / 'run-000000-00001', folder / 'run')}"
 
 
 def opened(options: str = "") -> Any:
