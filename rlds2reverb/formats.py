@@ -71,6 +71,7 @@ class Format(Generic[Opened]):
       takes: whether a Python object is of this format. Says so without importing anything.
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
+      page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
     """
 
     scheme: str
@@ -81,6 +82,7 @@ class Format(Generic[Opened]):
     takes: Callable[[object], bool] = _nothing
     objects: str = ""
     objects_are: str = ""
+    page: str = ""
 
     @property
     def syntax(self) -> str:
@@ -164,12 +166,13 @@ class Formats(Generic[Opened]):
 
     def table(self, verb: str = "reads") -> str:
         """All that is taken, as a table in Markdown; `verb` says what is done with it."""
-        rows = [f"| written as | {verb} | extra |", "| --- | --- | --- |"]
+        rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
         for one in self.known:
             extra = f"`{one.extra}`" if one.extra else ""
+            more = f"[{one.scheme}]({one.page})" if one.page else ""
             for form in one.forms:
                 written = ", ".join(f"`{example}`" for example in form.examples)
-                rows.append(f"| {written} | {form.names} | {extra} |")
+                rows.append(f"| {written} | {form.names} | {extra} | {more} |")
             if one.objects:
-                rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} |")
+                rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} | {more} |")
         return "\n".join(rows)

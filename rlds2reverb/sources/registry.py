@@ -33,6 +33,7 @@ SOURCES: Formats[Source] = Formats(
                     "a directory in TFDS format (dataset_info.json), registered or not",
                 ),
             ),
+            page="datasets.md#which-dataset",
         ),
         Format(
             "bundled",
@@ -46,6 +47,7 @@ SOURCES: Formats[Source] = Formats(
             "reading D4RL files",
             extra="hdf5",
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
+            page="formats/d4rl.md",
         ),
         Format(
             "minari",
@@ -56,6 +58,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
             ),
+            page="formats/minari.md",
         ),
         Format(
             "robomimic",
@@ -63,6 +66,7 @@ SOURCES: Formats[Source] = Formats(
             "reading robomimic's files",
             extra="hdf5",
             forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+            page="formats/robomimic.md",
         ),
         Format(
             "ilr",
@@ -75,6 +79,7 @@ SOURCES: Formats[Source] = Formats(
             takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
             objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
             objects_are="il-representations' dict format",
+            page="formats/il_representations.md",
         ),
         Format(
             "lerobot",
@@ -85,6 +90,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
             ),
+            page="formats/lerobot.md",
         ),
         Format(
             "rllib",
@@ -96,6 +102,7 @@ SOURCES: Formats[Source] = Formats(
                     "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
                 ),
             ),
+            page="formats/rllib.md",
         ),
         Format(
             "ted",
@@ -109,6 +116,7 @@ SOURCES: Formats[Source] = Formats(
                 ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
+            page="formats/ted.md",
         ),
         Format(
             "npz",
@@ -118,12 +126,14 @@ SOURCES: Formats[Source] = Formats(
                 Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
                 Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
             ),
+            page="formats/npz.md",
         ),
         Format(
             "mix",
             Lazily("rlds2reverb.sources.mix:open_mix"),
             "reading a mix",
             forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+            page="mixing.md",
         ),
         Format(
             "reverb",
@@ -133,6 +143,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
                 Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
             ),
+            page="formats/reverb.md",
         ),
         Format(
             "episodes",
