@@ -14,6 +14,7 @@ from itertools import islice
 from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import ENDLESS
 from rlds2reverb.remarks import Remark, note
 from rlds2reverb.sources.base import (
@@ -23,7 +24,6 @@ from rlds2reverb.sources.base import (
     columns_of,
     kept_images,
     metadata_spec_of,
-    nested,
     remarks_of,
     with_encoded,
 )

@@ -8,13 +8,13 @@ from typing import Any
 
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import (
     Source,
     checked_spec,
     kept_images,
     metadata_spec_of,
-    nested,
     remarks_of,
     with_encoded,
     without_first,

@@ -17,8 +17,9 @@ from rlds2reverb.datasets import bundled_path
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import metadata_specs
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, nested, remarks_of
+from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, remarks_of
 from rlds2reverb.sources.registry import SOURCES as FORMATS
 from rlds2reverb.specs import differences, flatten
 from rlds2reverb.validation import CODES

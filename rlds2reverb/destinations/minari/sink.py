@@ -6,7 +6,6 @@ A part is on disk or it is not: nothing that ends the process leaves half of one
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
 from rlds2reverb.destinations.minari.values import attribute, encoded_texts, usual_discount
+from rlds2reverb.destinations.whole_files import whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.metadata import metadata_path
 
@@ -92,9 +92,8 @@ class MinariSink:
         """Makes one file of the parts, and says what is in it."""
         if not self._is_done:
             self._end_part()
-            merging = self._data / f".{MAIN_FILE}"
-            _merge([self._part(number) for number in range(self._parts)], merging)
-            merging.replace(self._data / MAIN_FILE)
+            with whole(self._data / MAIN_FILE) as unfinished:
+                _merge([self._part(number) for number in range(self._parts)], unfinished)
             told = self._describe(self._episodes, self._steps, self._texts)
             told["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
             write_whole(self._data / METADATA_FILE, json.dumps(told).encode())
@@ -161,16 +160,6 @@ class MinariSink:
                 else:
                     group.attrs[name] = held
         group.attrs.update(ours)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A file that is there when all of it is on disk."""
-    unfinished = path.with_name(f".{path.name}")
-    with unfinished.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 _NAMES = count()

@@ -32,6 +32,7 @@ from rlds2reverb.episodes import (
     OBSERVATION,
     REWARD,
     Array,
+    columns_below,
     columns_under,
     is_under,
 )
@@ -144,8 +145,8 @@ class Roles:
         }
         ends = None if terminals is None else bool(terminals[-1:].any())
         made = steps(
-            _below(observation, OBSERVATION),
-            _below(columns_under(read, ACTION), ACTION),
+            columns_below(observation, OBSERVATION),
+            columns_below(read, ACTION),
             reward,
             ends,
             _padded(others, count),
@@ -191,10 +192,6 @@ def _single(held: Trajectories, name: str, usual: str, steps: dict[str, str], re
 def _guess(what: str, keys: Any, option: str) -> Remark:
     names = "+".join(key.removeprefix(NEXT).replace("/", ".") for key in keys)
     return note("keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise")
-
-
-def _below(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
-    return {path[len(name) + 1 :]: column for path, column in columns.items()}
 
 
 def _first_length(*groups: Any) -> int:

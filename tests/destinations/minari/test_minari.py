@@ -212,7 +212,7 @@ converting.SYNC_SECONDS = 0.0
 plain = sink.write_whole
 def writing(path, data):
     if path.name == sys.argv[2]:
-        path.with_name(f".{path.name}").write_bytes(data[: len(data) // 2])
+        path.with_name(f".{path.name}.unfinished").write_bytes(data[: len(data) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
     plain(path, data)
 sink.write_whole = writing

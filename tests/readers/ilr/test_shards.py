@@ -20,6 +20,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ilr import archives
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
+from tests.profiles import examples
 from tests.readers.ilr import made
 
 
@@ -60,6 +61,7 @@ def check(episode: Any, trajectory: Any, is_terminal: bool = True) -> None:
     assert columns["infos/note"][:-1].tolist() == [one["note"].encode() for one in trajectory["infos"]]
 
 
+@examples(30)
 @given(
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     protocol=st.sampled_from(range(pickle.HIGHEST_PROTOCOL + 1)),
@@ -114,15 +116,23 @@ def test_a_tail_that_is_not_done_is_a_truncated_episode(tmp_path: Path, rng: np.
     assert codes(written(tmp_path, [made.trajectory(rng, 2), made.trajectory(rng, 2, is_done=False)]))["no_end"] == 1
 
 
-def test_steps_stay_in_order_beyond_the_thousandth(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectory = made.trajectory(rng, 1003, size=1)
-    (episode,) = read(written(tmp_path, [trajectory]))
+@pytest.fixture(scope="module")
+def beyond_a_thousand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The folder of `demos.tar` with one trajectory, and the trajectory."""
+    trajectory = made.trajectory(np.random.default_rng(3), 1003, size=1)
+    folder = tmp_path_factory.mktemp("long")
+    written(folder, [trajectory])
+    return folder, trajectory
+
+
+def test_steps_stay_in_order_beyond_the_thousandth(beyond_a_thousand: tuple[Path, Any]) -> None:
+    folder, trajectory = beyond_a_thousand
+    (episode,) = read(f"ilr:{folder / 'demos.tar'}")
     check(episode, trajectory)
 
 
-def test_members_sorted_by_their_names_are_bad_episodes(tmp_path: Path, rng: np.random.Generator) -> None:
-    written(tmp_path, [made.trajectory(rng, 1003, size=1)])
-    with tarfile.open(tmp_path / "demos.tar") as tar, tarfile.open(tmp_path / "sorted.tar", "w") as other:
+def test_members_sorted_by_their_names_are_bad_episodes(tmp_path: Path, beyond_a_thousand: tuple[Path, Any]) -> None:
+    with tarfile.open(beyond_a_thousand[0] / "demos.tar") as tar, tarfile.open(tmp_path / "sorted.tar", "w") as other:
         for member in sorted(tar.getmembers(), key=lambda one: one.name):
             other.addfile(member, tar.extractfile(member))
     episodes = read(f"ilr:{tmp_path / 'sorted.tar'}")
