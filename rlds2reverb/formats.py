@@ -171,7 +171,7 @@ class Formats(Generic[Opened]):
             extra = f"`{one.extra}`" if one.extra else ""
             more = f"[{one.scheme}]({one.page})" if one.page else ""
             for form in one.forms:
-                written = ", ".join(f"`{example}`" for example in form.examples)
+                written = ", ".join(f"`{example}`" for example in form.examples).replace("|", r"\|")
                 rows.append(f"| {written} | {form.names} | {extra} | {more} |")
             if one.objects:
                 rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} | {more} |")

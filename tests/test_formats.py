@@ -116,6 +116,8 @@ def test_help_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
         "| an `int` (Python) | the next |  |  |",
     ]
     assert ALL.objects == ("an int",)
+    both = Format("both", lambda text: text, "joining", forms=(Form("both:A|B", "two"),))
+    assert Formats("thing", LedgerError, (both,)).table().splitlines()[2:] == [r"| `both:A\|B` | two |  |  |"]
 
 
 def test_a_module_is_imported_when_its_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
