@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -56,8 +57,9 @@ class Form:
         return tuple(f"{scheme}:{choice}" for choice in self.choices) or (self.written,)
 
 
-def _is_of(path: Path, marks: tuple[str, ...]) -> bool:
+def _is_of(name: str, marks: tuple[str, ...]) -> bool:
     """Whether a file or a folder has one of the marks; False for what is not there or cannot be looked at."""
+    path = Path(expanduser(name))
     try:
         return (path.is_dir() and any(any(path.glob(mark)) for mark in marks)) or (
             path.is_file() and any(map(path.match, marks))
@@ -84,6 +86,7 @@ class Format(Generic[Opened]):
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
       marks: what its files look like: patterns of a file's name, or of what lies below its folder. For guesses only.
+      page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
     """
 
     scheme: str
@@ -95,6 +98,7 @@ class Format(Generic[Opened]):
     objects: str = ""
     objects_are: str = ""
     marks: tuple[str, ...] = ()
+    page: str = ""
 
     @property
     def syntax(self) -> str:
@@ -168,7 +172,7 @@ class Formats(Generic[Opened]):
             return f"{near[0]}:{rest}" if near else ""
         bare = name.partition("@")[0]
         owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
-        owners += [one.scheme for one in self.known if _is_of(Path(parted(name)[0]).expanduser(), one.marks)]
+        owners += [one.scheme for one in self.known if _is_of(parted(name)[0], one.marks)]
         return f"{owners[0]}:{name}" if owners else ""
 
     def help(self) -> str:
@@ -179,12 +183,13 @@ class Formats(Generic[Opened]):
 
     def table(self, verb: str = "reads") -> str:
         """All that is taken, as a table in Markdown; `verb` says what is done with it."""
-        rows = [f"| written as | {verb} | extra |", "| --- | --- | --- |"]
+        rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
         for one in self.known:
             extra = f"`{one.extra}`" if one.extra else ""
+            more = f"[{one.scheme}]({one.page})" if one.page else ""
             for form in one.forms:
-                written = ", ".join(f"`{example}`" for example in form.examples)
-                rows.append(f"| {written} | {form.names} | {extra} |")
+                written = ", ".join(f"`{example}`" for example in form.examples).replace("|", r"\|")
+                rows.append(f"| {written} | {form.names} | {extra} | {more} |")
             if one.objects:
-                rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} |")
+                rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} | {more} |")
         return "\n".join(rows)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import click
 import pytest
 
 from rlds2reverb import cli
+from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.registry import DESTINATIONS
+from rlds2reverb.errors import Rlds2ReverbError
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import first_episodes
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.views.registry import VIEWS
 
 ROOT = Path(__file__).parent.parent
+COMMAND = re.compile(r"^ *(?:\$ )?rlds2reverb ([a-z]+ .*)$", re.MULTILINE)
+"""A line of a block of code."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -86,3 +95,42 @@ def test_every_make_target_that_the_pages_name_exists() -> None:
     named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
     assert named
     assert named <= targets
+
+
+def _commands() -> list[Any]:
+    pages = [
+        *sorted((ROOT / "docs" / "formats").glob("*.md")),
+        ROOT / "docs" / "convert.md",
+        ROOT / "docs" / "mixing.md",
+    ]
+    return [
+        pytest.param(line, id=f"{page.stem}: {line}") for page in pages for line in COMMAND.findall(page.read_text())
+    ]
+
+
+@pytest.mark.parametrize("line", _commands())
+def test_a_command_is_one_that_the_shell_and_the_command_line_take(line: str) -> None:
+    assert not re.search(r"[?*|;]", re.sub(r"'[^']*'|\"[^\"]*\"", "", line)), "quote it for the shell"
+    name, *arguments = shlex.split(line)
+    command = cli.cli.get_command(click.Context(cli.cli), name)
+    assert command is not None
+    command.make_context(name, arguments)
+
+
+@pytest.mark.parametrize("line", _commands())
+def test_the_datasets_of_a_command_have_the_options_that_it_names(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are in the repository can be read; of others no more is wrong than that they are not there."""
+    monkeypatch.chdir(ROOT)
+    name, *arguments = shlex.split(line)
+    command = cli.cli.get_command(click.Context(cli.cli), name)
+    assert command is not None
+    given = command.make_context(name, arguments).params
+    if given.get("destination"):
+        open_destination(given["destination"])
+    source = given.get("source") or f"mix:{'|'.join(given['sources'])}"
+    if source.startswith("bundled:") or "tests/data" in source:
+        assert list(first_episodes(open_source(source), 2))
+        return
+    with pytest.raises(Rlds2ReverbError) as caught:
+        open_source(source)
+    assert not re.search(r'option "', str(caught.value))

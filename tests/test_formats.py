@@ -24,7 +24,13 @@ def needs(library: str) -> Callable[..., Any]:
     return open_it
 
 
-PEN = Format("pen", lambda text: ("pen", text), "writing", forms=(Form("pen:COLOUR", "a pen"), Form("pen:#HEX", "ink")))
+PEN = Format(
+    "pen",
+    lambda text: ("pen", text),
+    "writing",
+    forms=(Form("pen:COLOUR", "a pen"), Form("pen:#HEX", "ink")),
+    page="formats/pen.md",
+)
 BOX = Format(
     "box", lambda what: ("box", what), "packing", extra="tfds", forms=(Form("box:SIZE", "a box", ("s", "xl")),)
 )
@@ -104,12 +110,14 @@ def test_what_no_extra_brings_is_a_bug_and_stays_one(extra: str | None, library:
 def test_help_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
     assert ALL.help().splitlines() == ["pen:COLOUR      a pen", "pen:#HEX        ink", "box:s, box:xl   a box"]
     assert ALL.table().splitlines()[2:] == [
-        "| `pen:COLOUR` | a pen |  |",
-        "| `pen:#HEX` | ink |  |",
-        "| `box:s`, `box:xl` | a box | `tfds` |",
-        "| an `int` (Python) | the next |  |",
+        "| `pen:COLOUR` | a pen |  | [pen](formats/pen.md) |",
+        "| `pen:#HEX` | ink |  | [pen](formats/pen.md) |",
+        "| `box:s`, `box:xl` | a box | `tfds` |  |",
+        "| an `int` (Python) | the next |  |  |",
     ]
     assert ALL.objects == ("an int",)
+    both = Format("both", lambda text: text, "joining", forms=(Form("both:A|B", "two"),))
+    assert Formats("thing", LedgerError, (both,)).table().splitlines()[2:] == [r"| `both:A\|B` | two |  |  |"]
 
 
 def test_a_module_is_imported_when_its_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from rlds2reverb.reports.images import ImageColumn
 from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Statistics, inspect_source, summary
 from rlds2reverb.reports.ranges import Range
 from rlds2reverb.sources.base import with_encoded
+from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation import CODES
@@ -37,7 +38,7 @@ from rlds2reverb.validation.findings import Findings
 from rlds2reverb.wording import counted
 
 
-@click.command("inspect", context_settings=ANSWERS_H)
+@click.command("inspect", context_settings=ANSWERS_H, epilog=f"\b\nSOURCE is one of\n{SOURCES.help()}")
 @source_argument
 @view_option
 @into_option

@@ -23,6 +23,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                     "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
                 ),
             ),
+            page="convert.md#tfds",
         ),
         Format(
             "minari",
@@ -33,6 +34,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("minari:ID[?OPTIONS]", "a dataset that Minari loads, below `$MINARI_DATASETS_PATH`"),
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder that becomes one"),
             ),
+            page="formats/minari.md",
         ),
         Format(
             "ted",
@@ -43,6 +45,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL loads"),
                 Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
             ),
+            page="formats/ted.md",
         ),
         Format(
             "ilr",
@@ -51,6 +54,7 @@ DESTINATIONS: Formats[Destination] = Formats(
             forms=(
                 Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
             ),
+            page="formats/il_representations.md",
         ),
         Format(
             "lerobot",
@@ -58,6 +62,7 @@ DESTINATIONS: Formats[Destination] = Formats(
             "writing LeRobot datasets",
             extra="parquet",
             forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
+            page="formats/lerobot.md",
         ),
     ),
 )

@@ -34,6 +34,7 @@ SOURCES: Formats[Source] = Formats(
                 ),
             ),
             marks=("dataset_info.json",),
+            page="datasets.md#which-dataset",
         ),
         Format(
             "bundled",
@@ -48,6 +49,7 @@ SOURCES: Formats[Source] = Formats(
             extra="hdf5",
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
             marks=("*.hdf5",),
+            page="formats/d4rl.md",
         ),
         Format(
             "minari",
@@ -59,6 +61,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
             ),
             marks=("data/main_data.hdf5", "data/metadata.json", "main_data.hdf5"),
+            page="formats/minari.md",
         ),
         Format(
             "robomimic",
@@ -66,6 +69,7 @@ SOURCES: Formats[Source] = Formats(
             "reading robomimic's files",
             extra="hdf5",
             forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+            page="formats/robomimic.md",
         ),
         Format(
             "ilr",
@@ -79,6 +83,7 @@ SOURCES: Formats[Source] = Formats(
             objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
             objects_are="il-representations' dict format",
             marks=("*.tar.zst", "*.pkl.gz"),
+            page="formats/il_representations.md",
         ),
         Format(
             "lerobot",
@@ -90,6 +95,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
             ),
             marks=("meta/info.json",),
+            page="formats/lerobot.md",
         ),
         Format(
             "rllib",
@@ -102,6 +108,7 @@ SOURCES: Formats[Source] = Formats(
                 ),
             ),
             marks=("output-*.json", "*.json"),
+            page="formats/rllib.md",
         ),
         Format(
             "ted",
@@ -116,6 +123,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
             marks=("storage/storage_metadata.json", "checkpoint.h5", "*.h5"),
+            page="formats/ted.md",
         ),
         Format(
             "npz",
@@ -126,12 +134,14 @@ SOURCES: Formats[Source] = Formats(
                 Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
             ),
             marks=("*.npz",),
+            page="formats/npz.md",
         ),
         Format(
             "mix",
             Lazily("rlds2reverb.sources.mix:open_mix"),
             "reading a mix",
             forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+            page="mixing.md",
         ),
         Format(
             "reverb",
@@ -141,6 +151,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
                 Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
             ),
+            page="formats/reverb.md",
         ),
         Format(
             "episodes",

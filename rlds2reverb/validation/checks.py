@@ -46,7 +46,7 @@ def find_problems(
         what they mend.
     """
     if episode.faults and not episode.columns:  # nothing else is known of it
-        return list(_check_faults(episode, {}))
+        return [Problem("unreadable", path, reason) for path, reason in episode.faults]
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
     unreadable = _unreadable_flags(problems)
     checks = _CONTENT + _SHIFT if conventions.last_reward == SHIFT else _CONTENT

@@ -25,7 +25,7 @@ STOPPING = (RAISE, REPAIR)
 _REPAIR_ROUNDS = 3
 """A flag's dtype first, then what it says, then the discount that leads into a terminal last step."""
 
-_INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "untransformed", "view_refused")
+_INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "unreadable", "untransformed", "view_refused")
 """Codes of episodes that no view can cut."""
 
 

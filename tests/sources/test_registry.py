@@ -91,8 +91,8 @@ class TestANewFormat:
 
     def test_is_in_help_and_documentation(self, with_toy: Formats[Any]) -> None:
         assert re.search("^toy:LENGTHS +episodes of these lengths$", with_toy.help(), re.MULTILINE)
-        assert "| `toy:LENGTHS` | episodes of these lengths |  |" in with_toy.table()
-        assert "| a `Toy` (Python) | its episodes |  |" in with_toy.table()
+        assert "| `toy:LENGTHS` | episodes of these lengths |  |  |" in with_toy.table()
+        assert "| a `Toy` (Python) | its episodes |  |  |" in with_toy.table()
 
     @pytest.mark.parametrize(
         ("thing", "said"),

@@ -90,6 +90,7 @@ CASES = [
     ("no_steps", "", an_episode(**{path: column[:0] for path, column in an_episode().columns.items()})),
     ("single_step", "", an_episode(**{path: column[-1:] for path, column in an_episode().columns.items()}).with_columns(
         is_first=np.array([True]))),
+    ("unreadable", "reward", Episode({}, id="e", faults=(("reward", "found nothing"),))),
     ("untransformed", "action/arm", replace(an_episode(), faults=(("action/arm", "expected rows of float32[3]"),))),
     ("missing_column", "confidence", an_episode(confidence=None)),
     ("missing_column", "is_last", an_episode(is_last=None)),

@@ -53,8 +53,8 @@ def test_of_an_episode_that_cannot_be_read_only_the_fault_is_told() -> None:
         filled, problems = standard.examine(broken)
         assert filled is broken
         assert [(one.code, one.path, one.detail) for one in problems] == [
-            ("untransformed", "reward", "17 rows; expected 20"),
-            ("untransformed", "", "no ends"),
+            ("unreadable", "reward", "17 rows; expected 20"),
+            ("unreadable", "", "no ends"),
         ]
 
 
