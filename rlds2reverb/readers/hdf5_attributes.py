@@ -34,23 +34,22 @@ def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
     values = {}
     for number in range(count):
         one = h5py.h5a.open(thing.id, index=number)
-        if not _is_plain(one.get_type()):
+        kind, shape = one.get_type(), one.shape
+        if not _is_plain(kind):
             continue
-        size = math.prod(one.shape or ()) * one.get_type().get_size()
+        size = math.prod(shape or ()) * kind.get_size()
         if size > _MOST_ATTRIBUTE_BYTES:
             raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
         name = decoded(one.name)
-        values[name] = _attribute(thing, one, name)
+        values[name] = None if shape is None else _attribute(thing, one, shape)
     return values
 
 
-def _attribute(thing: h5py.Group | h5py.Dataset, one: Any, name: str) -> Any:
+def _attribute(thing: h5py.Group | h5py.Dataset, one: Any, shape: tuple[int, ...]) -> Any:
     """The value as h5py gives it; numbers without opening the attribute once more."""
-    shape, dtype = one.shape, one.dtype
-    if shape is None:
-        return None
+    dtype = one.dtype
     if dtype.kind not in "biufc":
-        return thing.attrs[name]
+        return thing.attrs[decoded(one.name)]
     made = np.zeros(shape, dtype)
     one.read(made)
     return made[()] if made.ndim == 0 else made
