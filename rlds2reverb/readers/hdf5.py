@@ -40,6 +40,7 @@ __all__ = [
     "column",
     "found",
     "leaves",
+    "located",
     "names",
     "opened",
     "path_of",
@@ -65,7 +66,7 @@ class Column:
       group: where it is.
       name: of the dataset, with "/" in it for one deeper inside.
       path: what it is the column of; for messages.
-      dataset: when it was looked up already.
+      dataset: its id, when it was looked up already.
 
     Raises:
       BrokenEpisode: it is missing, no dataset of numbers or texts, or not stored in a way that is read.
@@ -75,13 +76,13 @@ class Column:
       dtype: of the values; object for text.
     """
 
-    def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.Dataset | None = None) -> None:
+    def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.h5d.DatasetID | None = None) -> None:
         self._is_virtual = False
         self.path, self._place = path, (group, name)
         self._chunks: Chunks | None = None
         self._offset: int | None = None
         try:
-            self._id, self.shape = self._with_rows(located(group, name) if dataset is None else dataset.id)
+            self._id, self.shape = self._with_rows(located(group, name) if dataset is None else dataset)
             stored = self._id.dtype
             self._is_text = stored.kind == "O" and h5py.check_string_dtype(stored) is not None
             self.dtype = np.dtype(object) if self._is_text or stored.kind == "S" else stored

@@ -168,7 +168,7 @@ class _Episode:
             )
         except ERRORS as error:
             raise self._unreadable(path, error) from error
-        return hdf5.Column(self._group, path, path, dataset).rows() if has_rows else None
+        return hdf5.Column(self._group, path, path, dataset.id).rows() if has_rows else None
 
     def _rows(self, column: hdf5.Column, rows: int) -> Array:
         if len(column) != rows:
