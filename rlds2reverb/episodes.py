@@ -105,6 +105,11 @@ def columns_under(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
     return {path: column for path, column in columns.items() if is_under(path, name)}
 
 
+def columns_below(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
+    """The column `name`, or all below it, by what their paths have behind `name/`; "" for the column itself."""
+    return {path[len(name) + 1 :]: column for path, column in columns.items() if is_under(path, name)}
+
+
 def is_under(path: str, name: str) -> bool:
     """Whether a path is `name`, or one of the nest below it."""
     return path == name or path.startswith(f"{name}/")

@@ -62,6 +62,11 @@ def one_of(**known: Any) -> Parse:
     return parse
 
 
+def words(*known: str) -> Parse:
+    """Reads one of a few words, each of which stands for itself."""
+    return one_of(**{word: word for word in known})
+
+
 def whole_number(text: str) -> int:
     """Reads a number of at least 0."""
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII):

@@ -18,3 +18,8 @@ _MOST_CHARACTERS = 300
 def shortened(text: str) -> str:
     """At most a few hundred characters of a text."""
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def line_of(error: BaseException) -> str:
+    """What an error says, on one line, shortened; its kind where it says nothing."""
+    return shortened(" ".join(str(error).split()) or type(error).__name__)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.notes import unfinished
 from tests.profiles import DEEP, SEED
 
 if TYPE_CHECKING:  # the core has no TensorFlow
@@ -92,6 +93,8 @@ def pytest_make_collect_report(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name in unfinished():
+        terminalreporter.line(f"a process ended at: {name}", red=True)
     failed = [report.nodeid for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, [])]
     if DEEP and failed:
         terminalreporter.section("again, with the same draws")

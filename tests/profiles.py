@@ -18,6 +18,11 @@ def scaled(count: int) -> int:
     return count if DEEP else min(count, max(5, count // 3))
 
 
+def examples(few: int, deep: int = 300) -> settings:
+    """Of a property whose examples are long, as they write files: `few` of them, or `deep` in a deep run."""
+    return settings(max_examples=deep if DEEP else few)
+
+
 def on_one_server(count: int) -> settings:
     """Of a test whose examples share the server of a fixture: each takes out again what it put in, so that the next finds it empty."""
     checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

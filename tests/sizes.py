@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import statistics
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import rlds2reverb
@@ -21,6 +22,12 @@ def modules(package: str) -> dict[str, str]:
     return {str(file.relative_to(CHECKOUT)): file.read_text(encoding="utf-8") for file in files}
 
 
+@cache
+def trees(package: str) -> dict[str, ast.Module]:
+    """Every module of a package by path, parsed once per process."""
+    return {path: ast.parse(text) for path, text in modules(package).items()}
+
+
 def functions(node: ast.AST, where: str = "") -> Iterator[tuple[str, Function]]:
     """Every function with its name within the module, methods and inner functions included."""
     for child in ast.iter_child_nodes(node):
@@ -29,8 +36,14 @@ def functions(node: ast.AST, where: str = "") -> Iterator[tuple[str, Function]]:
             if not isinstance(child, ast.ClassDef):
                 yield name, child
             yield from functions(child, name)
-        else:
+        elif isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):  # no expression holds one
             yield from functions(child, where)
+
+
+@cache
+def all_functions(package: str) -> tuple[tuple[str, str, Function], ...]:
+    """Path of the module, name within it and tree of every function of a package."""
+    return tuple((path, name, node) for path, tree in trees(package).items() for name, node in functions(tree))
 
 
 def body_lines(function: Function) -> int:
@@ -41,7 +54,7 @@ def body_lines(function: Function) -> int:
 
 def body_sizes(package: str) -> list[int]:
     """Lines of every function's body, in order of size."""
-    return sorted(body_lines(node) for text in modules(package).values() for _, node in functions(ast.parse(text)))
+    return sorted(body_lines(node) for _, _, node in all_functions(package))
 
 
 def median(sizes: list[int]) -> float:

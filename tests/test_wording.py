@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import doctest
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb import wording
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, line_of
 
 
 @given(st.integers(0, 10**12))
@@ -20,3 +21,10 @@ def test_only_one_is_singular(count: int) -> None:
 
 def test_the_example_of_the_docstring_runs() -> None:
     assert doctest.testmod(wording).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(ValueError("one\n  two"), "one two"), (MemoryError(), "MemoryError"), (KeyError("a"), "'a'")]
+)
+def test_an_error_is_said_on_one_line(error: Exception, said: str) -> None:
+    assert line_of(error) == said

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.destinations.locking import locked
+from rlds2reverb.destinations.whole_files import sync, write_json
 from rlds2reverb.errors import ConfigError
 
 Saved = dict[str, Any]
@@ -69,12 +70,7 @@ class Place:
 
     def save(self, progress: Saved) -> None:
         """Puts it on disk, whole or not at all."""
-        unfinished = self._progress.with_suffix(".unfinished")
-        with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(progress, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._progress)
+        write_json(self._progress, progress)
 
     def begin(self) -> None:
         """An empty folder to write to, whatever there was."""
@@ -86,8 +82,8 @@ class Place:
         """Puts every file of the result on disk."""
         for folder, _, names in os.walk(self.work):
             for name in names:
-                _sync(Path(folder, name))
-            _sync(Path(folder))
+                sync(Path(folder, name))
+            sync(Path(folder))
 
     @property
     def is_file(self) -> bool:
@@ -107,7 +103,7 @@ class Place:
                 _remove(replaced)
                 self.path.rename(replaced)
             result.rename(self.path)
-            _sync(self.path.parent)
+            sync(self.path.parent)
         _remove(self.work)
 
     def _leaving(self, is_file: bool) -> Path:
@@ -141,17 +137,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Puts a file on disk, or a folder's list of names where the system lets a program do that."""
-    if path.is_dir():
-        if os.name == "nt":
-            return
-        descriptor = os.open(path, os.O_RDONLY)
-    else:
-        descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

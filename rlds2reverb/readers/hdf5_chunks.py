@@ -98,7 +98,7 @@ class Chunks:
         if self._bytes > _MOST_CHUNK_BYTES:
             raise OSError(f"chunks of {self._bytes:,} bytes; expected at most {_MOST_CHUNK_BYTES:,}")
         packs = any(number == h5py.h5z.FILTER_DEFLATE for number, _ in filters)
-        if packs and checked_of(dataset).size > _SMALL_CHUNK_BYTES and hasattr(dataset, "chunk_iter"):
+        if packs and checked_of(dataset).size > _SMALL_CHUNK_BYTES:
             dataset.chunk_iter(self._note)
 
     def check(self, start: int, stop: int) -> None:

@@ -23,7 +23,7 @@ import h5py
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.hdf5_bytes import CheckedFile
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.wording import shortened
+from rlds2reverb.wording import line_of
 
 ERRORS = (
     OSError,
@@ -117,11 +117,6 @@ def _open_one(identifier: Any) -> _Open:
 def failure_of(thing: h5py.Group | h5py.Dataset, error: BaseException) -> str:
     """What an error of h5py says, on one line."""
     return bytes_of(thing).failure or line_of(error)
-
-
-def line_of(error: BaseException) -> str:
-    """What an error says, on one line."""
-    return shortened(" ".join(str(error).split()) or type(error).__name__)
 
 
 def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:

@@ -1,4 +1,4 @@
-"""Columns by path as a nest: what `Recordings.spec` gives."""
+"""Columns by path as a nest: what `Recordings.spec` gives, and the specs of what stands in an episode's metadata."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.specs import ArraySpec, Nest
 
 
-def nest_of(name: str, specs: Mapping[str, Any]) -> Nest:
-    """'/'-joined paths as dicts within dicts.
+def nested(leaves: Mapping[str, Any], name: str = "") -> Nest:
+    """The way back from `specs.flatten`: '/'-joined paths become nested dicts.
+
+    Args:
+      leaves: path -> leaf.
+      name: what messages call the dataset; "" for a message without.
 
     Raises:
-      SourceError: a column has the name of a group of columns; `name` is what the message calls the dataset.
+      SourceError: a leaf has the name of a group of leaves.
     """
+    where = f"{name}: " if name else ""
     nest: dict[str, Nest] = {}
-    for path, spec in specs.items():
+    for path, value in leaves.items():
         *parents, leaf = path.split("/")
         level = nest
         for parent in parents:
             below = level.setdefault(parent, {})
             if not isinstance(below, dict):
-                raise SourceError(f'{name}: column "{path}" lies below another column; rename one of them')
+                raise SourceError(f'{where}column "{path}" lies below another column; rename one of them')
             level = below
         if leaf in level:
-            raise SourceError(f'{name}: column "{path}" has the name of a group of columns; rename one of them')
-        level[leaf] = spec
+            raise SourceError(f'{where}column "{path}" has the name of a group of columns; rename one of them')
+        level[leaf] = value
     return nest
 
 

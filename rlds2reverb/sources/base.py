@@ -13,6 +13,7 @@ from rlds2reverb.episodes import IS_FIRST, IS_LAST, Episode, is_under
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.metadata import metadata_specs
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest, column_spec, flatten
 
@@ -70,7 +71,7 @@ class TellsRemarks(Protocol):
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What it knows by now; more, perhaps, once it has been read. Codes are keys of `validation.CODES`.
+        """What it knows by now; more, perhaps, once it has been read.
 
         Whoever reads the source asks before the first episode and after the last; `inspect`, `validate` and the report of a push tell them.
         """
@@ -270,23 +271,3 @@ def spec_of(episode: Episode) -> Nest:
       SourceError: a column has the name of a group of columns ("a" beside "a/b").
     """
     return nested({path: column_spec(column) for path, column in episode.columns.items()})
-
-
-def nested(leaves: Mapping[str, Any]) -> Nest:
-    """The way back from `specs.flatten`: '/'-joined paths become nested dicts.
-
-    Raises:
-      SourceError: a leaf has the name of a group of leaves.
-    """
-    nest: dict[str, Nest] = {}
-    for path, value in leaves.items():
-        *parents, leaf = path.split("/")
-        level = nest
-        for parent in parents:
-            level = level.setdefault(parent, {})
-            if not isinstance(level, dict):
-                raise SourceError(f'column "{path}" lies below another column; rename one of them')
-        if leaf in level:
-            raise SourceError(f'column "{path}" has the name of a group of columns; rename one of them')
-        level[leaf] = value
-    return nest

@@ -16,18 +16,17 @@ from typing import Any
 from rlds2reverb.readers.alignment import LAST_STEPS
 from rlds2reverb.readers.ilr.layouts import LAYOUTS, in_memory, recordings
 from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, words
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
 from rlds2reverb.sources.ilr_configs import CONFIGS, open_configs
+from rlds2reverb.sources.opening import asked
 from rlds2reverb.sources.recorded import RecordedSource
 
 _OPTIONS: dict[str, Parse] = {
-    **CHOICES,
-    "done_means": one_of(**{one: one for one in DONE_MEANS}),
-    "gaps": one_of(**{one: one for one in GAPS}),
-    "last_step": one_of(**{one: one for one in LAST_STEPS}),
-    "layout": one_of(**{one: one for one in LAYOUTS}),
+    "done_means": words(*DONE_MEANS),
+    "gaps": words(*GAPS),
+    "last_step": words(*LAST_STEPS),
+    "layout": words(*LAYOUTS),
 }
 
 
@@ -39,14 +38,12 @@ def open_ilr(what: Any) -> Source:
     """
     if not isinstance(what, str):
         return RecordedSource(in_memory(what))
-    people = f"ilr:{what}"
     if (configs := CONFIGS.fullmatch(what)) is not None:
         return open_configs(Path(configs["path"]).expanduser(), configs["options"] or "")
-    path, options = parted(what)
-    wanted = read_options(people, options, _OPTIONS)
-    choice = Choice.taken_from(wanted)
-    layout = wanted.pop("layout", None)
-    found = recordings(Path(path).expanduser(), people, Options(**wanted), layout)
-    if choice.needs_count and found.count is None:
+    wanted = asked("ilr", what, _OPTIONS)
+    options = dict(wanted.options)
+    layout = options.pop("layout", None)
+    found = recordings(wanted.path, wanted.name, Options(**options), layout)
+    if wanted.choice.needs_count and found.count is None:
         found = found.counted()
-    return RecordedSource(found, choice.numbers(found))
+    return wanted.source_of(found)

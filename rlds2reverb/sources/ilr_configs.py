@@ -28,7 +28,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.readers.ilr.layouts import SHARDS
 from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
-from rlds2reverb.source_options import Parse, one_of, read_options
+from rlds2reverb.source_options import Parse, read_options, words
 from rlds2reverb.sources import mix
 from rlds2reverb.sources.mix_parts import COMMON
 from rlds2reverb.sources.mixed import MixedSource
@@ -39,8 +39,8 @@ _OPTIONS: dict[str, Parse] = {
     "root": str,
     "benchmark": str,
     "task": str,
-    "done_means": one_of(**{one: one for one in DONE_MEANS}),
-    "gaps": one_of(**{one: one for one in GAPS}),
+    "done_means": words(*DONE_MEANS),
+    "gaps": words(*GAPS),
     **{key: parse for key, parse in mix.OPTIONS.items() if key != "columns"},
 }
 _SPACES = ("color_space", "observation_space", "action_space")

@@ -23,17 +23,12 @@ from rlds2reverb.readers.alignment import LAST_STEPS
 from rlds2reverb.readers.lerobot.dataset import read_dataset
 from rlds2reverb.readers.lerobot.reading import COLUMN, DECODE, METADATA, NOTHING, SKIP, TERMINAL, TIMEOUT, Reading
 from rlds2reverb.readers.lerobot.recordings import LeRobotRecordings
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of, words
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
-from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.sources.opening import asked
 
 _REPO = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
 _REVISIONS = ("v3.0", "v2.1", "v2.0", "main")
-
-
-def _words(*words: str) -> Parse:
-    return one_of(**{word: word for word in words})
 
 
 def _seconds(text: str) -> float:
@@ -44,10 +39,10 @@ def _seconds(text: str) -> float:
 
 
 OPTIONS: dict[str, Parse] = {
-    "last_step": _words(*LAST_STEPS),
-    "done_means": _words(TERMINAL, TIMEOUT, NOTHING),
-    "task": _words(COLUMN, METADATA, SKIP),
-    "videos": _words(DECODE, SKIP),
+    "last_step": words(*LAST_STEPS),
+    "done_means": words(TERMINAL, TIMEOUT, NOTHING),
+    "task": words(COLUMN, METADATA, SKIP),
+    "videos": words(DECODE, SKIP),
     "tolerance": _seconds,
     "reserved": one_of(skip=False, columns=True),
 }
@@ -60,12 +55,9 @@ def open_lerobot(text: str) -> Source:
     Raises:
       SourceError: there is no such dataset, it is damaged or of another version, or an option makes no sense.
     """
-    people = f"lerobot:{text}"
-    where, options = parted(text)
-    wanted = read_options(people, options, {**OPTIONS, **CHOICES})
-    choice = Choice.taken_from(wanted)
-    recordings = LeRobotRecordings(read_dataset(_folder(people, where), Reading(**wanted)), people)
-    return RecordedSource(recordings, choice.numbers(recordings))
+    wanted = asked("lerobot", text, OPTIONS)
+    dataset = read_dataset(_folder(wanted.name, wanted.place), Reading(**wanted.options))
+    return wanted.source_of(LeRobotRecordings(dataset, wanted.name))
 
 
 def _folder(people: str, where: str) -> Path:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from rlds2reverb.readers.minari.places import data_folder
 from rlds2reverb.readers.minari.recordings import MinariRecordings, Options
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
-from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.sources.opening import asked
 
 OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
@@ -30,10 +29,7 @@ def open_minari(text: str) -> Source:
     Raises:
       SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.
     """
-    people = f"minari:{text}"
-    place, options = parted(text)
-    wanted = read_options(people, options, {**OPTIONS, **CHOICES})
-    choice = Choice.taken_from(wanted)
-    how = Options(wanted.get("links", False), wanted.get("infos", True), wanted.get("spaces", False))
-    recordings = MinariRecordings(data_folder(place), people, how)
-    return RecordedSource(recordings, choice.numbers(recordings))
+    wanted = asked("minari", text, OPTIONS)
+    options = wanted.options
+    how = Options(options.get("links", False), options.get("infos", True), options.get("spaces", False))
+    return wanted.source_of(MinariRecordings(data_folder(wanted.place), wanted.name, how))

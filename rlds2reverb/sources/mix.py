@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.source_options import Parse, one_of, read_options, whole_number
+from rlds2reverb.source_options import Parse, read_options, whole_number, words
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.mix_parts import COLUMNS
 from rlds2reverb.sources.mixed import MixedSource
@@ -40,7 +40,7 @@ OPTIONS: dict[str, Parse] = {
     "weights": weights_of,
     "seed": whole_number,
     "length": whole_number,
-    "columns": one_of(**{one: one for one in COLUMNS}),
+    "columns": words(*COLUMNS),
 }
 """The options of a mix, and how each is read."""
 

@@ -10,16 +10,16 @@ from rlds2reverb.readers.flat.cutting import ENDS
 from rlds2reverb.readers.npz.files import NpzFiles
 from rlds2reverb.readers.npz.flat import flat_recordings
 from rlds2reverb.readers.npz.options import NpzOptions
+from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.recordings import Recordings
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, at_least_one, one_of, words
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
-from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.sources.opening import Asked, asked
 
 _OPTIONS: dict[str, Parse] = {
-    "ends": one_of(**{word: word for word in ENDS}),
+    "ends": words(*ENDS),
     "max_episode_steps": at_least_one,
-    "last_step": one_of(**{word: word for word in (REPEAT, MARK, NEXT)}),
+    "last_step": words(REPEAT, MARK, NEXT),
     "tail": one_of(keep=True, drop=False),
 }
 _FIELDS = {"tail": "keeps_tail"}
@@ -33,24 +33,20 @@ def open_npz(text: str) -> Source:
     Raises:
       SourceError: nothing is there, it is damaged or has no steps, or an option makes no sense.
     """
-    people = f"npz:{text}"
-    path, options = parted(text)
-    wanted = read_options(people, options, {**_OPTIONS, **CHOICES})
-    choice = Choice.taken_from(wanted)
-    recordings = _recordings(Path(path).expanduser(), people, wanted)
-    return RecordedSource(recordings, choice.numbers(recordings))
+    wanted = asked("npz", text, _OPTIONS)
+    return wanted.source_of(_recordings(wanted))
 
 
-def _recordings(path: Path, people: str, wanted: dict[str, object]) -> Recordings:
-    options = NpzOptions(**{_FIELDS.get(key, key): value for key, value in wanted.items()})  # type: ignore[arg-type]
+def _recordings(wanted: Asked) -> Recordings:
+    path, name, options = wanted.path, wanted.name, NpzOptions(**wanted.renamed(_FIELDS))
     if path.is_file():
-        return flat_recordings(path, people, options)
+        return flat_recordings(path, name, options)
     for key in _OF_ONE_FILE:
-        if key in wanted:
+        if key in wanted.options:
             raise SourceError(
-                f'"{people}": option {key} is for one file with many episodes; here each file is an episode'
+                f'"{name}": option {key} is for one file with many episodes; here each file is an episode'
             )
-    return NpzFiles(_files(path, people), people, options)
+    return NpzFiles(_files(path, name), name, options)
 
 
 def _files(path: Path, people: str) -> list[Path]:
@@ -63,6 +59,6 @@ def _files(path: Path, people: str) -> list[Path]:
     except (ValueError, NotImplementedError, OSError) as error:
         raise SourceError(f"{people}: {error}") from error
     for one in found:
-        if not one.resolve().is_relative_to(folder.resolve()):
+        if not stays_in(folder, one):
             raise SourceError(f"{people}: {one.name} is a link out of the folder; not followed")
     return found

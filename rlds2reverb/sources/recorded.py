@@ -7,9 +7,10 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import ENDLESS, HoldsImages, Recordings
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import check_shard, columns_of, nested
+from rlds2reverb.sources.base import check_shard, columns_of
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import Nest
 

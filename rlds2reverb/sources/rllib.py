@@ -16,16 +16,15 @@ from rlds2reverb.readers.rllib.lines import JsonLines
 from rlds2reverb.readers.rllib.names import Names
 from rlds2reverb.readers.rllib.recordings import RllibRecordings
 from rlds2reverb.readers.rllib.store import Settings, Store
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of, words
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
-from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.sources.opening import asked
 
 _open_tables = Lazily("rlds2reverb.readers.rllib.tables:open_tables")
 
 OPTIONS: dict[str, Parse] = {
     "columns": Names.parsed,
-    "last_step": one_of(**{one: one for one in LAST_STEPS}),
+    "last_step": words(*LAST_STEPS),
     "float": one_of(**{"32": np.dtype(np.float32), "64": np.dtype(np.float64)}),
     "done_means": one_of(terminal=TERMINATED, truncation=TRUNCATED),
     "others": one_of(keep=True, drop=False),
@@ -39,16 +38,17 @@ def open_rllib(text: str) -> Source:
     Raises:
       SourceError: no such files, they are damaged or none of RLlib's, or an option makes no sense.
     """
-    people = f"rllib:{text}"
-    path, options = parted(text)
-    wanted = read_options(people, options, {**OPTIONS, **CHOICES})
-    choice = Choice.taken_from(wanted)
+    wanted = asked("rllib", text, OPTIONS)
+    options = wanted.options
     settings = Settings(
-        wanted.get("columns", Names()), wanted.get("float", np.dtype(np.float64)), wanted.get("done_means", TERMINATED)
+        options.get("columns", Names()),
+        options.get("float", np.dtype(np.float64)),
+        options.get("done_means", TERMINATED),
     )
-    store = _store(path, settings)
-    recordings = RllibRecordings(store, people, wanted.get("last_step", REPEAT), wanted.get("others", True))
-    return RecordedSource(recordings, choice.numbers(recordings))
+    store = _store(wanted.place, settings)
+    return wanted.source_of(
+        RllibRecordings(store, wanted.name, options.get("last_step", REPEAT), options.get("others", True))
+    )
 
 
 def _store(path: str, settings: Settings) -> Store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
@@ -12,10 +11,9 @@ from rlds2reverb.readers.ted.ensemble import EnsembleRecordings
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, LAST, TedOptions
 from rlds2reverb.readers.ted.locate import open_buffer, places
 from rlds2reverb.readers.ted.recordings import TedRecordings
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.source_options import Parse, one_of, whole_number, words
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
-from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.sources.opening import asked
 
 
 def open_ted(text: str) -> Source:
@@ -24,12 +22,9 @@ def open_ted(text: str) -> Source:
     Raises:
       SourceError: no such file or folder, it is damaged or none of TorchRL's, or an option makes no sense.
     """
-    people = f"ted:{text}"
-    path, written = parted(text)
-    wanted = read_options(people, written, {**CHOICES, **_OPTIONS})
-    choice = Choice.taken_from(wanted)
-    options = _made(wanted)
-    found = places(Path(path).expanduser())
+    wanted = asked("ted", text, _OPTIONS)
+    people, options = wanted.name, _made(wanted.options)
+    found = places(wanted.path)
     if options.buffer is not None:
         if options.buffer >= len(found):
             raise SourceError(f"{people}: buffer {options.buffer}: there are {len(found):,}, from 0")
@@ -38,7 +33,7 @@ def open_ted(text: str) -> Source:
     recordings: Recordings = buffers[0]
     if len(buffers) > 1:
         recordings = EnsembleRecordings(people, buffers)
-    return RecordedSource(recordings, choice.numbers(recordings))
+    return wanted.source_of(recordings)
 
 
 def _key(text: str) -> str:
@@ -64,13 +59,13 @@ _NAMED = {
 
 _OPTIONS: dict[str, Parse] = {
     "trajectories": _key,
-    "next": one_of(**{word: word for word in (LAST, CHECK, KEEP)}),
+    "next": words(LAST, CHECK, KEEP),
     "cursor": whole_number,
     "incomplete": one_of(keep=False, drop=True),
     "buffer": whole_number,
     "done_means": one_of(terminal=True, timeout=False),
     "items": one_of(steps=False, trajectories=True),
-    "last_step": one_of(**{word: word for word in LAST_STEPS}),
+    "last_step": words(*LAST_STEPS),
     **dict.fromkeys(_NAMED, _keys),
 }
 

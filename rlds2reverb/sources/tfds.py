@@ -22,13 +22,13 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import Lazily
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.json_files import read_object
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import Source, check_shard
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from rlds2reverb.tfds_files.features import NotReadHere
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, DatasetInfo, read_info
-from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.order import CYCLE
 from rlds2reverb.tfds_files.reader import EpisodeFeatures

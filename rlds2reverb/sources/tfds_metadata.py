@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import read_object
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE
-from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.wording import shortened
 
 _CLASS_KEYS = ("pythonClassName", "python_class_name")

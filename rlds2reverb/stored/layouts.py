@@ -19,8 +19,8 @@ import numpy as np
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
 from rlds2reverb.readers.alignment import flags
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.sources.base import nested
 from rlds2reverb.specs import Nest
 from rlds2reverb.stored.reads import FLAG, Columns, Layout, Leaves, Reads, are_zero
 from rlds2reverb.stored.transitions import Stacks, Transitions

@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.readers.alignment import flags
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import nested
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.stored.fingerprints import fingerprint_of
 from rlds2reverb.stored.index import Index

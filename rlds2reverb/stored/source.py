@@ -19,19 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of, words
 from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.choice import CHOICES, Choice
-from rlds2reverb.sources.recorded import RecordedSource
+from rlds2reverb.sources.opening import asked
 from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
 from rlds2reverb.stored.episodes import GAPS
 from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
 from rlds2reverb.stored.snapshot import Snapshot
 from rlds2reverb.stored.table import KINDS, recordings_of
-
-
-def _words(known: tuple[str, ...]) -> Parse:
-    return one_of(**{word: word for word in known})
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -40,13 +35,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 OPTIONS: dict[str, Parse] = {
     "table": str,
-    "as": _words(KINDS),
-    "gaps": _words(GAPS),
-    "streams": _words(GAPS),
+    "as": words(*KINDS),
+    "gaps": words(*GAPS),
+    "streams": words(*GAPS),
     "columns": _names,
-    "through": _words(WAYS),
+    "through": words(*WAYS),
     "disturb": one_of(yes=True, no=False),
-    **CHOICES,
 }
 
 
@@ -57,19 +51,16 @@ def open_reverb(text: str) -> Source:
       SourceError: nothing can be read there, there is no such table, its items make no episodes, or an option makes no sense.
       TransportError: the server cannot be reached, or went away meanwhile.
     """
-    people = f"reverb:{text}"
-    where, options = parted(text)
-    wanted = read_options(people, options, OPTIONS)
-    choice = Choice.taken_from(wanted)
-    snapshot = _snapshot(people, where, wanted)
+    wanted = asked("reverb", text, OPTIONS)
+    options = wanted.options
     recordings = recordings_of(
-        snapshot,
-        wanted.get("as", KINDS[0]),
-        wanted.get("gaps", GAPS[0]),
-        wanted.get("streams", GAPS[0]),
-        wanted.get("columns"),
+        _snapshot(wanted.name, wanted.place, options),
+        options.get("as", KINDS[0]),
+        options.get("gaps", GAPS[0]),
+        options.get("streams", GAPS[0]),
+        options.get("columns"),
     )
-    return RecordedSource(recordings, choice.numbers(recordings))
+    return wanted.source_of(recordings)
 
 
 def _snapshot(people: str, where: str, wanted: dict[str, Any]) -> Snapshot:

@@ -15,12 +15,13 @@ from rlds2reverb.episodes import (
     OBSERVATION,
     REWARD,
     Array,
+    columns_below,
     columns_under,
     is_under,
 )
 from rlds2reverb.readers.alignment import steps
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.sources.base import nested
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.stored.reads import FLAG, Columns, Leaves, Reads, are_zero
 from rlds2reverb.views.extras import EXTRAS
@@ -153,8 +154,7 @@ def _aligned(columns: Columns, following: str, others: Columns, is_terminal: boo
                 path, "the observation after a transition is not that of the next transition; read it with as=items"
             )
         observation[path[len(OBSERVATION) + 1 :]] = np.concatenate([column, after[-1:]])
-    action = {path[len(ACTION) + 1 :]: column for path, column in columns_under(columns, ACTION).items()}
-    return steps(observation, action, None, is_terminal, others)
+    return steps(observation, columns_below(columns, ACTION), None, is_terminal, others)
 
 
 def _equal(one: Array, other: Array) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.json_files import read_object
+from rlds2reverb.json_files import read_object
 from rlds2reverb.tfds_files.names import FileNames
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, RIEGELI, TFRECORD
 from rlds2reverb.wording import shortened

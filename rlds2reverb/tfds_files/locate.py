@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import read_object
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE
-from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.tfds_files.requests import DatasetName
 
 DATA_DIR = "TFDS_DATA_DIR"

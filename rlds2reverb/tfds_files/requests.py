@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, words
 from rlds2reverb.tfds_files.records import LOST_RECORDS, REFUSE
 
 SYNTAX = "tfds:NAME[/CONFIG][:VERSION][@SPLIT] or tfds:/path[@SPLIT]"
@@ -162,7 +162,7 @@ def _even(text: str) -> EvenPart:
 
 _KNOWN: dict[str, Parse] = {
     "order": one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
-    "lost_records": one_of(**{name: name for name in LOST_RECORDS}),
+    "lost_records": words(*LOST_RECORDS),
     "reader": one_of(files=False, tfds=True),
     "even": _even,
     "drop_remainder": one_of(yes=True, no=False),

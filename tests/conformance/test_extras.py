@@ -25,7 +25,8 @@ from rlds2reverb.conventions import filled_spec  # noqa: E402
 from rlds2reverb.episodes import content_digest  # noqa: E402
 from rlds2reverb.errors import SpecError, ViewError  # noqa: E402
 from rlds2reverb.metadata import metadata_specs  # noqa: E402
-from rlds2reverb.sources.base import nested, spec_of  # noqa: E402
+from rlds2reverb.readers.nests import nested  # noqa: E402
+from rlds2reverb.sources.base import spec_of  # noqa: E402
 from rlds2reverb.specs import flatten  # noqa: E402
 from rlds2reverb.tf_agents.specs import data_spec  # noqa: E402
 from rlds2reverb.views.base import View  # noqa: E402

@@ -29,6 +29,7 @@ from rlds2reverb.sources import open_source
 from tests import strategies
 from tests.destinations.cases import data
 from tests.destinations.test_contract import Stopping
+from tests.profiles import examples
 from tests.validation.test_endings_state import mixture
 
 
@@ -165,7 +166,7 @@ def test_ends_that_are_not_their_own_are_found_wherever_it_was_stopped(name: str
     assert kept[0] == kept[1]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         strategies.episodes(

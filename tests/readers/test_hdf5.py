@@ -184,7 +184,6 @@ def test_memory_is_not_asked_for_what_the_file_does_not_have(path: Path, options
         assert hdf5.column(file, "huge", "", slice(5, 7)).tolist() == [0, 0]
 
 
-@pytest.mark.skipif(not hasattr(h5py.h5d.DatasetID, "chunk_iter"), reason="this HDF5 does not list chunks")
 def test_a_chunk_that_unpacks_to_more_than_a_chunk_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdf5_chunks, "_SMALL_CHUNK_BYTES", 1000)
     bomb = zlib.compress(bytes(2 << 20), 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Array, Episode, columns_under
@@ -22,7 +22,7 @@ from rlds2reverb.views.extras import signature_of
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
 from tests import strategies
-from tests.profiles import DEEP
+from tests.profiles import examples
 from tests.push import in_memory
 from tests.stored import folders
 
@@ -67,7 +67,7 @@ def expected(episode: Episode, view: str) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("view", KEEPING)
-@settings(max_examples=100 if DEEP else 15)
+@examples(8, deep=100)
 @given(data=st.data())
 def test_episodes_come_back_by_every_view_that_keeps_them(view: str, data: st.DataObject) -> None:
     specs = data.draw(strategies.column_specs())

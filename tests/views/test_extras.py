@@ -17,7 +17,8 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import STEP_FIELDS, Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.metadata import metadata_specs
-from rlds2reverb.sources.base import nested, spec_of
+from rlds2reverb.readers.nests import nested
+from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import ArraySpec, differences, flatten
 from rlds2reverb.views import extras
 from rlds2reverb.views.across import AcrossEpisodes

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rlds2reverb.destinations.lerobot.fields import FILES, PIXELS, TEXT, Field
-from rlds2reverb.destinations.lerobot.png import encoded
+from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -18,10 +18,8 @@ _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 def column(one: Field, values: Array) -> tuple[pa.Array, bool]:
     """[T, ...] as a column; and whether a text was changed, as it is no UTF-8."""
-    if one.kind == PIXELS:
-        values = encoded(values)
     if one.kind in (PIXELS, FILES):
-        files = pa.array(list(values), pa.binary())
+        files = pa.array(png_files(values) if one.kind == PIXELS else list(values), pa.binary())
         return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], fields=list(_IMAGE)), False
     if one.kind == TEXT:
         texts, is_changed = as_texts(values)

@@ -18,18 +18,11 @@ from pathlib import Path
 from rlds2reverb.destinations.base import Content, Loss, State
 from rlds2reverb.destinations.lerobot import fields
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
-from rlds2reverb.destinations.lerobot.png import check_library
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
+from rlds2reverb.destinations.png import check_library
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
 from rlds2reverb.specs import ArraySpec
-
-
-def _above_zero(text: str) -> int:
-    found = whole_number(text)
-    if not found:
-        raise ValueError("expected a number of at least 1")
-    return found
 
 
 def _text(text: str) -> str:
@@ -39,12 +32,12 @@ def _text(text: str) -> str:
 
 
 OPTIONS: dict[str, Parse] = {
-    "fps": _above_zero,
+    "fps": at_least_one,
     "robot": _text,
     "task": _text,
     "last_step": one_of(drop=DROP, keep=KEEP),
     "images": one_of(png=PNG, arrays=ARRAYS),
-    "file_mb": _above_zero,
+    "file_mb": at_least_one,
 }
 """The options, and how each is read."""
 
@@ -95,5 +88,5 @@ class LeRobotDestination:
         """Begins to write, or goes on."""
         plan, _ = fields.plan(content, self._choices)
         if any(one.kind in (PIXELS, FILES) for one in plan.fields):
-            check_library()
+            check_library("images=arrays")
         return LeRobotSink(work, plan, state)

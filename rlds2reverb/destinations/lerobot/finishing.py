@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pyarrow import parquet
 from rlds2reverb.destinations.base import State
 from rlds2reverb.destinations.lerobot import stats
 from rlds2reverb.destinations.lerobot.fields import Plan
+from rlds2reverb.destinations.whole_files import whole, write_json
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.readers.lerobot.features import DONE, OURS, RESERVED, TASK_INDEX, TIMESTAMP
 
@@ -27,6 +27,7 @@ _STATS = "stats/"
 FPS = 10
 """Where nothing tells the time."""
 _VIDEO_MB = 200
+_JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 
 
 def features(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -111,7 +112,7 @@ def finish(work: Path, plan: Plan, state: State) -> None:
     """Writes meta/stats.json, and meta/info.json as the last."""
     told = features(plan)
     if state["tables"]:
-        _write_json(work / "meta/stats.json", dict(_merged(work, told)))
+        write_json(work / "meta/stats.json", dict(_merged(work, told)), **_JSON)
     info = {
         "codebase_version": "v3.0",
         "robot_type": plan.choices.robot or None,
@@ -127,7 +128,7 @@ def finish(work: Path, plan: Plan, state: State) -> None:
         "video_path": None,
         "features": told,
     }
-    _write_json(work / "meta/info.json", info)
+    write_json(work / "meta/info.json", info, **_JSON)
 
 
 def _merged(work: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -156,16 +157,5 @@ def _of_episodes(path: Path) -> dict[str, list[dict[str, Array]]]:
 
 def _replace(path: Path, table: pa.Table) -> None:
     """Writes a table; on disk when this returns, and never half."""
-    with made(path.with_suffix(".part")).open("wb") as file:
+    with whole(made(path)) as unfinished, unfinished.open("wb") as file:
         parquet.write_table(table, file)
-        file.flush()
-        os.fsync(file.fileno())
-    path.with_suffix(".part").replace(path)
-
-
-def _write_json(path: Path, told: Mapping[str, Any]) -> None:
-    with made(path.with_suffix(".part")).open("w", encoding="utf-8") as file:
-        json.dump(told, file, indent=4, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    path.with_suffix(".part").replace(path)

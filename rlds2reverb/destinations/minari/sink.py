@@ -6,7 +6,6 @@ A part is on disk or it is not: nothing that ends the process leaves half of one
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +21,14 @@ from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
 from rlds2reverb.destinations.minari.values import attribute, encoded_texts, usual_discount
+from rlds2reverb.destinations.whole_files import whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.metadata import metadata_path
 
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
 _PARTS, _DONE = ".parts", ".parts-done"
 _PART_BYTES = 64 << 20
+_TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
 _INT_REWARDS = np.dtype(np.float64)
 
 
@@ -91,9 +92,8 @@ class MinariSink:
         """Makes one file of the parts, and says what is in it."""
         if not self._is_done:
             self._end_part()
-            merging = self._data / f".{MAIN_FILE}"
-            _merge([self._part(number) for number in range(self._parts)], merging)
-            merging.replace(self._data / MAIN_FILE)
+            with whole(self._data / MAIN_FILE) as unfinished:
+                _merge([self._part(number) for number in range(self._parts)], unfinished)
             told = self._describe(self._episodes, self._steps, self._texts)
             told["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
             write_whole(self._data / METADATA_FILE, json.dumps(told).encode())
@@ -156,20 +156,10 @@ class MinariSink:
             else:
                 held = attribute(value)
                 if held is None:
-                    losses.append(Loss("metadata", LOSSES["metadata"], metadata_path(name)))
+                    losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
                 else:
                     group.attrs[name] = held
         group.attrs.update(ours)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A file that is there when all of it is on disk."""
-    unfinished = path.with_name(f".{path.name}")
-    with unfinished.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 _NAMES = count()

@@ -10,7 +10,7 @@ from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
 from rlds2reverb.episodes import OBSERVATION, is_under
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
 from rlds2reverb.specs import ArraySpec
 
 _H5, _MEMMAP = "h5", "memmap"
@@ -77,16 +77,10 @@ def _columns(text: str) -> frozenset[str]:
     return frozenset(part.replace(".", "/") for part in text.split("+"))
 
 
-def _positive(text: str) -> int:
-    if not whole_number(text):
-        raise ValueError("expected at least 1")
-    return int(text)
-
-
 _OPTIONS: dict[str, Parse] = {
     "layout": one_of(h5=_H5, memmap=_MEMMAP),
     "steps": _columns,
     "discount": one_of(keep=True, drop=False),
     "compression": one_of(none=None, gzip="gzip", lzf="lzf"),
-    "batch_size": _positive,
+    "batch_size": at_least_one,
 }

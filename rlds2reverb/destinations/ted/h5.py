@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rlds2reverb.episodes import Array
 
 
 def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: Array, compression: str | None) -> None:
-    """Writes the file, and puts it on disk.
+    """Writes the file.
 
     Args:
       path: of the file; one that is there is replaced.
@@ -42,8 +41,6 @@ def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: A
             ("_len", steps),
         ):
             file.create_dataset(name, data=value)
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
 
 
 def _mapped(path: Path, column: Growing, steps: int, episodes: int) -> Array:

@@ -16,9 +16,8 @@ An episode of T + 1 rows has T steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -134,18 +133,6 @@ def losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
             yield Loss("last_row", LOSSES["last_row"], key.path)
     if IS_TERMINAL in columns and columns[IS_TERMINAL][:1].any():
         yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
-
-
-def nested_shapes(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """'/'-joined keys as dicts within dicts."""
-    made: dict[str, Any] = {}
-    for name, leaf in leaves.items():
-        *parents, last = name.split("/")
-        level = made
-        for parent in parents:
-            level = level.setdefault(parent, {})
-        level[last] = leaf
-    return made
 
 
 def _key(path: str, spec: ArraySpec, steps: frozenset[str]) -> Key:

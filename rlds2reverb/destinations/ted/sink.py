@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -14,10 +12,12 @@ import numpy as np
 
 from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.ted.h5 import write_h5
-from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of, nested_shapes
+from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of
 from rlds2reverb.destinations.ted.spool import Growing, Spool
+from rlds2reverb.destinations.whole_files import whole, write_json
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.ted.dtypes import NAMES
 
 _STORAGE = "storage"
@@ -75,7 +75,7 @@ class MemmapSink:
         self._spool.sync()
         rows = _some(self._spool.steps)
         leaves = {name: _leaf((rows, *column.row), column.dtype) for name, column in self._files.items()}
-        _write_meta(self._work / _STORAGE, nested_shapes(leaves), rows)
+        _write_meta(self._work / _STORAGE, nested(leaves), rows)
         told = {"metadata": {}, "is_pytree": False, "len": rows}
         write_json(self._work / _STORAGE / "storage_metadata.json", told)
         write_buffer(self._work, rows, self._batch_size)
@@ -142,9 +142,8 @@ class H5Sink:
                 name: (self._work / _SPOOL / number, self._columns[name]) for number, name in self._names.items()
             }
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._file.with_name(f".{self._file.name}")
-            write_h5(unfinished, columns, lengths, self._compression)
-            unfinished.replace(self._file)
+            with whole(self._file) as unfinished:
+                write_h5(unfinished, columns, lengths, self._compression)
         if self._file.parent != self._work:
             write_buffer(self._work, self._steps, self._batch_size)
         self.close()
@@ -169,16 +168,6 @@ def write_buffer(folder: Path, rows: int, batch_size: int | None) -> None:
     (folder / "writer").mkdir(exist_ok=True)
     write_json(folder / "writer" / "metadata.json", {"cursor": 0, "write_count": rows})
     write_json(folder / "buffer_metadata.json", {"batch_size": batch_size, "consume_after_n_samples": None})
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """A file that is there when it is whole."""
-    unfinished = path.with_name(f".{path.name}")
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 def _some(rows: int) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.png import check_library
 from rlds2reverb.destinations.tfds import LOSSES
 from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn, tree_of
 from rlds2reverb.destinations.tfds.files import check_libraries
 from rlds2reverb.destinations.tfds.naming import Target
-from rlds2reverb.destinations.tfds.pictures import check_pictures
 from rlds2reverb.destinations.tfds.sink import Layout, TfdsSink
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
@@ -70,7 +70,7 @@ class TfdsDestination:
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         """Begins to write, or goes on."""
         if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
-            check_pictures()
+            check_library("images=tensor")
         return TfdsSink(work, self._target, layout_of(content.columns, content.metadata, self._choices), state)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.destinations.tfds.pictures import encoded_pictures
+from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.tfds_files.columns import Column
 from rlds2reverb.tfds_files.features import ZLIB, ImageFeature, TensorFeature
@@ -73,7 +73,7 @@ def _items(column: Column, values: Array) -> Message:
     """The entry that lists items [n, *shape]."""
     leaf = column.leaf
     if isinstance(leaf, ImageFeature):
-        return _texts(column.key, values.tolist() if values.dtype.kind == "O" else encoded_pictures(values))
+        return _texts(column.key, values.tolist() if values.dtype.kind == "O" else png_files(values))
     if leaf.dtype.kind == "O":
         return _texts(column.key, values.ravel().tolist())
     return _numbers(column.key, leaf, values) if leaf.is_plain else _encoded(column.key, leaf, values)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name
 from rlds2reverb.tfds_files.features import (
     NONE,
@@ -96,13 +97,7 @@ def tree_of(features: Mapping[str, Feature], files: Mapping[str, str]) -> dict[s
 
 
 def _tree(features: Mapping[str, Feature]) -> Nest:
-    tree: dict[str, Any] = {}
-    for path, feature in features.items():
-        *parents, name = path.split("/")
-        level = tree
-        for parent in parents:
-            level = level.setdefault(parent, {})
-        level[name] = feature
+    tree = nested(features)
     steps = tree.pop("steps", {})
     return DictFeature({**_dicts(tree), "steps": SequenceFeature(DictFeature(_dicts(steps)), None, is_dataset=True)})
 

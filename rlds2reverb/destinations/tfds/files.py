@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, RECORDS
+from rlds2reverb.destinations.whole_files import whole
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
@@ -18,7 +19,6 @@ from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, TFRECORD
 from rlds2reverb.tfds_files.tfrecord import tfrecords
 
 _EXTRAS = {ARRAY_RECORD: "array-record", PARQUET: "parquet"}
-_UNFINISHED = ".unfinished"
 _COPIED_BYTES = 8 << 20
 _ROWS_AT_ONCE = 64
 
@@ -54,8 +54,8 @@ def write_files(folder: Path, file_format: str, names: Sequence[str], bounds: Se
     write = _parquet if file_format == PARQUET else _array_record
     for name, start, stop in zip(names, bounds, bounds[1:]):
         if not (folder / name).exists():
-            records = tfrecords(folder / RECORDS, start, stop - start)
-            _made(folder / name, lambda path, records=records: write(path, records))  # type: ignore[misc]
+            with whole(folder / name) as unfinished:
+                write(unfinished, tfrecords(folder / RECORDS, start, stop - start))
     (folder / RECORDS).unlink(missing_ok=True)
 
 
@@ -67,18 +67,10 @@ def _cut(folder: Path, names: Sequence[str], bounds: Sequence[int], lengths: Arr
     ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + FRAME_BYTES)])  # [n + 1]
     for name, start, stop in list(zip(names, bounds, bounds[1:]))[:0:-1]:
         if spool.stat().st_size > ends[start]:
-            _made(folder / name, lambda path, start=start, stop=stop: _copy(spool, path, ends[start], ends[stop]))  # type: ignore[misc]
+            with whole(folder / name) as unfinished:
+                _copy(spool, unfinished, ends[start], ends[stop])
             os.truncate(spool, ends[start])
     spool.replace(folder / names[0])
-
-
-def _made(path: Path, write: Callable[[Path], object]) -> None:
-    """A file that is there when it is whole."""
-    unfinished = path.with_name(path.name + _UNFINISHED)
-    write(unfinished)
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 def _copy(spool: Path, path: Path, start: int, stop: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.tfds.features import PNG, TENSOR
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, words
 from rlds2reverb.tfds_files.features import ENCODINGS, NONE
 from rlds2reverb.tfds_files.locate import data_folders
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, TFRECORD
@@ -87,17 +87,10 @@ def _check(people: str, name: str, version: str, split: str) -> None:
         raise ConfigError(f'"{people}": split "{split}": expected one name of letters, digits and _, such as train')
 
 
-def _positive(text: str) -> int:
-    number = whole_number(text)
-    if not number:
-        raise ValueError("expected at least 1")
-    return number
-
-
 _KNOWN: dict[str, Parse] = {
-    "file_format": one_of(**{name: name for name in (TFRECORD, ARRAY_RECORD, PARQUET)}),
-    "shards": _positive,
-    "shard_bytes": _positive,
+    "file_format": words(TFRECORD, ARRAY_RECORD, PARQUET),
+    "shards": at_least_one,
+    "shard_bytes": at_least_one,
     "encoding": one_of(**{name: name for name in ENCODINGS if name != NONE}),
     "images": one_of(png=PNG, tensor=TENSOR),
 }

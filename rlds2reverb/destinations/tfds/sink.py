@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,7 @@ from rlds2reverb.destinations.tfds.files import write_files
 from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.shards import bounds, shard_count, shards_of_at_most
 from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, LENGTHS, RECORDS, Spool, lengths_in
+from rlds2reverb.destinations.whole_files import write_whole
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.tfds_files.columns import Column
@@ -95,8 +95,8 @@ class TfdsSink:
         named = FileNames(self._target.name, self._target.split, self._target.file_format)
         names = [named.of_shard(shard, shards) for shard in range(shards)]
         write_files(self._work, self._target.file_format, names, cuts, lengths_in(self._work, records))
-        _write_json(self._work / FEATURES_FILE, self._tree)
-        _write_json(self._work / INFO_FILE, self._info(total, cuts))
+        for name, value in ((FEATURES_FILE, self._tree), (INFO_FILE, self._info(total, cuts))):
+            write_whole(self._work / name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
         (self._work / LENGTHS).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -141,14 +141,3 @@ def _item(value: Any, column: Column) -> Array:
         item[0] = value[()] if isinstance(value, np.ndarray) else value
         return item
     return np.asarray(value)[None]
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """A file that is there when it is whole."""
-    unfinished = path.with_name(f".{path.name}")
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, sort_keys=True)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)

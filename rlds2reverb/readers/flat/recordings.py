@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
 from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, REPEAT, marked, steps, with_last
 from rlds2reverb.readers.flat.columns import Blocks, Rows
 from rlds2reverb.readers.flat.cutting import Cuts
-from rlds2reverb.readers.nests import nest_of, value_spec
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
@@ -66,9 +66,9 @@ class FlatRecordings:
         """The columns', discount and the flags."""
         flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
         if self._about.last_step == ROWS:
-            return nest_of(self.name, self._about.specs)
+            return nested(self._about.specs, self.name)
         kept = {path: one for path, one in self._about.specs.items() if not _is_next(path)}
-        return nest_of(self.name, {DISCOUNT: number, **kept, **dict.fromkeys(("is_first", IS_LAST, IS_TERMINAL), flag)})
+        return nested({DISCOUNT: number, **kept, **dict.fromkeys(("is_first", IS_LAST, IS_TERMINAL), flag)}, self.name)
 
     def metadata_spec(self) -> Nest:
         """That of what is known of every episode."""
@@ -104,22 +104,17 @@ class _Pass:
             return columns
         if self._about.last_step == MARK:
             return marked(columns, is_terminal)
-        observation = _below(columns, OBSERVATION)
+        observation = columns_below(columns, OBSERVATION)
         last = {path: column[-1] for path, column in observation.items()}
         if self._about.last_step == NEXT:
             start, stop = rows
             after = self._next.rows(stop - 1 if stop - start > _FEW_ROWS else start, stop)
-            last = {path: one[-1] for path, one in _below(after, NEXT_OBSERVATION).items()}
+            last = {path: one[-1] for path, one in columns_below(after, NEXT_OBSERVATION).items()}
         fields = {path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)}
         reward, discount = fields.pop(REWARD, None), fields.pop(DISCOUNT, None)
         closed = {path: with_last(column, last[path]) for path, column in observation.items()}
-        return steps(closed, _below(columns, ACTION), reward, is_terminal, fields, discount)
+        return steps(closed, columns_below(columns, ACTION), reward, is_terminal, fields, discount)
 
 
 def _is_next(path: str) -> bool:
     return path.split("/")[0] == NEXT_OBSERVATION
-
-
-def _below(columns: Mapping[str, Array], field: str) -> dict[str, Array]:
-    """The columns of a field by what follows it: "" for the field itself."""
-    return {path[len(field) + 1 :]: column for path, column in columns.items() if path.split("/")[0] == field}

@@ -19,10 +19,10 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import parsed_object
 from rlds2reverb.readers.lerobot import tables
 from rlds2reverb.readers.lerobot.features import DTYPES, EPISODE_INDEX, TASK_INDEX
 from rlds2reverb.readers.lerobot.info import Info, inside
-from rlds2reverb.tfds_files.json_files import parsed_object
 from rlds2reverb.wording import shortened
 
 LENGTH, TASKS = "length", "tasks"

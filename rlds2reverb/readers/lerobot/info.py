@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.lerobot.features import Feature, features_of, tells_of_tasks
-from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.wording import shortened
 
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})(\.\d{1,3})?", re.ASCII)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.lerobot.dataset import Dataset
 from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, IMAGE, VIDEO
 from rlds2reverb.readers.lerobot.reader import Reader
 from rlds2reverb.readers.lerobot.reading import remarks_of
 from rlds2reverb.readers.lerobot.videos import check_library
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.recordings import Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
@@ -36,7 +36,7 @@ class LeRobotRecordings:
         self._odd: dict[str, int] = {}
         if any(one.kind == VIDEO for one in dataset.steps.columns.values()):
             check_library()
-        self._spec = self._nest({path: self._spec_of(path, one) for path, one in dataset.specs().items()})
+        self._spec = nested({path: self._spec_of(path, one) for path, one in dataset.specs().items()}, name)
 
     @property
     def fingerprint(self) -> str:
@@ -61,7 +61,7 @@ class LeRobotRecordings:
     def metadata_spec(self) -> Nest:
         """See `Dataset.metadata_of`."""
         example = self.metadata_of(0) if self.count else {EPISODE_INDEX: np.int64(0)}
-        return self._nest({path: _value_spec(value) for path, value in example.items()})
+        return nested({path: value_spec(value) for path, value in example.items()}, self.name)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """One episode's."""
@@ -89,25 +89,3 @@ class LeRobotRecordings:
 
     def _spec_of(self, path: str, spec: ArraySpec) -> ArraySpec:
         return ArraySpec.of_images(self.images()[path]) if path in self._as_files else spec
-
-    def _nest(self, specs: Mapping[str, ArraySpec]) -> Nest:
-        """Dicts within dicts.
-
-        Raises:
-          SourceError: a column has the name of a group of columns.
-        """
-        groups = {path.rsplit("/", at)[0] for path in specs for at in range(1, path.count("/") + 1)}
-        for path in groups & set(specs):
-            raise SourceError(f'{self.name}: column "{path}" has the name of a group of columns; rename the feature')
-        nest: dict[str, Any] = {}
-        for path, spec in specs.items():
-            *above, leaf = path.split("/")
-            level = nest
-            for group in above:
-                level = level.setdefault(group, {})
-            level[leaf] = spec
-        return nest
-
-
-def _value_spec(value: Any) -> ArraySpec:
-    return ArraySpec((), np.dtype(object) if isinstance(value, bytes) else np.asarray(value).dtype)

@@ -16,7 +16,7 @@ from pyarrow.parquet import ParquetFile
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.wording import shortened
+from rlds2reverb.wording import line_of, shortened
 
 ERRORS = (pa.ArrowException, OSError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError)
 """What pyarrow raises over a damaged file."""
@@ -40,7 +40,7 @@ def opened(path: Path) -> ParquetFile:
             raise SourceError(f"{path}: not a regular file")
         return ParquetFile(path, memory_map=False, buffer_size=_BUFFER_BYTES)
     except ERRORS as error:
-        raise SourceError(f"{path}: cannot be read as Parquet: {line(error)}") from error
+        raise SourceError(f"{path}: cannot be read as Parquet: {line_of(error)}") from error
 
 
 def whole(path: Path, wanted: Any) -> pa.Table:
@@ -59,7 +59,7 @@ def whole(path: Path, wanted: Any) -> pa.Table:
         try:
             return file.read([name for name in file.schema_arrow.names if wanted(name)])
         except ERRORS as error:
-            raise SourceError(f"{path}: cannot be read: {line(error)}") from error
+            raise SourceError(f"{path}: cannot be read: {line_of(error)}") from error
 
 
 class Rows:
@@ -137,14 +137,9 @@ def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except ERRORS as error:
-        raise BrokenEpisode("", f"{path}: cannot be read: {line(error)}") from error
+        raise BrokenEpisode("", f"{path}: cannot be read: {line_of(error)}") from error
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def line(error: BaseException) -> str:
-    """What an error says, on one line."""
-    return shortened(" ".join(str(error).split()) or type(error).__name__)

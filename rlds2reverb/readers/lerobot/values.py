@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.readers.lerobot.features import LANGUAGE, TEXT, Feature
-from rlds2reverb.readers.lerobot.tables import ERRORS, line
+from rlds2reverb.readers.lerobot.tables import ERRORS
 from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.wording import line_of
 
 
 def column(feature: Feature, found: pa.Array, path: Path) -> Array:
@@ -43,7 +44,9 @@ def column(feature: Feature, found: pa.Array, path: Path) -> Array:
         flat = _flat(feature, stored, path)
         return _text(feature, flat, path) if feature.kind == TEXT else _numbers(feature, flat, len(stored), path)
     except ERRORS as error:
-        raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": cannot be read: {line(error)}') from error
+        raise BrokenEpisode(
+            feature.path, f'{path}: column "{feature.name}": cannot be read: {line_of(error)}'
+        ) from error
 
 
 def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
@@ -57,7 +60,9 @@ def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
         bytes_ = stored.field("bytes") if pa.types.is_struct(stored.type) else stored
         files: list[bytes] = bytes_.to_pylist()
     except ERRORS as error:
-        raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": cannot be read: {line(error)}') from error
+        raise BrokenEpisode(
+            feature.path, f'{path}: column "{feature.name}": cannot be read: {line_of(error)}'
+        ) from error
     for row, file in enumerate(files):
         if not isinstance(file, bytes):
             raise BrokenEpisode(

@@ -19,7 +19,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.readers.lerobot.features import Feature
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.wording import shortened
+from rlds2reverb.wording import line_of
 
 _MOST_BYTES = 1 << 34
 """Of the frames of one episode."""
@@ -59,8 +59,7 @@ def frames(feature: Feature, path: Path, seconds: Array, tolerance: float) -> Ar
             for at, frame in chosen(_shown(container, stream, seconds[order]), seconds[order], tolerance):
                 found[order[at]] = _pixels(feature, frame, path)
     except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
-        said = shortened(" ".join(str(error).split()) or type(error).__name__)
-        raise BrokenEpisode(feature.path, f"{path}: cannot be decoded: {said}") from error
+        raise BrokenEpisode(feature.path, f"{path}: cannot be decoded: {line_of(error)}") from error
     except NoFrame as missing:
         row = int(order[missing.args[0]])
         raise BrokenEpisode(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import read_object
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.minari.places import MAIN_FILE, METADATA_FILE
 from rlds2reverb.readers.minari.spaces import Leaf, parse_space
@@ -83,18 +83,7 @@ def read_json(file: Path) -> dict[str, Any]:
     Raises:
       SourceError: it cannot be read, or is none.
     """
-    try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
-            raise SourceError(f"{file}: expected a file of at most {_MOST_BYTES:,} bytes, found {status.st_size:,}")
-        told = json.loads(file.read_bytes())
-    except OSError as error:
-        raise SourceError(f"{file}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{file}: cannot be read as JSON: {error}") from error
-    if not isinstance(told, dict):
-        raise SourceError(f"{file}: expected a JSON object, found {type(told).__name__}")
-    return told
+    return read_object(file, "a file of a dataset of Minari", _MOST_BYTES)
 
 
 def _space(told: Mapping[str, Any], name: str, where: str) -> tuple[Leaf, ...] | None:

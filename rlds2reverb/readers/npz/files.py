@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import ENDINGS, MARK, NEXT, NEXT_OBSERVATION, last_step_of, marked, steps, with_last
-from rlds2reverb.readers.nests import nest_of, value_spec
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.npz.keys import TERMINALS, Keys, keys_of
 from rlds2reverb.readers.npz.members import Member, checksums, opened
 from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
+from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.specs import Nest, column_spec
-
-_DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
 class NpzFiles:
@@ -39,7 +36,7 @@ class NpzFiles:
 
     def __init__(self, paths: Sequence[Path], name: str, options: NpzOptions) -> None:
         self.name, self._options = name, options
-        self._paths = sorted(paths, key=_by_numbers)
+        self._paths = sorted(paths, key=lambda path: by_number(path.name))
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
         sums = [(path.name, _checksums(path)) for path in self._paths]
@@ -60,12 +57,12 @@ class NpzFiles:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """How ends are read, and what is no column."""
-        ending = () if self._last_step is None else (Remark("last_step", ENDINGS[self._last_step]),)
+        ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
         return (*ending, *left_out_remark(self._left_out))
 
     def spec(self) -> Nest:
         """That of the first file."""
-        return nest_of(self.name, self._first)
+        return nested(self._first, self.name)
 
     def metadata_spec(self) -> Nest:
         """That of the first file."""
@@ -93,7 +90,7 @@ class NpzFiles:
     def _made(self, path: Path, keys: Keys, columns: dict[str, Array], is_terminal: bool | None) -> dict[str, Array]:
         if keys.is_of_rlds:
             return columns
-        observation, action = _below(columns, OBSERVATION), _below(columns, ACTION)
+        observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
         rows = max(map(len, action.values()))
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
@@ -137,16 +134,6 @@ def _field(path: str) -> str:
 
 def _is_next(path: str) -> bool:
     return _field(path) == NEXT_OBSERVATION
-
-
-def _below(columns: Mapping[str, Array], field: str) -> dict[str, Array]:
-    return {path[len(field) + 1 :]: column for path, column in columns.items() if _field(path) == field}
-
-
-def _by_numbers(path: Path) -> list[Any]:
-    """`episode_10` comes after `episode_2`."""
-    parts = _DIGITS.split(path.name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _checksums(path: Path) -> object:

@@ -18,7 +18,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.wording import shortened
+from rlds2reverb.wording import line_of, shortened
 
 _ERRORS = (
     OSError,
@@ -69,7 +69,7 @@ class Member:
             self._check()
         except _ERRORS as error:
             self.close()
-            raise self._broken(f"cannot be read: {_line(error)}") from error
+            raise self._broken(f"cannot be read: {line_of(error)}") from error
         except BrokenEpisode:
             self.close()
             raise
@@ -93,14 +93,14 @@ class Member:
         try:
             return self._rows(start, stop)
         except _ERRORS as error:
-            raise self._broken(f"cannot be read: {_line(error)}") from error
+            raise self._broken(f"cannot be read: {line_of(error)}") from error
 
     def value(self) -> Any:
         """An array of no dimension, as a scalar; text as `bytes`."""
         try:
             return self._whole().reshape(())[()]
         except _ERRORS as error:
-            raise self._broken(f"cannot be read: {_line(error)}") from error
+            raise self._broken(f"cannot be read: {line_of(error)}") from error
 
     def close(self) -> None:
         """Ends reading."""
@@ -192,7 +192,7 @@ def opened(path: Path) -> Iterator[dict[str, Member]]:
                 for one in members.values():
                     one.close()
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
-        raise SourceError(f"{path}: cannot be read as .npz: {_line(error)}") from error
+        raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
 
 
 def checksums(path: Path) -> list[tuple[str, int, int]]:
@@ -205,7 +205,7 @@ def checksums(path: Path) -> list[tuple[str, int, int]]:
         with zipfile.ZipFile(path) as archive:
             return [(one.filename, one.file_size, one.CRC) for one in _infos(path, archive)]
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
-        raise SourceError(f"{path}: cannot be read as .npz: {_line(error)}") from error
+        raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
 
 
 def _infos(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
@@ -229,7 +229,3 @@ def _texts(values: Array) -> Array:
     made = np.empty(len(flat), object)
     made[:] = flat
     return made.reshape(values.shape)
-
-
-def _line(error: BaseException) -> str:
-    return shortened(" ".join(str(error).split()) or type(error).__name__)

@@ -20,7 +20,7 @@ from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.packed import is_packed
 from rlds2reverb.readers.rllib.values import Converter, Leaves
-from rlds2reverb.wording import shortened
+from rlds2reverb.wording import line_of
 
 ERRORS = (
     pa.ArrowException,
@@ -239,8 +239,3 @@ def _dense(column: Any) -> Array:
 def _no_nulls(column: Any) -> None:
     if column.null_count:
         raise ValueError(f"{column.null_count:,} rows without a value")
-
-
-def line_of(error: BaseException) -> str:
-    """An error on one line."""
-    return shortened(" ".join(str(error).split()) or type(error).__name__)

@@ -13,12 +13,12 @@ from pathlib import Path
 from zipfile import BadZipFile, LargeZipFile, ZipFile
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.paths import by_number, stays_in
 from rlds2reverb.wording import shortened
 
 JSON, PARQUET = "json", "parquet"
 _KINDS = {".json": JSON, ".jsonl": JSON, ".zip": JSON, ".parquet": PARQUET}
 _PATTERN = re.compile(r"[*?\[]")
-_DIGITS = re.compile(r"(\d+)")
 _WORKER = re.compile(r"worker-(\d+)|run-(\d+)-\d+")
 _RUN = re.compile(r"run-(\d+)-(\d+)")
 _MOST_FILES = 10_000_000
@@ -112,13 +112,7 @@ def _sorted(paths: object, folder: Path) -> list[Path]:
             kept.append(path)
         if len(kept) > _MOST_FILES:
             raise SourceError(f"{folder}: more than {_MOST_FILES:,} files")
-    return sorted(kept, key=lambda path: _by_number(str(path)))
-
-
-def _by_number(name: str) -> list[tuple[int, int, str]]:
-    return [
-        (1, int(part), part) if part.isdecimal() and part.isascii() else (0, 0, part) for part in _DIGITS.split(name)
-    ]
+    return sorted(kept, key=lambda path: by_number(str(path)))
 
 
 def _file(path: Path, folder: Path | None) -> DataFile:
@@ -126,7 +120,7 @@ def _file(path: Path, folder: Path | None) -> DataFile:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise SourceError(f"{path}: not a regular file")
-    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+    if folder is not None and not stays_in(folder, path):
         raise SourceError(f"{path}: a link that leads out of the folder; name the file itself to read it")
     return DataFile(path, _KINDS.get(path.suffix.lower(), JSON))
 
@@ -142,4 +136,4 @@ def _members(file: DataFile) -> list[DataFile]:
         raise SourceError(f"{file.path}: holds no .json files; found {shortened(', '.join(names)) or 'nothing'}")
     if len(set(wanted)) < len(wanted):
         raise SourceError(f"{file.path}: two members have the same name")
-    return [DataFile(file.path, JSON, name) for name in sorted(wanted, key=_by_number)]
+    return [DataFile(file.path, JSON, name) for name in sorted(wanted, key=by_number)]

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
-import xxhash
-
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.records import converted, parts
-from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Settings, Troubles
+from rlds2reverb.readers.rllib.scanned import Scanned
+from rlds2reverb.readers.rllib.store import Settings
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import shortened
 
@@ -33,22 +31,8 @@ _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplemented
 """What reading a damaged file or zip file raises."""
 
 
-class JsonLines:
-    """Lines of JSON files."""
-
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self._settings = files, settings
-        self.troubles = Troubles()
-        self._digest = xxhash.xxh3_128()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the bytes of all lines, once they are scanned."""
-        return self._digest.hexdigest()
-
-    def scan(self) -> Iterator[Found]:
-        """Every part of every line that is a record; what is none is counted."""
-        return without_repeated(self._scan(), self.troubles)
+class JsonLines(Scanned):
+    """Lines of JSON files; the fingerprint is of their bytes."""
 
     def _scan(self) -> Iterator[Found]:
         for number, file in enumerate(self._files):

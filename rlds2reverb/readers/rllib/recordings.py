@@ -22,6 +22,7 @@ import xxhash
 from rlds2reverb.episodes import STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import METADATA
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.batches import ENDINGS, TERMINATED
@@ -85,7 +86,7 @@ class RllibRecordings:
 
     def spec(self) -> Nest:
         """That of the first episode that can be read; the others are held to it."""
-        return _nest(self._spec)
+        return nested(self._spec, self.name)
 
     def metadata_spec(self) -> Nest:
         """Ids and the ending as text; `t` where it is recorded."""
@@ -175,18 +176,6 @@ def _others(columns: frozenset[str]) -> list[str]:
     """Columns that RLDS does not know, and whose names nothing else has."""
     taken = {*n.IN_ROWS, *n.IN_METADATA, *STEP_FIELDS, METADATA, ""}
     return sorted(name for name in columns if name not in taken and "/" not in name)
-
-
-def _nest(leaves: Mapping[str, ArraySpec]) -> Nest:
-    """Dicts within dicts of paths; none of them lies below another, for names of columns have no "/"."""
-    nest: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        *parents, last = path.split("/")
-        level = nest
-        for parent in parents:
-            level = level.setdefault(parent, {})
-        level[last] = leaf
-    return nest
 
 
 def _digest(content: str, index: Index) -> str:

@@ -10,19 +10,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import xxhash
-
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles, line_of
+from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles
 from rlds2reverb.readers.rllib.batches import Part
 from rlds2reverb.readers.rllib.episode_states import episode_columns, episode_part, state_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.records import converted, parts
-from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Troubles
+from rlds2reverb.readers.rllib.scanned import Scanned
+from rlds2reverb.readers.rllib.store import Reader, Settings
 from rlds2reverb.readers.rllib.values import Leaves
+from rlds2reverb.wording import line_of
 
 EPISODE = "item"
 """The column of episodes."""
@@ -30,22 +29,8 @@ _PARTS = 1 << 16
 """More than a record has parts."""
 
 
-class RecordTables:
-    """Files with a row per record."""
-
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self._settings = files, settings
-        self.troubles = Troubles()
-        self._digest = xxhash.xxh3_128()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of all records, once they are scanned."""
-        return self._digest.hexdigest()
-
-    def scan(self) -> Iterator[Found]:
-        """Every part of every row that is a record; what is none is counted."""
-        return without_repeated(self._scan(), self.troubles)
+class RecordTables(Scanned):
+    """Files with a row per record; the fingerprint is of all records."""
 
     def _scan(self) -> Iterator[Found]:
         with closing(ParquetFiles(self._files)) as parquet:

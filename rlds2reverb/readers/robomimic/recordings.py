@@ -15,7 +15,7 @@ from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, marked, steps, with_last
-from rlds2reverb.readers.nests import nest_of, value_spec
+from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.readers.robomimic import demos
 from rlds2reverb.readers.robomimic.options import AFTER, NOTHING, TERMINAL, RobomimicOptions
@@ -74,7 +74,7 @@ class RobomimicRecordings:
         if self._plan.options.done_means != NOTHING:
             made["discount"] = number
             flags.append("is_terminal")
-        return nest_of(self.name, {**made, **dict.fromkeys(flags, flag)})
+        return nested({**made, **dict.fromkeys(flags, flag)}, self.name)
 
     def metadata_spec(self) -> Nest:
         """What is said of the first demonstration."""

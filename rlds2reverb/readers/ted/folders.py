@@ -23,9 +23,10 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import read_object
+from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.readers.ted.dtypes import DTYPES
-from rlds2reverb.tfds_files.json_files import read_object
 from rlds2reverb.wording import shortened
 
 META = "meta.json"
@@ -205,11 +206,7 @@ class _Reader:
     def inside(self, path: Path, name: str) -> Path:
         """A file or folder of that name, which must not lead out of the dataset."""
         below = path / name
-        try:
-            is_inside = below.resolve().is_relative_to(self._root)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise SourceError(f"{path}: {shortened(repr(name))}: no name of a file: {error}") from error
-        if not is_inside or not name or "/" in name or "\\" in name or name in (".", ".."):
+        if not stays_in(self._root, below) or not name or "/" in name or "\\" in name or name in (".", ".."):
             raise SourceError(f"{path}: {shortened(repr(name))} leads out of the folder; it is not followed")
         return below
 

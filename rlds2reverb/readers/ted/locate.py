@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.ted.flat import FlatTrajectories, is_flat
 from rlds2reverb.readers.ted.folders import META, Folder, read_folder
 from rlds2reverb.readers.ted.h5 import H5Trajectories
@@ -26,7 +27,6 @@ from rlds2reverb.readers.ted.keys import LAST, TedOptions, renamed
 from rlds2reverb.readers.ted.pytrees import read_pytree
 from rlds2reverb.readers.ted.ring import Grid, RingTrajectories
 from rlds2reverb.readers.ted.trajectories import Trajectories
-from rlds2reverb.tfds_files.json_files import read_object
 
 _STORAGE, _WRITER = "storage", "writer"
 _STORAGE_METADATA = "storage_metadata.json"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.ted.folders import Folder, sized_leaf
 from rlds2reverb.wording import shortened
 
@@ -21,11 +22,10 @@ def read_pytree(path: Path, metadata: Mapping[str, Any]) -> Folder:
     """
     if not isinstance(metadata, dict) or not metadata:
         raise SourceError(f"{path}: storage_metadata.json names no leaf of the PyTree")
-    root = path.resolve()
     leaves = {}
     for name, one in metadata.items():
         file = path / f"{name.replace('.', '/')}.memmap"
-        if not isinstance(one, dict) or not _is_inside(file, root):
+        if not isinstance(one, dict) or not stays_in(path, file):
             raise SourceError(f"{path}: leaf {shortened(repr(name))} of the PyTree leads out of the folder, or is none")
         key = "observation" if name == _SINGLE else name.replace(".", "/")
         leaves[key] = sized_leaf(file, one.get("dtype"), one.get("shape"))
@@ -33,10 +33,3 @@ def read_pytree(path: Path, metadata: Mapping[str, Any]) -> Folder:
     if len(sizes) != 1 or () in sizes:
         raise SourceError(f"{path}: leaves of the PyTree differ in their first size: {sorted(sizes)}")
     return Folder(path, sizes.pop(), leaves)
-
-
-def _is_inside(file: Path, root: Path) -> bool:
-    try:
-        return file.resolve().is_relative_to(root)
-    except (OSError, ValueError, RuntimeError):
-        return False

@@ -32,6 +32,7 @@ from rlds2reverb.episodes import (
     OBSERVATION,
     REWARD,
     Array,
+    columns_below,
     columns_under,
     is_under,
 )
@@ -41,7 +42,7 @@ from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.ted.bounds import any_of
 from rlds2reverb.readers.ted.keys import NEXT, TedOptions, last_part
 from rlds2reverb.readers.ted.trajectories import Rows, Trajectories
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.specs import ArraySpec
 
 _REWARD = NEXT + REWARD
@@ -144,8 +145,8 @@ class Roles:
         }
         ends = None if terminals is None else bool(terminals[-1:].any())
         made = steps(
-            _below(observation, OBSERVATION),
-            _below(columns_under(read, ACTION), ACTION),
+            columns_below(observation, OBSERVATION),
+            columns_below(read, ACTION),
             reward,
             ends,
             _padded(others, count),
@@ -190,13 +191,7 @@ def _single(held: Trajectories, name: str, usual: str, steps: dict[str, str], re
 
 def _guess(what: str, keys: Any, option: str) -> Remark:
     names = "+".join(key.removeprefix(NEXT).replace("/", ".") for key in keys)
-    return Remark(
-        "keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise"
-    )
-
-
-def _below(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
-    return {path[len(name) + 1 :]: column for path, column in columns.items()}
+    return note("keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise")
 
 
 def _first_length(*groups: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import cramjam
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -26,6 +26,7 @@ from rlds2reverb.errors import ConfigError, ConversionError
 from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import column_spec
+from tests.profiles import examples
 from tests.readers.ilr import made
 
 OLD_CORE = "numpy.core.multiarray"
@@ -116,7 +117,7 @@ def test_the_description_is_one_that_its_classes_inflate(tmp_path: Path) -> None
     assert found["color_space"] == "RGB"
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(
     seed=st.integers(0, 99),
     lengths=st.lists(st.integers(2, 5), min_size=1, max_size=3),

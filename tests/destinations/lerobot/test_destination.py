@@ -157,7 +157,7 @@ def test_a_conversion_goes_on_where_it_was_synced(at: int, tmp_path: Path) -> No
         again.close()
         again.close()
     assert digest(work) == digest(tmp_path / "whole")
-    assert not list(work.rglob("*.part"))
+    assert not list(work.rglob("*.unfinished"))
 
 
 def test_statistics_are_those_of_all_rows(tmp_path: Path) -> None:

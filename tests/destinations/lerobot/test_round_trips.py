@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.destinations.lerobot import LOSSES
@@ -18,7 +18,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.sources import open_source
 from tests import strategies
 from tests.destinations.lerobot.writing import content_of, written
-from tests.profiles import DEEP
+from tests.profiles import examples
 from tests.sources.cases.lerobot import opened
 
 NUMBERS = [np.dtype(one) for one in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")]
@@ -90,7 +90,7 @@ def read_back(episodes: list[Episode], options: str, synced: int) -> tuple[list[
         shutil.rmtree(folder)
 
 
-@settings(max_examples=300 if DEEP else 10)
+@examples(10)
 @given(datasets(), st.integers(1, 3))
 def test_steps_that_are_all_kept_come_back(episodes: list[Episode], synced: int) -> None:
     back, losses = read_back(episodes, "?last_step=keep", synced)
@@ -103,7 +103,7 @@ def test_steps_that_are_all_kept_come_back(episodes: list[Episode], synced: int)
         assert set(found.columns) - set(wanted.columns) <= {"timestamp"}
 
 
-@settings(max_examples=300 if DEEP else 10)
+@examples(10)
 @given(datasets())
 def test_all_but_the_last_row_comes_back_and_the_end(episodes: list[Episode]) -> None:
     back, losses = read_back(episodes, "", 2)

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.destinations import open_destination
@@ -23,9 +23,9 @@ from rlds2reverb.sources import open_source
 from rlds2reverb.specs import column_spec
 from tests import strategies
 from tests.destinations.ted.writing import LAYOUTS, write
-from tests.profiles import DEEP
+from tests.profiles import examples
 
-FEW = settings(max_examples=200 if DEEP else 25)
+FEW = examples(12, deep=200)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -18,6 +18,7 @@ from rlds2reverb.tfds_files.example import varints
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
 from rlds2reverb.wire.varint import varint
 from tests import strategies
+from tests.profiles import examples
 
 
 def through(columns: dict[str, Array], specs: dict[str, ArraySpec], choices: Choices = Choices()) -> dict[str, Array]:
@@ -27,6 +28,7 @@ def through(columns: dict[str, Array], specs: dict[str, ArraySpec], choices: Cho
     return EpisodeFeatures.from_json(layout.tree, "features").read(record, "record")[0]
 
 
+@examples(40)
 @given(st.data())
 def test_columns_come_back_to_the_bit(data: st.DataObject) -> None:
     described = data.draw(strategies.column_specs())

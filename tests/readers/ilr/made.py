@@ -1,7 +1,8 @@
-"""Shards as il-representations writes them: `write_frames` with webdataset 0.1's TarWriter."""
+"""Shards as il-representations writes them (`write_frames` with webdataset 0.1's TarWriter), and demonstrations as benchmarks do."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import cramjam
@@ -122,3 +123,37 @@ def shard(path: Path, trajectories: Iterable[Mapping[str, Any]], *, task: str = 
     data = archive(frames(made), description(np.asarray(made[0]["obs"][0]), task=task))
     path.write_bytes(bytes(cramjam.zstd.compress(data)) if path.name.endswith(".zst") else data)
     return path
+
+
+class MAGICALTrajectory(NamedTuple):
+    acts: Any
+    obs: Any
+    rews: Any
+    infos: Any
+
+
+class TrajectoryWithRew:
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        vars(self).update(fields)
+
+
+def magical(path: Path, *fields: Any) -> None:
+    """A demonstration of MAGICAL: its acts, obs, rews and infos."""
+    value = {"trajectory": MAGICALTrajectory(*fields), "score": 1.0, "env_name": "Toy-v0"}
+    _packed(path, value, MAGICALTrajectory, "magical.saved_trajectories")
+
+
+def dm_control(path: Path, trajectories: Iterable[Mapping[str, Any]]) -> None:
+    """A list of imitation's trajectories, each by its fields."""
+    value = [TrajectoryWithRew(fields) for fields in trajectories]
+    _packed(path, value, TrajectoryWithRew, "imitation.data.types")
+
+
+def _packed(path: Path, value: Any, kind: Any, module: str) -> None:
+    """Pickles values of a class as one of another module."""
+    parents = [module.rsplit(".", at)[0] for at in range(module.count(".") + 1)]
+    modules = {name: types.ModuleType(name) for name in parents}
+    setattr(modules[module], kind.__name__, kind)
+    renamed = mock.patch.object(kind, "__module__", module)
+    with mock.patch.dict(sys.modules, modules), renamed, gzip.open(path, "wb") as file:
+        pickle.dump(value, file)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import pickle
-import sys
-import types
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +120,7 @@ def test_atari_keeps_the_last_action_or_marks_the_last_step(tmp_path: Path, rng:
         assert marked.columns["is_terminal"][-1], "the done that il-representations cuts off"
     source = open_source(name)
     list(source)
-    assert "repeated-last-observation" in {one.code for one in remarks_of(source)}
+    assert "repeated_last_observation" in {one.code for one in remarks_of(source)}
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -146,40 +142,11 @@ def test_procgen_reads_each_trajectory_for_itself(tmp_path: Path, rng: np.random
         assert episode.columns["is_terminal"][-1]
 
 
-class MAGICALTrajectory(NamedTuple):
-    acts: Any
-    obs: Any
-    rews: Any
-    infos: Any
-
-
-class TrajectoryWithRew:
-    def __init__(self, **fields: Any) -> None:
-        vars(self).update(fields)
-
-
-def home(kind: Any, module: str) -> Any:
-    """Has a class pickled as one of another module."""
-    parents = [module.rsplit(".", at)[0] for at in range(module.count(".") + 1)]
-    modules = {name: types.ModuleType(name) for name in parents}
-    setattr(modules[module], kind.__name__, kind)
-    return mock.patch.dict(sys.modules, modules), mock.patch.object(kind, "__module__", module)
-
-
-def packed(path: Path, value: Any, kind: Any, module: str) -> None:
-    modules, name = home(kind, module)
-    with modules, name, gzip.open(path, "wb") as file:
-        pickle.dump(value, file)
-
-
 def test_magical_has_a_file_for_each_demonstration(tmp_path: Path, rng: np.random.Generator) -> None:
     seen = rng.integers(0, 255, (3, 4, 2, 2), np.uint8)
     for number, one in enumerate(seen):
-        trajectory = MAGICALTrajectory(
-            np.arange(3), [{"ego": row, "allo": row} for row in one], [0.0] * 3, [{"s": 1.0}] * 3
-        )
-        value = {"trajectory": trajectory, "score": 1.0, "env_name": "Toy-v0"}
-        packed(tmp_path / f"demo-{number}.pkl.gz", value, MAGICALTrajectory, "magical.saved_trajectories")
+        seen_twice = [{"ego": row, "allo": row} for row in one]
+        made.magical(tmp_path / f"demo-{number}.pkl.gz", np.arange(3), seen_twice, [0.0] * 3, [{"s": 1.0}] * 3)
     source = open_source(f"ilr:{tmp_path}")
     episodes = list(source)
     assert source.episode_count is None
@@ -201,7 +168,7 @@ def test_dm_control_has_lists_of_imitations_trajectories(
     seen = rng.integers(0, 255, (4, 2), np.uint8)
     fields = {"obs": seen, "acts": np.zeros((3, 2)), "infos": np.array([{"s": 1.0}] * 3), "rews": np.ones(3)}
     fields |= {} if terminal is None else {"terminal": terminal}
-    packed(tmp_path / "a.pkl.gz", [TrajectoryWithRew(**fields)] * 2, TrajectoryWithRew, "imitation.data.types")
+    made.dm_control(tmp_path / "a.pkl.gz", [fields] * 2)
     episodes = read(f"ilr:{tmp_path / '*.pkl.gz'}")
     assert len(episodes) == 2
     assert np.array_equal(episodes[0].columns["observation"], seen)

@@ -69,7 +69,7 @@ def feature(**told: Any) -> Callable[[Any], object]:
         (feature(shape=[1 << 20, 1 << 20]), "at most"),
         (feature(shape=[1] * 6), "1 to 5 sizes"),
         (feature(dtype="image"), "three axes"),
-        (feature(info={"rlds2reverb": {"path": "action/x"}}), 'column "action" has the name of a group'),
+        (feature(info={"rlds2reverb": {"path": "action/x"}}), 'column "action/x" lies below another column'),
     ],
 )
 def test_an_info_that_makes_no_sense_is_refused(folder: Path, change: Callable[[Any], object], said: str) -> None:

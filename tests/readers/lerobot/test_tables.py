@@ -17,10 +17,12 @@ from rlds2reverb.readers.lerobot import tables
 from rlds2reverb.readers.lerobot.tables import Rows
 from rlds2reverb.readers.lerobot.videos import NoFrame, chosen
 from rlds2reverb.readers.recordings import BrokenEpisode
+from tests.profiles import examples
 
 PATH = Path(mkdtemp()) / "rows.parquet"
 
 
+@examples(40)
 @given(
     st.integers(1, 60),
     st.integers(1, 60),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.minari.spaces import parse_space
 from rlds2reverb.specs import ArraySpec
+from tests.profiles import examples
 
 INF = float("inf")
 
@@ -146,6 +147,7 @@ def of_a_kind(one: Any, kind: str) -> Any:
 KINDS = st.sampled_from(["Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple"])
 
 
+@examples(40)
 @given(st.one_of(JSON, st.text(), st.builds(of_a_kind, JSON, KINDS)))
 def test_any_json_is_a_space_or_an_error_of_ours(value: Any) -> None:
     with suppress(SourceError):

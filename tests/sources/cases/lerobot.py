@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -13,30 +14,36 @@ from rlds2reverb.sources import open_source
 DATA = Path(__file__).parents[2] / "data" / "lerobot"
 
 
-def write(folder: Path) -> str:
-    """Copies a small dataset into a folder; the name of the source."""
-    shutil.copytree(DATA / "v21", folder / "v21")
-    return f"lerobot:{folder / 'v21'}"
+def copies(dataset: str) -> Callable[[Path], str]:
+    """What copies a small dataset into a folder; it gives the name of the source."""
+    return lambda folder: f"lerobot:{shutil.copytree(DATA / dataset, folder / dataset)}"
 
 
-def v20() -> Path:
+def write_v20(into: Path) -> str:
     """The dataset of v2.1 with the version and the statistics of v2.0."""
-    folder = Path(mkdtemp()) / "v20"
+    folder = into / "v20"
     shutil.copytree(DATA / "v21", folder)
     info = json.loads((folder / "meta/info.json").read_text())
     (folder / "meta/info.json").write_text(json.dumps({**info, "codebase_version": "v2.0"}))
     first = (folder / "meta/episodes_stats.jsonl").read_text().splitlines()[0]
     (folder / "meta/stats.json").write_text(json.dumps(json.loads(first)["stats"]))
     (folder / "meta/episodes_stats.jsonl").unlink()
-    return folder
+    return f"lerobot:{folder}"
 
 
 def opened(name: str, options: str = "") -> Any:
     return open_source(f"lerobot:{DATA / name}{options}")
 
 
+WRITE = {
+    "v2.0": write_v20,
+    "v2.1": copies("v21"),
+    "v3.0": copies("v30"),
+    "v3.0, files": copies("v30_old"),
+    "depth": copies("v30_depth"),
+}
 SOURCES = {
-    "v2.0": lambda: open_source(f"lerobot:{v20()}"),
+    "v2.0": lambda: open_source(write_v20(Path(mkdtemp()))),
     "v2.1": lambda: opened("v21"),
     "v3.0": lambda: opened("v30"),
     "v3.0, last row": lambda: opened(

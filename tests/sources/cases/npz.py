@@ -19,23 +19,32 @@ def write(folder: Path) -> str:
     return f"npz:{folder}"
 
 
-def in_one(options: str = "") -> Any:
+def write_one(folder: Path) -> str:
     """All episodes in one file, with D4RL's names."""
     made = data.columns()
-    path = Path(mkdtemp()) / "all.npz"
+    path = folder / "all.npz"
     rows = {f"{key}s": np.concatenate([one[key][:-1] for one in made]) for key in ("observation", "action", "reward")}
     np.savez(path, **rows, episode_ends=np.cumsum([len(one["reward"]) - 1 for one in made]), seed=3)
-    return open_source(f"npz:{path}{options}")
+    return f"npz:{path}"
+
+
+def in_one(options: str = "") -> Any:
+    return open_source(write_one(Path(mkdtemp())) + options)
+
+
+def write_rlds(folder: Path) -> str:
+    """All rows in one file, with RLDS' names and flags."""
+    made = data.columns()
+    path = folder / "rlds.npz"
+    np.savez(path, **{key: np.concatenate([one[key] for one in made]) for key in made[0]})
+    return f"npz:{path}"
 
 
 def of_rlds() -> Any:
-    """All rows in one file, with RLDS' names and flags."""
-    made = data.columns()
-    path = Path(mkdtemp()) / "rlds.npz"
-    np.savez(path, **{key: np.concatenate([one[key] for one in made]) for key in made[0]})
-    return open_source(f"npz:{path}")
+    return open_source(write_rlds(Path(mkdtemp())))
 
 
+WRITE = {"files": write, "one file": write_one, "of RLDS": write_rlds}
 SOURCES = {
     "files": lambda: open_source(write(Path(mkdtemp()))),
     "one file": in_one,

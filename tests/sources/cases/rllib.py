@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from rlds2reverb.sources import open_source
 from tests.sources.cases import data
+
+DATA = Path(__file__).parents[2] / "data" / "rllib"
 
 
 def batches() -> list[dict[str, Any]]:
@@ -41,9 +44,15 @@ def write(folder: Path) -> str:
     return f"rllib:{folder}"
 
 
+def write_parquet(folder: Path) -> str:
+    """Copies the files of steps that RLlib wrote."""
+    return f"rllib:{shutil.copytree(DATA / 'steps', folder / 'steps')}"
+
+
 def opened(options: str = "") -> Any:
     return open_source(write(Path(mkdtemp())) + options)
 
 
+WRITE = {"JSON": write, "Parquet": write_parquet}
 SOURCES = {"as it is": opened, "a part": lambda: opened("?episodes=1:,float=32")}
 PUSHED = ["as it is"]

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from rlds2reverb.destinations.base import Content
-from rlds2reverb.destinations.ted.destination import open_ted
-from rlds2reverb.episodes import Episode
 from rlds2reverb.sources import open_source
-from rlds2reverb.specs import column_spec
-from tests.sources.cases import data
+from tests.readers.ted import made
+from tests.sources.cases.writing import written
 
 
 def write(folder: Path, options: str = "?layout=memmap") -> str:
     """Writes a small buffer into a folder; the name of the source."""
-    episodes = [Episode(one) for one in data.columns()]
-    content = Content("test", {path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
-    destination = open_ted(f"{folder / 'buffer'}{options}")
-    (folder / "buffer").mkdir()
-    sink = destination.sink(folder / "buffer", content, None)
-    for episode in episodes:
-        sink.write(episode)
-    sink.finish()
-    sink.close()
-    return destination.source(destination.path)
+    return written(f"ted:{folder / 'buffer'}{options}")
+
+
+def copies(form: str) -> Callable[[Path], str]:
+    """What copies a buffer that TorchRL wrote in a form into a folder; it gives the name of the source."""
+    return lambda folder: f"ted:{shutil.copytree(made.folder(made.VERSIONS[0]) / form, folder / form)}"
 
 
 def opened(written: str = "", options: str = "") -> Any:
     return open_source(write(Path(mkdtemp()), written) + options)
 
 
+WRITE: dict[str, Callable[[Path], str]] = {
+    "memory-mapped": write,
+    "H5": lambda folder: write(folder, "?layout=h5"),
+    **{f"{form} of TorchRL": copies(f"ring_{form}") for form in ("memmap", "flat", "nested", "h5")},
+}
 SOURCES = {
     "memory-mapped": lambda: opened("?layout=memmap"),
     "H5": opened,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rlds2reverb.datasets import bundled_path
 from rlds2reverb.sources import open_source
+from tests.sources.cases.writing import written
 
 
 def of_tfds(split: str) -> Any:
     return open_source(f"tfds:{bundled_path('cartpole')}@{split}")
+
+
+def write(folder: Path) -> str:
+    """Writes a small dataset into a folder; the name of the source."""
+    return written(f"tfds:{folder / 'my_set'}")
 
 
 SOURCES = {

@@ -11,25 +11,26 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.wording import shortened
 
 MOST_BYTES = 16 << 20
-"""Most bytes of a file. Those of large robot datasets have some hundred kilobytes."""
+"""Most bytes of a file, unless a format says otherwise. Those of large robot datasets have some hundred kilobytes."""
 
 
-def read_object(path: Path, expected: str) -> dict[str, Any]:
+def read_object(path: Path, expected: str, most: int = MOST_BYTES) -> dict[str, Any]:
     """Reads a file that holds one JSON object.
 
     Args:
       path: the file.
       expected: what was expected where it is missing; the end of a sentence.
+      most: bytes that it may have.
 
     Raises:
-      SourceError: it is missing, no regular file, larger than `MOST_BYTES`, not JSON, or no object.
+      SourceError: it is missing, no regular file, larger than `most`, not JSON, or no object.
     """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise SourceError(f"{path}: not a regular file")
-        if found.st_size > MOST_BYTES:
-            raise SourceError(f"{path}: has {found.st_size:,} bytes; expected at most {MOST_BYTES:,}")
+        if found.st_size > most:
+            raise SourceError(f"{path}: has {found.st_size:,} bytes; expected at most {most:,}")
         data = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}; expected {expected}") from error

@@ -17,17 +17,20 @@ _LEVEL = 3
 _MOST_THREADS = 16
 
 
-def check_pictures() -> None:
+def check_library(instead: str) -> None:
     """Refuses to begin without what makes PNG files.
+
+    Args:
+      instead: the option that writes images as numbers.
 
     Raises:
       ConfigError: it is not installed.
     """
-    with needing('writing images as PNG files (or "images=tensor", as numbers)', "images", ConfigError):
+    with needing(f"writing images as PNG files (or {instead}, as numbers)", "images", ConfigError):
         import imagecodecs  # noqa: F401
 
 
-def encoded_pictures(pixels: Array) -> list[bytes]:
+def png_files(pixels: Array) -> list[bytes]:
     """[n, height, width, channels] of uint8 or uint16 -> n files."""
     return list(_threads().map(_png, np.ascontiguousarray(pixels)))
 

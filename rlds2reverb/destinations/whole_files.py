@@ -1,0 +1,47 @@
+"""Files that have their names only when all of them is on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file; it gets the name `path` afterwards, and what had that name is replaced.
+
+    After an error, or a kill, the unfinished file stays; the next one is written over it.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    yield unfinished
+    sync(unfinished)
+    unfinished.replace(path)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file, whole or not at all."""
+    with whole(path) as unfinished:
+        unfinished.write_bytes(data)
+
+
+def write_json(path: Path, value: Mapping[str, Any], **style: Any) -> None:
+    """Writes a JSON object, whole or not at all; `style` is of `json.dumps`."""
+    write_whole(path, json.dumps(value, **style).encode())
+
+
+def sync(path: Path) -> None:
+    """Puts a file on disk, or a folder's list of names where the system lets a program do that."""
+    if path.is_dir():
+        if os.name == "nt":
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+    else:
+        descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,42 @@
+"""Files that are there when all of them is on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlds2reverb.destinations.whole_files import sync, whole, write_json, write_whole
+
+
+def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with whole(path) as unfinished:
+        unfinished.write_bytes(b"{}")
+        assert not path.exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+    assert path.read_bytes() == b"{}"
+
+
+def test_what_was_there_stays_until_then(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_whole(path, b"old")
+    with pytest.raises(OSError, match="full"), whole(path) as unfinished:
+        unfinished.write_bytes(b"ne")
+        raise OSError("full")
+    assert path.read_bytes() == b"old"
+    write_whole(path, b"new")
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert path.read_bytes() == b"new"
+
+
+def test_json_is_written_as_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"ä": 1}, ensure_ascii=False, indent=1)
+    assert path.read_bytes() == '{\n "ä": 1\n}'.encode()
+    assert json.loads(path.read_bytes()) == {"ä": 1}
+
+
+def test_folders_are_synced_too(tmp_path: Path) -> None:
+    sync(tmp_path)

@@ -1,0 +1,24 @@
+"""Writes the episodes of most cases by our own destinations."""
+
+from __future__ import annotations
+
+from rlds2reverb.destinations import open_destination
+from rlds2reverb.destinations.base import Content
+from rlds2reverb.episodes import Episode
+from rlds2reverb.specs import column_spec
+from tests.sources.cases import data
+
+
+def written(name: str) -> str:
+    """Writes what a destination is named by; the name of the source."""
+    episodes = [Episode(one) for one in data.columns()]
+    content = Content("test", {path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
+    destination = open_destination(name)
+    destination.path.mkdir(parents=True)
+    sink = destination.sink(destination.path, content, None)
+    for episode in episodes:
+        sink.write(episode)
+    sink.sync()
+    sink.finish()
+    sink.close()
+    return destination.source(destination.path)
