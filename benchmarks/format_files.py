@@ -31,6 +31,8 @@ TRANSITIONS = data.STEPS - 1
 
 Columns = dict[str, Array]
 
+_FLAGS = ("done", "terminated", "truncated")
+
 
 @dataclass(frozen=True)
 class FormatFiles:
@@ -72,17 +74,21 @@ def _write_minari(folder: Path, count: int) -> str:
                 group.create_dataset(key, data=one[key], maxshape=(None, *one[key].shape[1:]), chunks=True)
             group.create_dataset("terminations", data=one["ends"] & False, maxshape=(None,), chunks=True)
             group.create_dataset("truncations", data=one["ends"], maxshape=(None,), chunks=True)
+    return _told_of_minari(made, count, "hdf5")
+
+
+def _told_of_minari(data_folder: Path, count: int, data_format: str) -> str:
     about = {
         "total_episodes": count,
         "total_steps": count * TRANSITIONS,
-        "data_format": "hdf5",
+        "data_format": data_format,
         "dataset_id": "cheetah/bench-v0",
         "minari_version": "0.5.3",
         "observation_space": json.dumps(_box(17)),
         "action_space": json.dumps(_box(6)),
     }
-    (made / "metadata.json").write_text(json.dumps(about))
-    return f"minari:{made.parent}"
+    (data_folder / "metadata.json").write_text(json.dumps(about))
+    return f"minari:{data_folder.parent}"
 
 
 def _box(size: int) -> dict[str, Any]:
@@ -98,6 +104,38 @@ def _read_minari(folder: Path) -> int:
             columns = [group[key][()] for key in ("observations", "actions", "rewards", "terminations", "truncations")]
             steps += len(columns[1])
     return steps
+
+
+def _write_minari_parquet(folder: Path, count: int) -> str:
+    """A folder for each episode; columns of actions end with a filling."""
+    made = folder / "cheetah" / "bench-v0" / "data"
+    for number, one in enumerate(_episodes(count)):
+        (made / str(number)).mkdir(parents=True)
+        filled = {key: np.concatenate([column, column[-1:]]) for key, column in one.items() if key != "observations"}
+        columns = {
+            "observations": _fixed(one["observations"]),
+            "actions": _fixed(filled["actions"]),
+            "rewards": pa.array(filled["rewards"]),
+            "terminations": pa.array(filled["ends"] & False),
+            "truncations": pa.array(filled["ends"]),
+        }
+        pq.write_table(pa.table(columns), made / str(number) / "data.parquet")
+        (made / str(number) / "metadata.json").write_text(json.dumps({"id": number, "total_steps": TRANSITIONS}))
+    return _told_of_minari(made, count, "parquet")
+
+
+def _read_minari_parquet(folder: Path) -> int:
+    return sum(_read_parquet(path) - 1 for path in (folder / "cheetah" / "bench-v0" / "data").rglob("*.parquet"))
+
+
+def _read_parquet(path: Path) -> int:
+    """The rows of a file, of which every value is read."""
+    table = pq.read_table(path)
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        values.to_numpy(zero_copy_only=False)
+    return int(table.num_rows)
 
 
 def _write_d4rl(folder: Path, count: int) -> str:
@@ -176,6 +214,64 @@ def _read_ted(folder: Path) -> int:
     return steps
 
 
+def _write_ted_memmap(folder: Path, count: int) -> str:
+    """What a ReplayBuffer of one memory-mapped storage dumps; a row holds what came after its step, too."""
+    made = folder / "buffer" / "storage"
+    held = list(_episodes(count))
+    joined = {key: np.concatenate([one[key] for one in held]) for key in ("actions", "rewards", "ends")}
+    flags = {"done": joined["ends"], "truncated": joined["ends"], "terminated": joined["ends"] & False}
+    root = {key: np.zeros_like(flag[:, None]) for key, flag in flags.items()} | {
+        "observation": np.concatenate([one["observations"][:-1] for one in held]),
+        "action": joined["actions"],
+    }
+    after = {key: flag[:, None] for key, flag in flags.items()} | {
+        "observation": np.concatenate([one["observations"][1:] for one in held]),
+        "reward": joined["rewards"][:, None],
+    }
+    _write_tensors(made, root)
+    _write_tensors(made / "next", after)
+    (made / "storage_metadata.json").write_text(json.dumps({"is_pytree": False, "len": count * TRANSITIONS}))
+    return f"ted:{folder / 'buffer'}"
+
+
+def _write_tensors(folder: Path, columns: Columns) -> None:
+    """A TensorDict in a folder."""
+    folder.mkdir(parents=True)
+    rows = len(next(iter(columns.values())))
+    about: dict[str, Any] = {"shape": [rows], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>"}
+    for key, column in columns.items():
+        about[key] = {"device": "cpu", "shape": list(column.shape), "dtype": f"torch.{column.dtype}"}
+        column.tofile(folder / f"{key}.memmap")
+    (folder / "meta.json").write_text(json.dumps(about))
+
+
+def _read_ted_memmap(folder: Path) -> int:
+    """By the trajectory, with what came after its last step at the end."""
+    storage = folder / "buffer" / "storage"
+    sizes = {"observation": 17, "action": 6}
+    root, after = (
+        {
+            key: np.memmap(place / f"{key}.memmap", bool if key in _FLAGS else np.float32, "r").reshape(
+                -1, sizes.get(key, 1)
+            )
+            for key in keys
+        }
+        for place, keys in (
+            (storage, ("observation", "action")),
+            (storage / "next", ("observation", "reward", *_FLAGS)),
+        )
+    )
+    stops = np.flatnonzero(after["done"]) + 1
+    for start, stop in zip([0, *stops], stops):
+        observations = np.concatenate([root["observation"][start:stop], after["observation"][stop - 1 : stop]])
+        columns = [
+            np.array(root["action"][start:stop]),
+            *(np.array(after[key][start:stop]) for key in ("reward", *_FLAGS)),
+        ]
+        assert len(observations) == len(columns[0]) + 1
+    return int(stops[-1])
+
+
 def _write_lerobot(folder: Path, count: int) -> str:
     """Version 3.0, with files of at most 100 episodes."""
     rows: list[dict[str, Any]] = []
@@ -241,15 +337,7 @@ def _fixed(column: Array) -> pa.Array:
 
 
 def _read_lerobot(folder: Path) -> int:
-    steps = 0
-    for path in sorted((folder / "data").rglob("*.parquet")):
-        table = pq.read_table(path)
-        for name in table.column_names:
-            column = table[name].combine_chunks()
-            values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
-            values.to_numpy(zero_copy_only=False)
-        steps += table.num_rows
-    return steps
+    return sum(_read_parquet(path) for path in sorted((folder / "data").rglob("*.parquet")))
 
 
 def _write_rllib(folder: Path, count: int) -> str:
@@ -343,10 +431,12 @@ def _read_npz(folder: Path) -> int:
 
 FORMATS = (
     FormatFiles("minari", _write_minari, _read_minari),
+    FormatFiles("minari_parquet", _write_minari_parquet, _read_minari_parquet),
     FormatFiles("d4rl", _write_d4rl, _read_d4rl),
     FormatFiles("robomimic", _write_robomimic, _read_robomimic),
     FormatFiles("npz", _write_npz, _read_npz),
     FormatFiles("ted", _write_ted, _read_ted),
+    FormatFiles("ted_memmap", _write_ted_memmap, _read_ted_memmap),
     FormatFiles("lerobot", _write_lerobot, _read_lerobot),
     FormatFiles("rllib", _write_rllib, _read_rllib, share=0.1),
     FormatFiles("ilr", _write_ilr, _read_ilr, share=0.1),

@@ -122,6 +122,7 @@ NEEDS_OPTIONAL = {
     "destinations.lerobot.rows",
     "destinations.lerobot.sink",
     "readers.hdf5",
+    "readers.hdf5_attributes",
     "readers.hdf5_chunks",
     "readers.hdf5_files",
     "readers.hdf5_texts",

@@ -114,10 +114,11 @@ def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
 
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
     """is_first, is_last and, where it is known, is_terminal, of an episode of so many rows."""
-    at = np.arange(rows)
-    made: dict[str, Array] = {IS_FIRST: at == 0, IS_LAST: at == rows - 1}
-    if is_terminal is not None:
-        made[IS_TERMINAL] = made[IS_LAST] & is_terminal
+    names = (IS_FIRST, IS_LAST) if is_terminal is None else (IS_FIRST, IS_LAST, IS_TERMINAL)
+    made: dict[str, Array] = {name: np.zeros(rows, bool) for name in names}
+    made[IS_FIRST][:1] = made[IS_LAST][-1:] = True
+    if is_terminal:
+        made[IS_TERMINAL][-1:] = True
     return made
 
 

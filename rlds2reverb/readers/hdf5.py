@@ -6,20 +6,23 @@ How files are opened and links followed: `hdf5_files`. What no check here can bo
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import h5py
 import numpy as np
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.readers.hdf5_chunks import Chunks, missing_filter
+from rlds2reverb.readers.hdf5_attributes import attributes
+from rlds2reverb.readers.hdf5_chunks import Chunks, filters_of, missing_filter
 from rlds2reverb.readers.hdf5_files import (
     ERRORS,
     Stamp,
-    attributes,
     bytes_of,
+    checked_of,
     failure_of,
     found,
+    located,
     names,
     opened,
     path_of,
@@ -37,6 +40,7 @@ __all__ = [
     "column",
     "found",
     "leaves",
+    "located",
     "names",
     "opened",
     "path_of",
@@ -62,7 +66,7 @@ class Column:
       group: where it is.
       name: of the dataset, with "/" in it for one deeper inside.
       path: what it is the column of; for messages.
-      dataset: when it was looked up already.
+      dataset: its id, when it was looked up already.
 
     Raises:
       BrokenEpisode: it is missing, no dataset of numbers or texts, or not stored in a way that is read.
@@ -72,18 +76,20 @@ class Column:
       dtype: of the values; object for text.
     """
 
-    def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.Dataset | None = None) -> None:
+    def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.h5d.DatasetID | None = None) -> None:
         self._is_virtual = False
         self.path, self._place = path, (group, name)
         self._chunks: Chunks | None = None
+        self._offset: int | None = None
         try:
-            self._dataset = self._with_rows(found(group, name) if dataset is None else dataset)
-            self.shape: tuple[int, ...] = self._dataset.shape
-            stored = self._dataset.dtype
+            self._id, self.shape = self._with_rows(located(group, name) if dataset is None else dataset)
+            stored = self._id.dtype
             self._is_text = stored.kind == "O" and h5py.check_string_dtype(stored) is not None
             self.dtype = np.dtype(object) if self._is_text or stored.kind == "S" else stored
             self._row_bytes = math.prod(self.shape[1:]) * stored.itemsize
-            self._check_storage()
+            self._offset = self._place_in_file() if self.dtype.kind in "biufc" else None
+            if self._offset is None:
+                self._check_storage()
             if not self._is_text and stored.kind not in "biufcS":
                 raise self._broken(f"holds {_content(stored)}; expected numbers or texts")
         except BrokenEpisode as broken:
@@ -115,13 +121,15 @@ class Column:
         start = min(start, stop)
         try:
             self._check_size((stop - start) * self._row_bytes)
+            if self._offset is not None:
+                return self._plain(start, stop, self._offset)
             if self._chunks is not None:
                 self._chunks.check(start, stop)
             if self._is_text:
-                check_texts(self._dataset, bytes_of(self._dataset), start, stop)
+                check_texts(self._dataset, checked_of(self._id), start, stop)
             values = self._whole() if stop - start == len(self) else self._dataset[start:stop]
         except ERRORS as error:
-            raise self._broken(f"cannot be read: {failure_of(self._dataset, error)}") from error
+            raise self._broken(f"cannot be read: {failure_of(self._place[0], error)}") from error
         made: Array = values if values.dtype.kind in "biufcO" else values.astype(object)
         return made
 
@@ -130,27 +138,49 @@ class Column:
         if self.dtype.kind not in "biufc" or not math.prod(self.shape):
             return np.asarray(self._dataset[()])
         values = np.empty(self.shape, self.dtype)
-        self._dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        self._id.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
         return values
 
-    def _with_rows(self, one: Any) -> h5py.Dataset:
-        if not isinstance(one, h5py.Dataset) or not one.shape:
-            raise self._broken(f"expected a dataset with rows, found {_kind(one)}")
-        return one
+    def _plain(self, start: int, stop: int, offset: int) -> Array:
+        """Rows that lie in the file as they are in memory."""
+        values = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        checked_of(self._id).fill(values, offset + start * self._row_bytes)
+        return values
+
+    @property
+    def _dataset(self) -> h5py.Dataset:
+        return h5py.Dataset(self._id, readonly=True)
+
+    def _with_rows(self, one: Any) -> tuple[Any, tuple[int, ...]]:
+        shape = one.shape if isinstance(one, h5py.h5d.DatasetID) else None
+        if not shape:
+            raise self._broken(f"expected a dataset with rows, found {_kind(found(*self._place))}")
+        return one, shape
+
+    def _place_in_file(self) -> int | None:
+        """Where the first row begins, when all lie there one after the other, as they are in memory; None otherwise.
+
+        libhdf5 tells a place of contiguous datasets only, and none where values lie in other files.
+        """
+        offset = self._id.get_offset()
+        if offset is None or self._id.get_storage_size() < len(self) * self._row_bytes:
+            return None
+        return int(offset) if self._id.get_type().equal(_native(self.dtype.str)) else None
 
     def _check_storage(self) -> None:
-        plan = self._dataset.id.get_create_plist()
+        plan = self._id.get_create_plist()
         layout = plan.get_layout()
         if plan.get_external_count() or (layout == h5py.h5d.VIRTUAL and not self._is_of_this_file()):
             raise self._broken("its values lie in other files, which are not read")
         if layout != h5py.h5d.CHUNKED:
             return
-        missing = missing_filter(plan)
+        filters = filters_of(plan)
+        missing = missing_filter(filters)
         if missing:
             raise self._broken(
                 f"is packed by {missing}, which this h5py has not; HDF5_PLUGIN_PATH says where plugins are"
             )
-        self._chunks = Chunks(self._dataset, plan, bytes_of(self._dataset))
+        self._chunks = Chunks(self._id, plan, filters)
 
     def _is_of_this_file(self) -> bool:
         """Whether the parts of a virtual dataset are plain ones of the same file."""
@@ -163,9 +193,9 @@ class Column:
     def _check_size(self, size: int) -> None:
         if size <= _FREE_BYTES:
             return
-        stored = bytes_of(self._dataset).size
+        stored = checked_of(self._id).size
         if not self._is_virtual:
-            stored = min(stored, self._dataset.id.get_storage_size())
+            stored = min(stored, self._id.get_storage_size())
         most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
         if size > most:
             raise self._broken(
@@ -231,6 +261,12 @@ def leaves(group: h5py.Group, below: str = "", depth: int = 0) -> dict[str, h5py
         if len(made) > _MOST_LEAVES:
             raise BrokenEpisode(path, f"{where(group)}: more than {_MOST_LEAVES:,} datasets")
     return made
+
+
+@cache
+def _native(dtype: str) -> Any:
+    """What h5py writes values of numpy's dtype as."""
+    return h5py.h5t.py_create(np.dtype(dtype))
 
 
 def _kind(one: Any) -> str:

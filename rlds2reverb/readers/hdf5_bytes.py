@@ -14,6 +14,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from rlds2reverb.episodes import Array, byte_view
+
 _HEAP = b"GCOL\1\0\0\0"
 _SEARCHED_BYTES = 1 << 20
 """Metadata comes in reads of at most as much (H5F_ACCUM_MAX_SIZE in H5Faccum.c); longer ones are values."""
@@ -96,6 +98,18 @@ class CheckedFile:
         size = max(0, min(size, self.size - offset)) if offset >= 0 else 0
         buffer = bytearray(size)
         return bytes(buffer[: self._fill(memoryview(buffer), offset)]) if size else b""
+
+    def fill(self, values: Array, offset: int) -> None:
+        """Fills an array, C order, with the bytes from there on.
+
+        Raises:
+          OSError: they cannot be read, or the file ends before.
+        """
+        if not values.nbytes:
+            return
+        done = self._fill(memoryview(byte_view(values)), offset)
+        if done < values.nbytes:
+            raise self._failed(f"the file ends at byte {offset + done:,}; expected {values.nbytes - done:,} more")
 
     def _fill(self, view: memoryview, offset: int) -> int:
         done = 0

@@ -6,13 +6,14 @@ far as their chunk is large.
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any
 
 import h5py
 import numpy as np
 
-from rlds2reverb.readers.hdf5_bytes import CheckedFile
+from rlds2reverb.readers.hdf5_files import checked_of
 
 _SMALL_CHUNK_BYTES = 1 << 20
 _MOST_CHUNK_BYTES = 1 << 30
@@ -38,9 +39,9 @@ def filters_of(plan: Any) -> list[tuple[int, int]]:
     return [(one[0], one[2][0] if one[2] else 0) for one in found]
 
 
-def missing_filter(plan: Any) -> str:
+def missing_filter(filters: list[tuple[int, int]]) -> str:
     """A filter that this h5py has not, as people call it; "" when it has all."""
-    for number, _ in filters_of(plan):
+    for number, _ in filters:
         if not h5py.h5z.filter_avail(number):
             return f"filter {number}" + (f" ({_KNOWN[number]})" if number in _KNOWN else "")
     return ""
@@ -75,28 +76,35 @@ def unpacked(data: bytes, filters: list[tuple[int, int]], mask: int, size: int) 
 
 
 class Chunks:
-    """What is known of a dataset's chunks.
+    """What is known of the chunks of a chunked dataset.
+
+    Args:
+      dataset: its id.
+      plan: how it was created.
+      filters: of it.
 
     Raises:
       OSError: they are too large.
     """
 
-    def __init__(self, dataset: h5py.Dataset, plan: Any, file: CheckedFile) -> None:
-        self._dataset, self._filters = dataset, filters_of(plan)
+    def __init__(self, dataset: Any, plan: Any, filters: list[tuple[int, int]]) -> None:
+        self._dataset, self._filters = dataset, filters
         self._large: dict[tuple[int, ...], int] = {}
-        chunk = plan.get_chunk() if plan.get_layout() == h5py.h5d.CHUNKED else ()
-        self._rows = chunk[0] if chunk else 1
-        self._bytes = int(np.prod(chunk, dtype=object)) * dataset.id.get_type().get_size() if chunk else 0
+        chunk = plan.get_chunk()
+        self._rows = chunk[0]
+        stored = dataset.dtype
+        width = dataset.get_type().get_size() if stored.kind == "O" else stored.itemsize
+        self._bytes = math.prod(chunk) * width
         if self._bytes > _MOST_CHUNK_BYTES:
             raise OSError(f"chunks of {self._bytes:,} bytes; expected at most {_MOST_CHUNK_BYTES:,}")
-        packs = any(number == h5py.h5z.FILTER_DEFLATE for number, _ in self._filters)
-        if packs and file.size > _SMALL_CHUNK_BYTES:
-            dataset.id.chunk_iter(self._note)
+        packs = any(number == h5py.h5z.FILTER_DEFLATE for number, _ in filters)
+        if packs and checked_of(dataset).size > _SMALL_CHUNK_BYTES:
+            dataset.chunk_iter(self._note)
 
     def check(self, start: int, stop: int) -> None:
         """Raises `OSError` when a chunk of these rows unpacks to more than a chunk."""
         for offset in [one for one in self._large if one[0] < stop and one[0] + self._rows > start]:
-            mask, data = self._dataset.id.read_direct_chunk(offset)
+            mask, data = self._dataset.read_direct_chunk(offset)
             unpacked(bytes(data), self._filters, mask, self._bytes)
             del self._large[offset]
 

@@ -9,7 +9,6 @@ for all files. Links to other files lead through `found`, never through libhdf5,
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -41,8 +40,6 @@ ERRORS = (
 
 _MOST_LINKS = 16
 """Soft and external links on the way to one dataset."""
-_MOST_ATTRIBUTES = 100_000
-_MOST_ATTRIBUTE_BYTES = 64 << 20
 _SAFE_IN_PATHS = "/\\:.,;=+-_~@#()[]{} !&'"
 
 
@@ -100,12 +97,21 @@ def where(thing: h5py.Group | h5py.Dataset) -> str:
 
 def bytes_of(thing: h5py.Group | h5py.Dataset) -> CheckedFile:
     """The bytes of the file that a group or a dataset is in."""
-    return _OPEN[thing.file.filename].bytes
+    return checked_of(thing.id)
+
+
+def checked_of(identifier: Any) -> CheckedFile:
+    """The bytes of the file that something of h5py's lower level is in."""
+    return _open_one(identifier).bytes
 
 
 def path_of(thing: h5py.Group | h5py.Dataset) -> Path:
     """The file that a group or a dataset is in."""
-    return _OPEN[thing.file.filename].path
+    return _open_one(thing.id).path
+
+
+def _open_one(identifier: Any) -> _Open:
+    return _OPEN[h5py.h5f.get_name(identifier).decode()]
 
 
 def failure_of(thing: h5py.Group | h5py.Dataset, error: BaseException) -> str:
@@ -119,6 +125,12 @@ def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
     Raises:
       BrokenEpisode: a link leads out of the folder, to a file that cannot be read, or in a circle.
     """
+    one = located(group, name)
+    return h5py.Dataset(one, readonly=True) if isinstance(one, h5py.h5d.DatasetID) else one
+
+
+def located(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | None:
+    """As `found`, but the id of a dataset, which costs less than one that h5py makes ready for every use."""
     at: Any = group
     ahead, links = deque(name.split("/")), 0
     while ahead:
@@ -147,7 +159,7 @@ def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
       BrokenEpisode: they cannot be read, or are more.
     """
     try:
-        listed = [_decoded(name) for name in itertools.islice(group.id, most + 1)]
+        listed = [decoded(name) for name in itertools.islice(group.id, most + 1)]
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: its names cannot be read: {failure_of(group, error)}") from error
     if len(listed) > most:
@@ -155,45 +167,8 @@ def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
     return listed
 
 
-def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    """The attributes of a group, a dataset or the file; None for an empty one. What is neither numbers nor texts is left out.
-
-    Raises:
-      SourceError: one cannot be read, or they are too many or too large.
-    """
-    try:
-        return _attributes(thing)
-    except ERRORS as error:
-        raise SourceError(f"{where(thing)}: its attributes cannot be read: {failure_of(thing, error)}") from error
-
-
-def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    count = h5py.h5a.get_num_attrs(thing.id)
-    if count > _MOST_ATTRIBUTES:
-        raise ValueError(f"{count:,} of them; expected at most {_MOST_ATTRIBUTES:,}")
-    values = {}
-    for number in range(count):
-        one = h5py.h5a.open(thing.id, index=number)
-        if not _is_plain(one.get_type()):
-            continue
-        size = math.prod(one.shape or ()) * one.get_type().get_size()
-        if size > _MOST_ATTRIBUTE_BYTES:
-            raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
-        name = _decoded(one.name)
-        value = thing.attrs[name]
-        values[name] = None if isinstance(value, h5py.Empty) else value
-    return values
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether values are numbers or texts. libhdf5 2.0 crashes over others where the file is damaged."""
-    if isinstance(kind, h5py.h5t.TypeArrayID):
-        return _is_plain(kind.get_super())
-    plain = (h5py.h5t.TypeIntegerID, h5py.h5t.TypeFloatID, h5py.h5t.TypeStringID, h5py.h5t.TypeEnumID)
-    return isinstance(kind, plain) or kind.dtype.kind == "c"
-
-
-def _decoded(name: str | bytes) -> str:
+def decoded(name: str | bytes) -> str:
+    """A name in a file as text; bytes that are no UTF-8 come back when it is encoded."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
@@ -231,12 +206,12 @@ def _reserved(name: str) -> Iterator[str]:
 
 
 def _object(group: h5py.Group, name: str) -> Any:
-    """A group, a dataset, or a link that is not followed; None for nothing, and for what is neither."""
+    """A group, a dataset's id, or a link that is not followed; None for nothing, and for what is neither."""
     try:
         encoded = name.encode("utf-8", "surrogateescape")
-        if not group.id.links.exists(encoded):
+        kind = _kind_of_link(group.id.links, encoded)
+        if kind is None:
             return None
-        kind = group.id.links.get_info(encoded).type
         if kind != h5py.h5l.TYPE_HARD:
             return _link(kind, group.id.links.get_val(encoded))
         one = h5py.h5o.open(group.id, encoded)
@@ -244,14 +219,24 @@ def _object(group: h5py.Group, name: str) -> Any:
         place = f"{where(group).rstrip('/')}/{name}"
         raise BrokenEpisode("", f"{place}: cannot be read: {failure_of(group, error)}") from error
     if isinstance(one, h5py.h5d.DatasetID):
-        return h5py.Dataset(one, readonly=True)
+        return one
     return h5py.Group(one) if isinstance(one, h5py.h5g.GroupID) else None
+
+
+def _kind_of_link(links: Any, name: bytes) -> int | None:
+    """None where there is no link of the name."""
+    try:
+        return int(links.get_info(name).type)
+    except ERRORS:
+        if links.exists(name):
+            raise
+        return None
 
 
 def _link(kind: int, target: Any) -> h5py.SoftLink | h5py.ExternalLink | None:
     if kind == h5py.h5l.TYPE_SOFT:
-        return h5py.SoftLink(_decoded(target))
-    return h5py.ExternalLink(*map(_decoded, target)) if kind == h5py.h5l.TYPE_EXTERNAL else None
+        return h5py.SoftLink(decoded(target))
+    return h5py.ExternalLink(*map(decoded, target)) if kind == h5py.h5l.TYPE_EXTERNAL else None
 
 
 def _from(group: h5py.Group, path: str) -> h5py.Group:
@@ -260,7 +245,7 @@ def _from(group: h5py.Group, path: str) -> h5py.Group:
 
 def _linked(group: h5py.Group, link: h5py.ExternalLink) -> h5py.File:
     """The file that a link leads to, open as long as the one with the link."""
-    one = _OPEN[group.file.filename]
+    one = _open_one(group.id)
     try:
         folder, path = one.folder.resolve(), (one.path.parent / link.filename).resolve()
         inside = path.is_relative_to(folder)

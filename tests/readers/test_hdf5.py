@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from rlds2reverb.readers.recordings import BrokenEpisode
 
 h5py = pytest.importorskip("h5py")
 hdf5 = pytest.importorskip("rlds2reverb.readers.hdf5")
+hdf5_files = pytest.importorskip("rlds2reverb.readers.hdf5_files")
 hdf5_chunks = pytest.importorskip("rlds2reverb.readers.hdf5_chunks")
 
 PLAIN = st.sampled_from(["?", "i1", "<u2", ">i4", "i8", "f2", "<f4", ">f8", "c8"]).map(np.dtype)
@@ -140,6 +142,37 @@ def test_values_in_other_files_are_not_read(tmp_path: Path, path: Path) -> None:
         assert hdf5.column(file, "here", "").tolist() == [0, 1, 2]
 
 
+def test_values_behind_a_user_block_are_found(path: Path) -> None:
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["rows"] = np.arange(10)
+    with hdf5.opened(path) as file:
+        assert hdf5.column(file, "rows", "").tolist() == list(range(10))
+        assert hdf5.column(file, "rows", "", slice(8, 20)).tolist() == [8, 9]
+
+
+def test_numbers_of_unusual_bits_are_what_h5py_makes_of_them(path: Path) -> None:
+    bits = h5py.h5t.STD_I32LE.copy()
+    bits.set_precision(12)
+    bits.set_offset(4)
+    with h5py.File(path, "w") as file:
+        h5py.h5d.create(file.id, b"rows", bits, h5py.h5s.create_simple((5,))).write(
+            h5py.h5s.ALL, h5py.h5s.ALL, np.array([-2, -1, 0, 1, 2047], "i4")
+        )
+    with hdf5.opened(path) as file:
+        assert hdf5.column(file, "rows", "").tolist() == [-2, -1, 0, 1, 2047]
+
+
+def test_values_behind_the_end_of_the_file_are_refused(path: Path) -> None:
+    with h5py.File(written(path, rows=np.arange(100)), "r") as file:
+        place = file["rows"].id.get_offset()
+    data = path.read_bytes()
+    told = struct.Struct("<QQ")  # address and size, as the layout message has them
+    path.write_bytes(data.replace(told.pack(place, 800), told.pack(len(data) - 8, 800)))
+    assert "cannot be read" in why(path, "rows")
+    with hdf5.opened(path) as file, pytest.raises(OSError, match=f"ends at byte {len(data):,}; expected 792 more"):
+        hdf5_files.bytes_of(file).fill(np.empty(100, "i8"), len(data) - 8)
+
+
 @pytest.mark.parametrize("options", [{}, {"chunks": (1024,)}, {"chunks": (1024,), "compression": "gzip"}])
 def test_memory_is_not_asked_for_what_the_file_does_not_have(path: Path, options: dict[str, Any]) -> None:
     with h5py.File(path, "w") as file:
@@ -213,6 +246,19 @@ def test_attributes_are_plain_values(path: Path) -> None:
         found = hdf5.attributes(file)
     assert found.keys() == {"text", "number", "list", "empty"}
     assert (found["text"], found["number"], found["list"].tolist(), found["empty"]) == ("ü", 3, [1.5, 2.5], None)
+
+
+@pytest.mark.parametrize(
+    "value", [True, np.float32(0.1), np.int8(-3), 1 + 2j, np.array([[True, False]]), np.array([1, 2], ">u2")]
+)
+def test_attributes_are_as_h5py_gives_them(path: Path, value: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.attrs["value"] = value
+        expected = file.attrs["value"]
+    with hdf5.opened(path) as file:
+        found = hdf5.attributes(file)["value"]
+    assert type(found) is type(expected) and found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.fixture(params=["missing", "a folder", "no HDF5", "empty"])

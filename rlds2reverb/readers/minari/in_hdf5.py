@@ -144,7 +144,9 @@ class _Episode:
         return values[:, 0] if values.shape[1:] == (1,) else values
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
-        """Every dataset that is none of the five."""
+        """Every dataset that is none of the five, which are there, for all of them have been read."""
+        if self._count() == len(_KNOWN):
+            return
         for name in sorted(set(hdf5.names(self._group)) - _KNOWN, key=lambda name: (name != INFOS, name)):
             found = hdf5.found(self._group, name)
             datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": found}
@@ -153,6 +155,12 @@ class _Episode:
                     path = f"{name}/{below}" if below else name
                     yield path, self._other(path, dataset)
 
+    def _count(self) -> int:
+        try:
+            return int(self._group.id.get_num_objs())
+        except ERRORS as error:
+            raise self._unreadable("", error) from error
+
     def _other(self, path: str, dataset: h5py.Dataset) -> Array | None:
         try:
             has_rows = bool(dataset.shape) and (
@@ -160,7 +168,7 @@ class _Episode:
             )
         except ERRORS as error:
             raise self._unreadable(path, error) from error
-        return hdf5.Column(self._group, path, path, dataset).rows() if has_rows else None
+        return hdf5.Column(self._group, path, path, dataset.id).rows() if has_rows else None
 
     def _rows(self, column: hdf5.Column, rows: int) -> Array:
         if len(column) != rows:

@@ -14,7 +14,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.alignment import NEXT, NEXT_OBSERVATION, last_step_of
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.robomimic.options import AFTER, AUTO, BEFORE, RobomimicOptions
+from rlds2reverb.readers.robomimic.options import AFTER, AUTO, BEFORE, SUCCESS, TERMINAL, RobomimicOptions
 from rlds2reverb.specs import ArraySpec
 
 _FIELDS = {"obs": OBSERVATION, "next_obs": NEXT_OBSERVATION, "actions": ACTION, "rewards": REWARD}
@@ -29,6 +29,7 @@ class Plan:
 
     Attributes:
       specs: path -> spec of a row; next observations are not among them.
+      names: path -> dataset, of all that is looked up in a demonstration.
       align: `BEFORE` or `AFTER`.
       last_step: what becomes of the end.
       left_out: names of datasets of another number of rows.
@@ -36,6 +37,7 @@ class Plan:
     """
 
     specs: Mapping[str, ArraySpec]
+    names: Mapping[str, str]
     align: str
     last_step: str
     left_out: tuple[str, ...]
@@ -52,14 +54,34 @@ def path_of(name: str) -> str:
     return f"{_FIELDS.get(first, first)}{slash}{rest}"
 
 
-def columns_of(demo: h5py.Group) -> dict[str, hdf5.Column]:
-    """Path -> dataset with rows, of all in a demonstration.
+def columns_of(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:
+    """Path -> dataset, of those that a demonstration has.
+
+    Args:
+      demo: its group.
+      names: path -> name of what is looked up.
 
     Raises:
       BrokenEpisode: one cannot be read.
     """
-    there = hdf5.leaves(demo)
-    return {path_of(name): hdf5.Column(demo, name, path_of(name), one) for name, one in there.items() if one.shape}
+    groups: dict[str, Any] = {"": demo}
+    made = {}
+    for path, name in names.items():
+        above, _, last = name.rpartition("/")
+        if above not in groups:
+            groups[above] = hdf5.located(demo, above)
+        group = groups[above]
+        one = hdf5.located(group, last) if isinstance(group, h5py.Group) else None
+        if isinstance(one, h5py.h5d.DatasetID):
+            made[path] = hdf5.Column(group, last, path, one)
+    return made
+
+
+def _all_columns(demo: h5py.Group) -> tuple[dict[str, hdf5.Column], dict[str, str]]:
+    """Path -> dataset with rows, and its name, of all in a demonstration."""
+    there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
+    columns = {path_of(name): hdf5.Column(demo, name, path_of(name), one.id) for name, one in there.items()}
+    return columns, {path_of(name): name for name in there}
 
 
 def plan_of(demo: h5py.Group, options: RobomimicOptions, is_libero: bool) -> Plan:
@@ -69,7 +91,7 @@ def plan_of(demo: h5py.Group, options: RobomimicOptions, is_libero: bool) -> Pla
       SourceError: it has no actions, or no observations; or an option does not go with it.
       BrokenEpisode: it cannot be read.
     """
-    columns = columns_of(demo)
+    columns, there = _all_columns(demo)
     _check(demo, columns)
     rows = len(columns[ACTION])
     beside = [path for path in columns if path.split("/")[0] not in _FIELDS.values()]
@@ -78,7 +100,12 @@ def plan_of(demo: h5py.Group, options: RobomimicOptions, is_libero: bool) -> Pla
     left_out = tuple(path for path in beside if path not in fitting) if options.has_others else ()
     align = {AUTO: AFTER if is_libero else BEFORE}.get(options.align, options.align)
     specs = {path: columns[path].spec for path in (*used, *fitting)}
-    return Plan(specs, align, _last_step(demo, columns, options, align), left_out, options)
+    last_step = _last_step(demo, columns, options, align)
+    looked_up = [*specs, *{TERMINAL: [DONES], SUCCESS: [REWARD]}.get(options.done_means, [])]
+    if last_step == NEXT:
+        looked_up += [path for path in columns if path.split("/")[0] == NEXT_OBSERVATION]
+    names = {DONES: DONES, REWARD: "rewards", **there}
+    return Plan(specs, {path: names[path] for path in looked_up}, align, last_step, left_out, options)
 
 
 def _is_column(path: str, column: hdf5.Column, rows: int) -> bool:

@@ -120,7 +120,7 @@ class _Pass:
             said = demos.metadata_of(demo, name)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
-        columns = columns_of(demo)
+        columns = columns_of(demo, self._plan.names)
         self._check(hdf5.where(demo), columns, said.get("num_samples"))
         return Recording(self._made(columns), {**self._known, **said}, name)
 

@@ -47,6 +47,16 @@ def flattened(values: Array, dims: int = 1) -> Array:
     return values.reshape(*values.shape[:dims], math.prod(values.shape[dims:]))
 
 
+def any_of(values: Array, dims: int = 1) -> Array:
+    """[...], the first `dims` sizes: whether there is another value than 0 behind them.
+
+    >>> any_of(np.array([[0, 2], [0, 0]]))
+    array([ True, False])
+    """
+    flat = flattened(values, dims)
+    return np.asarray(flat[..., 0] != 0 if flat.shape[-1] == 1 else (flat != 0).any(axis=-1))
+
+
 def ends_of_ids(ids: Array) -> Array:
     """[columns, rows] of ids -> where the next one differs.
 

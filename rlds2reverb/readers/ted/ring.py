@@ -16,7 +16,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.ted.bounds import Bounds, cut, each_row, ends_of_ids, flattened
+from rlds2reverb.readers.ted.bounds import Bounds, any_of, cut, each_row, ends_of_ids, flattened
 from rlds2reverb.readers.ted.folders import Folder, HeldLeaf, Leaf, PerRow
 from rlds2reverb.readers.ted.incomplete import without_incomplete
 from rlds2reverb.readers.ted.keys import (
@@ -206,16 +206,13 @@ class RingTrajectories:
         known = known or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
         if not known:
             return None
-        flags = [self.grid.all(self._values(key)) != 0 for key in known]
-        return np.asarray(np.logical_or.reduce([flattened(flag, 2).any(axis=2) for flag in flags]))
+        return np.asarray(np.logical_or.reduce([any_of(self.grid.all(self._values(key)), 2) for key in known]))
 
     def _root_remarks(self) -> list[Remark]:
         """End flags at the root are False, but for partial resets; TorchRL's other forms take that for granted."""
         keys = [key for key in sorted(self._leaves) if last_part(key) in DONES and not key.startswith(NEXT)]
         valid = np.arange(self.grid.rows) < self.grid.valid[:, None]
-        counts = {
-            key: int((flattened(self.grid.all(self._values(key)) != 0, 2).any(axis=2) & valid).sum()) for key in keys
-        }
+        counts = {key: int((any_of(self.grid.all(self._values(key)), 2) & valid).sum()) for key in keys}
         told = [f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count]
         text = f"end flags at the root, {', '.join(told)}, are not read: steps that begin in a state that is over, as after a partial reset"
         return [Remark("root_done", text, max(counts.values()))] if told else []

@@ -39,7 +39,7 @@ from rlds2reverb.episodes import (
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import MARK, steps, with_last, zero_row
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.ted.bounds import flattened
+from rlds2reverb.readers.ted.bounds import any_of
 from rlds2reverb.readers.ted.keys import NEXT, TedOptions, last_part
 from rlds2reverb.readers.ted.trajectories import Rows, Trajectories
 from rlds2reverb.remarks import Remark, note
@@ -169,11 +169,11 @@ class Roles:
     def _terminals(self, rows: Rows, number: int, options: TedOptions) -> Array | None:
         """[T] whether the state after each step is terminal."""
         if self.terminated:
-            return _any(rows.step(self.terminated, number))
+            return any_of(rows.step(self.terminated, number))
         if self.done and self.truncated:
-            return _any(rows.step(self.done, number)) & ~_any(rows.step(self.truncated, number))
+            return any_of(rows.step(self.done, number)) & ~any_of(rows.step(self.truncated, number))
         if self.done and options.done_is_terminal is not None:
-            return _any(rows.step(self.done, number)) & options.done_is_terminal
+            return any_of(rows.step(self.done, number)) & options.done_is_terminal
         return None
 
 
@@ -211,7 +211,3 @@ def _unpacked(spec: ArraySpec) -> ArraySpec:
 
 def _flat(column: Array) -> Array:
     return column[:, 0] if column.shape[1:] == (1,) else column
-
-
-def _any(column: Array) -> Array:
-    return np.asarray(flattened(column != 0).any(axis=1))
