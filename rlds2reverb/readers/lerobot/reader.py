@@ -73,7 +73,7 @@ class Reader:
 
     def _opened(self, path: Path, count: int) -> Rows:
         """The file; of version 2, it has the episode's rows and no other."""
-        if self._rows is None or self._rows.path != path:
+        if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
             check_link(self._dataset.info.root, path)
             self._rows = Rows(path, self._names(), self._row_bytes())
@@ -102,16 +102,17 @@ class Reader:
     def _recording(self, number: int, path: Path, read: Taken) -> Recording:
         dataset = self._dataset
         self._check(number, path, read)
+        metadata = dataset.metadata_of(number)
         columns = {to: self._column(one, number, path, read) for to, one in dataset.steps.columns.items()}
         if dataset.task == COLUMN:
             columns[dataset.task_path] = self._texts(path, read)
         elif dataset.task == METADATA:
-            self._check_task(number, path, read)
+            self._check_task(metadata[LANGUAGE_INSTRUCTION], path, read)
         done = dataset.steps.done
         flags = None if done is None else self._plain(done.name, path, read)
         if flags is not None and flags[:-1].any():
             self._found("done_inside")
-        return Recording(dataset.steps.made(columns, flags), dataset.metadata_of(number))
+        return Recording(dataset.steps.made(columns, flags), metadata)
 
     def _column(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
         if feature.kind == VIDEO:
@@ -152,7 +153,7 @@ class Reader:
                 f"{path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
             )
         counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
-        if any((np.diff(one) != 1).any() for one in counted):
+        if not all(map(_counts, counted)):
             self._found("frame_index")
 
     def _texts(self, path: Path, read: Taken) -> Array:
@@ -162,10 +163,9 @@ class Reader:
         texts[:] = [self._text(int(one), path) for one in numbers]
         return np.asarray(texts[of.reshape(-1)])
 
-    def _check_task(self, number: int, path: Path, read: Taken) -> None:
+    def _check_task(self, told: bytes, path: Path, read: Taken) -> None:
         numbers = self._plain(TASK_INDEX, path, read)
         numbers = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
-        told = self._dataset.metadata_of(number)[LANGUAGE_INSTRUCTION]
         if {self._text(int(one), path) for one in numbers} - {told}:
             raise BrokenEpisode(
                 self._dataset.task_path,
@@ -182,6 +182,11 @@ class Reader:
 
     def _found(self, code: str) -> None:
         self._odd[code] = self._odd.get(code, 0) + 1
+
+
+def _counts(column: Array) -> bool:
+    """Whether each number is one more than the one before."""
+    return column.dtype != bool and bool((column[1:] - column[:-1] == 1).all())
 
 
 def _values(feature: Feature, path: Path, read: Taken) -> Array:
