@@ -19,7 +19,7 @@ from rlds2reverb.readers.rllib.batches import Head, Part, part_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Troubles
+from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Troubles, Wanted
 from rlds2reverb.readers.rllib.table_records import EPISODE, RecordTables
 from rlds2reverb.readers.rllib.values import Converter, Leaves
 
@@ -72,7 +72,7 @@ class StepTables:
         """Of the rows' ids, ends and rewards, and of the size of every column, once they are scanned."""
         return self._digest.hexdigest()
 
-    def scan(self) -> Iterator[Found]:
+    def scan(self, _: Wanted, /) -> Iterator[Found]:
         """Every row group of every file."""
         return without_repeated(self._scan(), self.troubles)
 
