@@ -98,7 +98,7 @@ class StepTables:
         known = {self._settings.names.standard(name): name for name in opened.schema_arrow.names}
         keys = [name for name in (*_KEYS, n.REWARDS) if name in known]
         ends = [name for name in (n.OBS, n.NEXT_OBS) if tells_ends and name in known]
-        table = parquet.group(number, group, [known[name] for name in (*keys, *ends)])
+        table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
         self._add_digest(opened, group, table)
         rewards = _values(table, known.get(n.REWARDS)) if n.REWARDS in known else None
         where = Converter(f"{file}: row group {group}", self._settings.floats)
@@ -165,7 +165,7 @@ class StepReader:
             raise BrokenEpisode("", str(error)) from error
         known = {name: self._settings.names.of(name) for name in self._wanted}
         known = {name: column for name, column in known.items() if column in there}
-        table = self._parquet.group(place.file, place.at, sorted(known.values()))
+        table = self._parquet.read(place.file, place.at, sorted(known.values()))
         converter = Converter(self._where(place), self._settings.floats)
         made: dict[str, Any] = {}
         for name, column in known.items():
