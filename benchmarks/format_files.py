@@ -43,15 +43,17 @@ class FormatFiles:
       write: (folder, episodes) -> the source's name.
       read: folder -> how many transitions the bare library read.
       share: of the benchmark's items; formats that hold each step as text or as a file of its own get fewer.
+      is_pushed: whether its steps are those of the TFDS dataset, so that pushes can be compared.
     """
 
     name: str
     write: Callable[[Path, int], str]
     read: Callable[[Path], int]
     share: float = 1.0
+    is_pushed: bool = True
 
 
-def _episodes(count: int) -> Iterator[Columns]:
+def episodes(count: int) -> Iterator[Columns]:
     """T + 1 observations, T of all else."""
     for one in itertools.islice(itertools.cycle(data.half_cheetah()), count):
         ends = np.arange(TRANSITIONS) == TRANSITIONS - 1
@@ -67,7 +69,7 @@ def _write_minari(folder: Path, count: int) -> str:
     made = folder / "cheetah" / "bench-v0" / "data"
     made.mkdir(parents=True)
     with h5py.File(made / "main_data.hdf5", "w", track_order=True) as file:
-        for number, one in enumerate(_episodes(count)):
+        for number, one in enumerate(episodes(count)):
             group = file.create_group(f"episode_{number}")
             group.attrs["id"], group.attrs["total_steps"] = number, TRANSITIONS
             for key in ("observations", "actions", "rewards"):
@@ -109,12 +111,12 @@ def _read_minari(folder: Path) -> int:
 def _write_minari_parquet(folder: Path, count: int) -> str:
     """A folder for each episode; columns of actions end with a filling."""
     made = folder / "cheetah" / "bench-v0" / "data"
-    for number, one in enumerate(_episodes(count)):
+    for number, one in enumerate(episodes(count)):
         (made / str(number)).mkdir(parents=True)
         filled = {key: np.concatenate([column, column[-1:]]) for key, column in one.items() if key != "observations"}
         columns = {
-            "observations": _fixed(one["observations"]),
-            "actions": _fixed(filled["actions"]),
+            "observations": fixed(one["observations"]),
+            "actions": fixed(filled["actions"]),
             "rewards": pa.array(filled["rewards"]),
             "terminations": pa.array(filled["ends"] & False),
             "truncations": pa.array(filled["ends"]),
@@ -125,22 +127,14 @@ def _write_minari_parquet(folder: Path, count: int) -> str:
 
 
 def _read_minari_parquet(folder: Path) -> int:
-    return sum(_read_parquet(path) - 1 for path in (folder / "cheetah" / "bench-v0" / "data").rglob("*.parquet"))
-
-
-def _read_parquet(path: Path) -> int:
-    """The rows of a file, of which every value is read."""
-    table = pq.read_table(path)
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
-        values.to_numpy(zero_copy_only=False)
-    return int(table.num_rows)
+    return sum(
+        read_numbers(pq.read_table(path)) - 1 for path in (folder / "cheetah" / "bench-v0" / "data").rglob("*.parquet")
+    )
 
 
 def _write_d4rl(folder: Path, count: int) -> str:
     path = folder / "cheetah.hdf5"
-    made = list(_episodes(count))
+    made = list(episodes(count))
     with h5py.File(path, "w") as file:
         file["observations"] = np.concatenate([one["observations"][:-1] for one in made])
         file["next_observations"] = np.concatenate([one["observations"][1:] for one in made])
@@ -167,7 +161,7 @@ def _write_robomimic(folder: Path, count: int) -> str:
     with h5py.File(path, "w") as file:
         group = file.create_group("data")
         group.attrs["total"], group.attrs["env_args"] = count * TRANSITIONS, json.dumps({"env_name": "x", "type": 1})
-        for number, one in enumerate(_episodes(count)):
+        for number, one in enumerate(episodes(count)):
             demo = group.create_group(f"demo_{number}")
             demo.attrs["num_samples"] = TRANSITIONS
             demo["obs/state"], demo["next_obs/state"] = one["observations"][:-1], one["observations"][1:]
@@ -194,7 +188,7 @@ def _write_ted(folder: Path, count: int) -> str:
     path = folder / "checkpoint.h5"
     width = int(np.ceil(np.log10(count))) if count > 1 else 0
     with h5py.File(path, "w") as file:
-        for number, one in enumerate(_episodes(count)):
+        for number, one in enumerate(episodes(count)):
             group = file.create_group(f"traj_{number:0{width}d}")
             group["observation"], group["action"] = one["observations"], one["actions"]
             group["reward"] = one["rewards"][:, None]
@@ -217,7 +211,7 @@ def _read_ted(folder: Path) -> int:
 def _write_ted_memmap(folder: Path, count: int) -> str:
     """What a ReplayBuffer of one memory-mapped storage dumps; a row holds what came after its step, too."""
     made = folder / "buffer" / "storage"
-    held = list(_episodes(count))
+    held = list(episodes(count))
     joined = {key: np.concatenate([one[key] for one in held]) for key in ("actions", "rewards", "ends")}
     flags = {"done": joined["ends"], "truncated": joined["ends"], "terminated": joined["ends"] & False}
     root = {key: np.zeros_like(flag[:, None]) for key, flag in flags.items()} | {
@@ -272,13 +266,13 @@ def _read_ted_memmap(folder: Path) -> int:
     return int(stops[-1])
 
 
-def _write_lerobot(folder: Path, count: int) -> str:
+def write_lerobot(folder: Path, count: int) -> str:
     """Version 3.0, with files of at most 100 episodes."""
     rows: list[dict[str, Any]] = []
     (folder / "meta" / "episodes" / "chunk-000").mkdir(parents=True)
     (folder / "data" / "chunk-000").mkdir(parents=True)
     per_file = 100
-    made = _episodes(count)
+    made = episodes(count)
     for file_number in range(-(-count // per_file)):
         tables = []
         for number in range(file_number * per_file, min(count, (file_number + 1) * per_file)):
@@ -286,8 +280,8 @@ def _write_lerobot(folder: Path, count: int) -> str:
             start = number * TRANSITIONS
             at = np.arange(TRANSITIONS)
             columns = {
-                "observation.state": _fixed(one["observations"][:-1]),
-                "action": _fixed(one["actions"]),
+                "observation.state": fixed(one["observations"][:-1]),
+                "action": fixed(one["actions"]),
                 "next.reward": pa.array(one["rewards"]),
                 "next.done": pa.array(one["ends"]),
                 "timestamp": pa.array((at / 50).astype(np.float32)),
@@ -332,17 +326,26 @@ def _write_lerobot(folder: Path, count: int) -> str:
     return f"lerobot:{folder}"
 
 
-def _fixed(column: Array) -> pa.Array:
+def fixed(column: Array) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])
 
 
 def _read_lerobot(folder: Path) -> int:
-    return sum(_read_parquet(path) for path in sorted((folder / "data").rglob("*.parquet")))
+    return sum(read_numbers(pq.read_table(path)) for path in sorted((folder / "data").rglob("*.parquet")))
+
+
+def read_numbers(table: pa.Table) -> int:
+    """Columns of numbers, of lists of one length and of text as arrays; how many rows there are."""
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        values.to_numpy(zero_copy_only=False)
+    return int(table.num_rows)
 
 
 def _write_rllib(folder: Path, count: int) -> str:
     with (folder / "output-2024-01-01_00-00-00_worker-0_0.json").open("w") as file:
-        for number, one in enumerate(_episodes(count)):
+        for number, one in enumerate(episodes(count)):
             batch = {
                 "obs": one["observations"][:-1],
                 "new_obs": one["observations"][1:],
@@ -375,7 +378,7 @@ def _write_ilr(folder: Path, count: int) -> str:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         _add(tar, "_metadata.meta.pickle", {"env_cfg": {"benchmark_name": "dm_control"}})
         at = 0
-        for one in _episodes(count):
+        for one in episodes(count):
             for t in range(TRANSITIONS):
                 frame = {
                     "acts": one["actions"][t],
@@ -413,7 +416,7 @@ def _read_ilr(folder: Path) -> int:
 
 
 def _write_npz(folder: Path, count: int) -> str:
-    for number, one in enumerate(_episodes(count)):
+    for number, one in enumerate(episodes(count)):
         arrays = {**one, "terminals": one["ends"] & False, "timeouts": one["ends"]}
         del arrays["ends"]
         np.savez(folder / f"episode_{number:06d}.npz", **arrays)
@@ -437,7 +440,7 @@ FORMATS = (
     FormatFiles("npz", _write_npz, _read_npz),
     FormatFiles("ted", _write_ted, _read_ted),
     FormatFiles("ted_memmap", _write_ted_memmap, _read_ted_memmap),
-    FormatFiles("lerobot", _write_lerobot, _read_lerobot),
+    FormatFiles("lerobot", write_lerobot, _read_lerobot),
     FormatFiles("rllib", _write_rllib, _read_rllib, share=0.1),
     FormatFiles("ilr", _write_ilr, _read_ilr, share=0.1),
 )

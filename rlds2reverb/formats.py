@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
-from os.path import expanduser
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -59,12 +58,12 @@ class Form:
 
 def _is_of(name: str, marks: tuple[str, ...]) -> bool:
     """Whether a file or a folder has one of the marks; False for what is not there or cannot be looked at."""
-    path = Path(expanduser(name))
     try:
+        path = Path(name).expanduser()
         return (path.is_dir() and any(any(path.glob(mark)) for mark in marks)) or (
             path.is_file() and any(map(path.match, marks))
         )
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~nobody"
         return False
 
 

@@ -68,21 +68,22 @@ class ParquetFiles:
         return self._open[number]
 
     def group(self, number: int, group: int, columns: list[str]) -> pa.Table:
-        """Columns of a row group.
-
-        Raises:
-          BrokenEpisode: it is damaged, or too large.
-        """
+        """Columns of a row group, kept for the next call; raises as `read`."""
         key = number, group, tuple(columns)
         if key not in self._groups:
-            table = self._read(number, group, columns)
+            table = self.read(number, group, columns)
             while len(self._groups) >= _KEPT_GROUPS:
                 self._groups.popitem(last=False)
             self._groups[key] = table
         self._groups.move_to_end(key)
         return self._groups[key]
 
-    def _read(self, number: int, group: int, columns: list[str]) -> pa.Table:
+    def read(self, number: int, group: int, columns: list[str]) -> pa.Table:
+        """Columns of a row group.
+
+        Raises:
+          BrokenEpisode: it is damaged, or too large.
+        """
         where = f"{self._files[number]}: row group {group}"
         try:
             file = self.opened(number)

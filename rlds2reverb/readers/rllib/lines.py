@@ -17,11 +17,14 @@ import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.readers.rllib import names as n
+from rlds2reverb.readers.rllib.batches import Part
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
+from rlds2reverb.readers.rllib.packed import PACKED
 from rlds2reverb.readers.rllib.records import converted, parts
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Settings, Troubles
+from rlds2reverb.readers.rllib.store import Kept, Settings, Troubles, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import shortened
 
@@ -40,18 +43,20 @@ class JsonLines:
         self._files, self._settings = files, settings
         self.troubles = Troubles()
         self._digest = xxhash.xxh3_128()
+        self._kept = settings.kept()
 
     @property
     def fingerprint(self) -> str:
         """Of the bytes of all lines, once they are scanned."""
         return self._digest.hexdigest()
 
-    def scan(self) -> Iterator[Found]:
-        """Every part of every line that is a record; what is none is counted."""
-        return without_repeated(self._scan(), self.troubles)
+    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
+        """Every part of every line that is a record; what is none is counted. Of the first lines, columns that are wanted are kept."""
+        return without_repeated(self._scan(wanted), self.troubles)
 
-    def _scan(self) -> Iterator[Found]:
+    def _scan(self, wanted: Wanted) -> Iterator[Found]:
         for number, file in enumerate(self._files):
+            self._kept.begin(number, file.path)
             for line_number, (at, line) in enumerate(_lines(file), 1):
                 self._digest.update(line)
                 where = f"{file}: line {line_number:,}"
@@ -59,25 +64,34 @@ class JsonLines:
                     self.troubles.empty += 1
                     continue
                 try:
-                    found = parts(parsed(line), self._settings, where, file.run is not None)
+                    record = parsed(line)
+                    found = parts(record, self._settings, where, file.run is not None)
+                    if not self._kept.is_full and PACKED not in line:
+                        self._keep(record, Place(number, at, 0), found, wanted)
                 except BrokenEpisode as broken:
                     self.troubles.add(where, broken.why)
                     continue
                 for place, part in enumerate(found):
                     yield Found(Place(number, at, place), file, part)
 
+    def _keep(self, record: Any, place: Place, found: list[Part], wanted: Wanted) -> None:
+        names = frozenset(filter(wanted, frozenset(n.NAMES).union(*(part.columns for part in found))))
+        columns = converted(record, self._settings, _where(self._files, place), names)
+        self._kept.put((place.file, place.at), columns)
+
     def reader(self, wanted: frozenset[str]) -> JsonReader:
         """Reads the columns of these names; close it after use."""
-        return JsonReader(self._files, self._settings, wanted)
+        return JsonReader(self._files, self._settings, wanted, self._kept)
 
 
 class JsonReader:
     """Columns of records, by place. Keeps the files of late open, and the lines that it converted, within a bound of bytes."""
 
-    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
-        self._files, self._settings, self._wanted = files, settings, wanted
+    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str], kept: Kept) -> None:
+        self._files, self._settings, self._wanted, self._kept = files, settings, wanted, kept
         self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
         self._cache = settings.cache()
+        self._as_scanned: dict[int, bool] = {}
 
     def column(self, place: Place, name: str) -> Leaves:
         """All rows of a column.
@@ -86,10 +100,11 @@ class JsonReader:
           LookupError: the record has no such column; with the place.
           BrokenEpisode: the record cannot be read any more, or the column is no column.
         """
-        columns = self._cache.get((place.file, place.at))
+        key = place.file, place.at
+        columns = (self._kept.get(key) if self._is_as_scanned(place.file) else None) or self._cache.get(key)
         if columns is None:
             columns = converted(parsed(self._line(place)), self._settings, self._where(place), self._wanted)
-            self._cache.put((place.file, place.at), columns)
+            self._cache.put(key, columns)
         found = columns.get((place.part, name))
         if found is None:
             raise LookupError(self._where(place))
@@ -103,7 +118,12 @@ class JsonReader:
             self._open.popitem()[1].close()
 
     def _where(self, place: Place) -> str:
-        return f"{self._files[place.file]}: the line at byte {place.at:,}"
+        return _where(self._files, place)
+
+    def _is_as_scanned(self, number: int) -> bool:
+        if number not in self._as_scanned:
+            self._as_scanned[number] = self._kept.is_of(number, self._files[number].path)
+        return self._as_scanned[number]
 
     def _line(self, place: Place) -> bytes:
         try:
@@ -120,6 +140,10 @@ class JsonReader:
             self._open[number] = _opened(self._files[number])
         self._open.move_to_end(number)
         return self._open[number]
+
+
+def _where(files: list[DataFile], place: Place) -> str:
+    return f"{files[place.file]}: the line at byte {place.at:,}"
 
 
 def parsed(line: bytes) -> Any:

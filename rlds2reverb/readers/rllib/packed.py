@@ -16,6 +16,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.safe_pickle import safe_loads
 
+PACKED = b"BCJNG"
+"""Stands in a line that holds a packed value, however JSON has it."""
 _STARTS = ("BCJNG", "b'BCJNG", 'b"BCJNG')
 _LARGEST = 1 << 31
 """Bytes that a packed value may have; RLlib's files are of 64 MiB."""

@@ -35,6 +35,8 @@ from rlds2reverb.specs import ArraySpec, Nest, column_spec
 from rlds2reverb.wording import shortened
 
 _TRIED_FOR_SPEC = 100
+_ASKED_FOR = frozenset({n.OBS, n.NEXT_OBS, n.ACTIONS, n.REWARDS})
+_TAKEN = frozenset({*n.IN_ROWS, *n.IN_METADATA, *STEP_FIELDS, METADATA, ""})
 
 
 class RllibRecordings:
@@ -51,16 +53,16 @@ class RllibRecordings:
         self.name, self._store, self._last_step = name, store, last_step
         self._index = Index()
         self._without_next = self._differing = 0
-        self._columns = self._indexed()
+        self._columns = self._indexed(keeps_others)
         self._index.close()
         self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}"
         self._others: list[str] = []
-        self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
+        self._spec = self._found_spec(sorted(filter(_is_other, self._columns)) if keeps_others else [])
 
-    def _indexed(self) -> frozenset[str]:
+    def _indexed(self, keeps_others: bool) -> frozenset[str]:
         """Finds every piece; the columns that all records have."""
         shared: frozenset[str] | None = None
-        for found in self._store.scan():
+        for found in self._store.scan(lambda name: name in _ASKED_FOR or (keeps_others and _is_other(name))):
             columns = found.part.columns
             if missing := [name for name in (n.OBS, n.ACTIONS) if name not in columns]:
                 there = f"no column {' and '.join(missing)}; it has {', '.join(sorted(columns))}"
@@ -109,7 +111,7 @@ class RllibRecordings:
                 yield self._recording(rows, number)
 
     def _reader(self, others: Sequence[str]) -> Reader:
-        return self._store.reader(frozenset({n.OBS, n.NEXT_OBS, n.ACTIONS, n.REWARDS, *others}))
+        return self._store.reader(_ASKED_FOR.union(others))
 
     def _recording(self, rows: Rows, number: int) -> Recording:
         name, metadata = self._index.names[number], self.metadata_of(number)
@@ -172,10 +174,9 @@ class RllibRecordings:
         return columns
 
 
-def _others(columns: frozenset[str]) -> list[str]:
-    """Columns that RLDS does not know, and whose names nothing else has."""
-    taken = {*n.IN_ROWS, *n.IN_METADATA, *STEP_FIELDS, METADATA, ""}
-    return sorted(name for name in columns if name not in taken and "/" not in name)
+def _is_other(name: str) -> bool:
+    """Whether RLDS does not know a column, and nothing else has its name."""
+    return name not in _TAKEN and "/" not in name
 
 
 def _digest(content: str, index: Index) -> str:

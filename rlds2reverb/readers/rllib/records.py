@@ -61,7 +61,7 @@ class _Batch:
         try:
             return self.converter.leaves(name, value, self.rows)
         except BrokenEpisode as broken:
-            return broken
+            return BrokenEpisode(broken.path, broken.why)  # the other one holds on to the record
 
 
 def _is_nest(value: list[Any]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,11 @@ from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.names import Names
 from rlds2reverb.readers.rllib.values import Leaves
 
-_CACHE_BYTES = 128 << 20
+_CACHE_BYTES = 64 << 20
+_KEPT_BYTES = 64 << 20
+"""Of numbers; as text, they are two to three times as long."""
+_OBJECT_BYTES, _TEXT_BYTES = 500, 33
+"""Of what Python has around an array and its places in dicts, and around a text."""
 _NAMED = 3
 
 
@@ -36,6 +41,15 @@ class Settings:
         """A new one, for one reader."""
         return Cache(_CACHE_BYTES)
 
+    def kept(self) -> Kept:
+        """A new one, for one scan."""
+        return Kept(_KEPT_BYTES)
+
+
+Stamp = tuple[int, ...]
+Wanted = Callable[[str], bool]
+"""RLlib's name of a column -> whether it may be asked for."""
+
 
 class Reader(Protocol):
     """Columns by place."""
@@ -56,8 +70,8 @@ class Store(Protocol):
     def fingerprint(self) -> str:
         """Names their content, once they are scanned."""
 
-    def scan(self) -> Iterator[Found]:
-        """All parts, in the order of the files."""
+    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
+        """All parts, in the order of the files; columns that are wanted later may be kept."""
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """A reader of these columns."""
@@ -95,16 +109,64 @@ class Cache:
 
     def put(self, key: Any, columns: dict[Any, Any]) -> None:
         """Keeps them, and drops the oldest ones."""
-        size = sum(_bytes(leaves) for leaves in columns.values())
+        size = _size(columns)
         self._kept[key] = columns, size
         self._bytes += size
         while self._bytes > self._most and len(self._kept) > 1:
             self._bytes -= self._kept.popitem(last=False)[1][1]
 
 
+class Kept:
+    """Columns of the first records, which the scan converted, so that they are parsed once. Of so many bytes at most."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._room, self.is_full = most_bytes, False
+        self._stamps: dict[int, Stamp] = {}
+        self._records: dict[tuple[int, int], dict[Any, Any]] = {}
+
+    def begin(self, number: int, path: Path) -> None:
+        """Before a file is scanned: notes what it is like."""
+        if not self.is_full:
+            self._stamps[number] = _stamp(path)
+
+    def put(self, key: tuple[int, int], columns: dict[Any, Any]) -> None:
+        """Keeps the columns of a record, by the number of its file and its place there; what does not fit is the end of it."""
+        size = _size(columns)
+        if size > self._room:
+            self.is_full = True
+        if not self.is_full:
+            self._room -= size
+            self._records[key] = columns
+
+    def is_of(self, number: int, path: Path) -> bool:
+        """Whether a file is still the one that was scanned."""
+        return number in self._stamps and self._stamps[number] == _stamp(path) != ()
+
+    def get(self, key: tuple[int, int]) -> dict[Any, Any] | None:
+        """The columns of a record; None when they are not here."""
+        return self._records.get(key)
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when a file is written anew; () for one that is not there."""
+    try:
+        told = path.stat()
+    except OSError:
+        return ()
+    return told.st_ino, told.st_size, told.st_mtime_ns
+
+
+def _size(columns: dict[Any, Any]) -> int:
+    """Bytes of a record's columns, those of the objects around the values among them."""
+    return _OBJECT_BYTES + sum(_bytes(leaves) for leaves in columns.values())
+
+
 def _bytes(leaves: Any) -> int:
     if not isinstance(leaves, dict):
-        return 1000
+        return 2 * _OBJECT_BYTES
     return sum(
-        column.nbytes + (sum(map(len, column.ravel())) if column.dtype == object else 0) for column in leaves.values()
+        _OBJECT_BYTES
+        + column.nbytes
+        + (sum(_TEXT_BYTES + len(text) for text in column.ravel()) if column.dtype == object else 0)
+        for column in leaves.values()
     )

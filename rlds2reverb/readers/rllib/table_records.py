@@ -21,7 +21,7 @@ from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.records import converted, parts
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Troubles
+from rlds2reverb.readers.rllib.store import Reader, Settings, Troubles, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import line_of
 
@@ -44,7 +44,7 @@ class RecordTables:
         """Of all records, once they are scanned."""
         return self._digest.hexdigest()
 
-    def scan(self) -> Iterator[Found]:
+    def scan(self, _: Wanted, /) -> Iterator[Found]:
         """Every part of every row that is a record; what is none is counted."""
         return without_repeated(self._scan(), self.troubles)
 

@@ -19,7 +19,7 @@ from rlds2reverb.readers.rllib.batches import Head, Part, part_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Troubles
+from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Troubles, Wanted
 from rlds2reverb.readers.rllib.table_records import EPISODE, RecordTables
 from rlds2reverb.readers.rllib.values import Converter, Leaves
 
@@ -72,7 +72,7 @@ class StepTables:
         """Of the rows' ids, ends and rewards, and of the size of every column, once they are scanned."""
         return self._digest.hexdigest()
 
-    def scan(self) -> Iterator[Found]:
+    def scan(self, _: Wanted, /) -> Iterator[Found]:
         """Every row group of every file."""
         return without_repeated(self._scan(), self.troubles)
 
@@ -98,7 +98,7 @@ class StepTables:
         known = {self._settings.names.standard(name): name for name in opened.schema_arrow.names}
         keys = [name for name in (*_KEYS, n.REWARDS) if name in known]
         ends = [name for name in (n.OBS, n.NEXT_OBS) if tells_ends and name in known]
-        table = parquet.group(number, group, [known[name] for name in (*keys, *ends)])
+        table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
         self._add_digest(opened, group, table)
         rewards = _values(table, known.get(n.REWARDS)) if n.REWARDS in known else None
         where = Converter(f"{file}: row group {group}", self._settings.floats)
@@ -165,7 +165,7 @@ class StepReader:
             raise BrokenEpisode("", str(error)) from error
         known = {name: self._settings.names.of(name) for name in self._wanted}
         known = {name: column for name, column in known.items() if column in there}
-        table = self._parquet.group(place.file, place.at, sorted(known.values()))
+        table = self._parquet.read(place.file, place.at, sorted(known.values()))
         converter = Converter(self._where(place), self._settings.floats)
         made: dict[str, Any] = {}
         for name, column in known.items():

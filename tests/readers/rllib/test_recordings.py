@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.rllib import lines, store
 from rlds2reverb.readers.rllib.values import texts
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
@@ -373,6 +374,50 @@ def test_a_file_that_changes_after_it_was_opened_gives_bad_episodes(tmp_path: Pa
     for changed in (batch(1, 0, 2), {"type": "MultiAgentBatch", "policy_batches": {}}):
         written(tmp_path, [changed] * 9)
         assert all(one.faults for one in source)
+
+
+@pytest.mark.parametrize("room", [0, 4000, 1 << 20])
+def test_records_that_are_kept_are_those_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """However many fit: the same values, faults and remarks."""
+    odd: dict[str, Any] = {"new_obs": [[1.0]], "extra": [{"a": 1}, {"a": 2}, {"a": 3}], "infos": [{"b": [1]}, {}, None]}
+    other: dict[str, Any] = {"extra": [{"a": 4}] * 3, "infos": [None] * 3}
+    records = [
+        batch(1, 0, 3, **other),
+        batch(2, 0, 3, **odd),
+        batch(3, 0, 3, obs=[[0.0], [1.0], 2.0], **other),
+        "nonsense",
+    ]
+    name = written(tmp_path, [*records, multi(a=batch(4, 0, 3, "terminated", **other))], [batch(5, 0, 3, **other)])
+
+    def told() -> Any:
+        return [
+            (one.id, one.faults, {path: column.tolist() for path, column in one.columns.items()})
+            for one in open_source(name)
+        ], codes(name)
+
+    monkeypatch.setattr(store, "_KEPT_BYTES", 0)
+    expected = told()
+    monkeypatch.setattr(store, "_KEPT_BYTES", room)
+    assert told() == expected
+    assert [bool(faults) for _, faults, _ in expected[0]] == [False, True, True, False, False]
+
+
+def test_records_that_are_kept_are_not_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = written(tmp_path, [batch(1, 0, 3), batch(2, 0, 3)])
+    parsed: list[bytes] = []
+    monkeypatch.setattr(lines, "parsed", lambda line: parsed.append(line) or json.loads(line))
+    assert len(read(name)) == 2
+    assert len(parsed) == 2
+
+
+def test_what_is_kept_has_a_bound_that_counts_objects() -> None:
+    kept = store.Kept(10_000)
+    for at in range(100):
+        kept.put((0, at), {(0, "obs"): {"": np.zeros(1)}})
+    assert kept.is_full
+    assert 0 < sum(kept.get((0, at)) is not None for at in range(100)) <= 10
 
 
 @given(st.data())
