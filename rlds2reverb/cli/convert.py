@@ -19,6 +19,7 @@ from rlds2reverb.cli.options import (
     with_options,
 )
 from rlds2reverb.conversion import Conversion, planned
+from rlds2reverb.destinations.losing import lines
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.push.options import AS_PUSHED
@@ -79,9 +80,8 @@ def command(source: str, destination: str, as_json: bool, **given: Any) -> None:
 
 
 def _tell_losses(conversion: Conversion) -> None:
-    for loss in conversion.job.losses:
-        where = f'"{loss.path}": ' if loss.path else ""
-        output.talk(f"lost: {loss.code}: {where}{loss.text}")
+    for line in lines(conversion.job.losses):
+        output.talk(f"lost {line}")
 
 
 @contextmanager
@@ -104,6 +104,8 @@ def _print(as_json: bool, report: ConvertReport) -> None:
         output.print_json(report.as_dict())
     else:
         output.print_fields(_fields(report))
+        output.print_lines([f"lost {line}" for line in lines(report.losses)])
+        output.print_lines([remark.line for remark in report.remarks])
 
 
 def _fields(report: ConvertReport) -> dict[str, str]:
@@ -122,8 +124,6 @@ def _fields(report: ConvertReport) -> dict[str, str]:
         "repaired": _codes(report.repaired),
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
-        "lost": "; ".join(map(str, report.losses)),
-        "remarks": "; ".join(map(str, report.remarks)),
         "files kept": ", ".join(report.encoded),
         "verified": "" if report.verified is None else f"{counted(report.verified, 'episode')}, equal to the source",
         "stopped": report.stopped,

@@ -193,8 +193,7 @@ def print_findings(findings: Findings) -> None:
             click.echo(f"  {example.title}: {where}{example.problem.detail}")
         if more := findings.more(code):
             click.echo(f"  and {more:,} more")
-    for remark in findings.remarks:
-        click.echo(f"advice {remark}")
+    output.print_lines([remark.line for remark in findings.remarks])
 
 
 def _returns(inspection: Inspection) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -39,6 +39,12 @@ def print_columns(rows: Sequence[Sequence[str]], indent: str = "") -> None:
     for row in rows:
         aligned = (f"{text:<{width}}" for text, width in zip(row, widths))
         click.echo(f"{indent}{'  '.join(aligned).rstrip()}")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """One after the other on stdout."""
+    for line in lines:
+        click.echo(line)
 
 
 def talk(text: str) -> None:

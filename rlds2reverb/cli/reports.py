@@ -44,6 +44,7 @@ def print_report(as_json: bool, report: PushReport) -> None:
         output.print_json(report.as_dict())
     else:
         output.print_fields(_fields(report))
+        output.print_lines([remark.line for remark in report.remarks])
 
 
 def print_plan(as_json: bool, plan: PushPlan) -> None:
@@ -57,8 +58,7 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
         output.print_fields({operation: text})
     if plan.filled:
         output.print_fields({"filled": ", ".join(plan.filled)})
-    for remark in plan.remarks:
-        click.echo(f"advice {remark}")
+    output.print_lines([remark.line for remark in plan.remarks])
     for table in plan.tables:
         click.echo(f"table {table.name}  (view {table.view}; {_room(table)})")
         output.print_fields(spec_texts(table.signature), "  ")
@@ -90,7 +90,6 @@ def _fields(report: PushReport) -> dict[str, str]:
         "repaired": _codes(report.repaired),
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
-        "remarks": "; ".join(map(str, report.remarks)),
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         "items made": len(report.tables) > 1

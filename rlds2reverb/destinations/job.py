@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.destinations.base import Content, Destination, Loss
-from rlds2reverb.destinations.losing import refused
+from rlds2reverb.destinations.losing import lines, refused
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConversionError, SourceError
 from rlds2reverb.metadata import metadata_values
@@ -66,9 +66,7 @@ class Job:
         """
         found = refused(losses, self.allowed_losses) if self.strict else []
         if found:
-            told = "; ".join(
-                f'{one.code}: "{one.path}": {one.text}' if one.path else f"{one.code}: {one.text}" for one in found
-            )
+            told = "; ".join(lines(found))
             raise ConversionError(
                 f"{where}: {self.destination.name} cannot hold all of it: {told}. Leave out strict, or allow_loss={found[0].code} "
                 "(--allow-loss)"

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlds2reverb.destinations.base import Loss
 from rlds2reverb.episodes import is_under
+from rlds2reverb.wording import counted as plural
 
 ALL = "all"
 """In place of codes: every loss."""
@@ -26,11 +27,6 @@ class Lost:
     text: str
     path: str = ""
     episodes: int | None = None
-
-    def __str__(self) -> str:
-        where = f'"{self.path}": ' if self.path else ""
-        of = "" if self.episodes is None else f" ({self.episodes:,} episodes)"
-        return f"{self.code}: {where}{self.text}{of}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -91,6 +87,19 @@ class Losses:
 def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
     """Those whose codes are not among the allowed ones; "all" allows every one."""
     return [] if ALL in allowed else [one for one in losses if one.code not in allowed]
+
+
+def lines(losses: Iterable[Loss | Lost]) -> list[str]:
+    """`CODE: PATHS: TEXT` for people; the same loss of several paths is told once."""
+    paths: dict[tuple[str, str], list[str]] = {}
+    for one in losses:
+        counted = one.episodes if isinstance(one, Lost) else None
+        text = one.text if counted is None else f"{one.text} ({plural(counted, 'episode')})"
+        paths.setdefault((one.code, text), []).append(one.path)
+    return [
+        f"{code}: {', '.join(every)}: {text}" if any(every) else f"{code}: {text}"
+        for (code, text), every in paths.items()
+    ]
 
 
 def table(losses: Mapping[str, Mapping[str, str]]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from rlds2reverb.conventions import absent_fields, filled_spec
 from rlds2reverb.errors import SourceError
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.remarks import faults
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, check_steps, checked_spec, metadata_spec_of, remarks_of, with_encoded
 from rlds2reverb.sources.transformed import transformed
@@ -79,11 +80,11 @@ def _fields_to_fill(source: Source, spec: Nest) -> tuple[str, ...]:
 
 
 def check_remarks(source: Source, options: PushOptions) -> None:
-    """Refuses, strictly, a source that tells of a fault in itself, unless that is allowed.
+    """Refuses, strictly, a source that tells of a fault in itself, unless that is allowed. Notes are no faults.
 
     Raises:
       SourceError: says what it tells.
     """
-    told = [remark for remark in remarks_of(source) if remark.code not in options.allow]
+    told = faults(remarks_of(source), options.allow)
     if options.strict and told:
         raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")

@@ -71,7 +71,7 @@ class TellsRemarks(Protocol):
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What it knows by now; more, perhaps, once it has been read. Codes are keys of `validation.CODES`.
+        """What it knows by now; more, perhaps, once it has been read.
 
         Whoever reads the source asks before the first episode and after the last; `inspect`, `validate` and the report of a push tell them.
         """

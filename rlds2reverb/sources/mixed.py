@@ -16,7 +16,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import ENDLESS
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.sources.base import (
     Source,
     check_shard,
@@ -93,7 +93,7 @@ class MixedSource:
         ]
         if self._columns == COMMON and self._left_out:
             text = f"left out, for not all parts have them alike: {', '.join(self._left_out)}"
-            found.append(Remark("not-common", text, len(self._left_out)))
+            found.append(note("not_common", text, len(self._left_out)))
         return tuple(found)
 
     def images(self) -> Mapping[str, ImageSpec]:

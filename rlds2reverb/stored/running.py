@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import SourceError, TransportError
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import note
 from rlds2reverb.stored.checkpoint import DONE, Checkpoint, newest_in, table_named
 from rlds2reverb.stored.sampling import sampled, why_not
 from rlds2reverb.stored.snapshot import Snapshot
@@ -104,7 +104,7 @@ def _by_checkpoint(transport: Transport, people: str, table: TableInfo) -> Snaps
         raise _NotHereError(f"the server writes no checkpoint ({error})") from error
     text = f"the server wrote a checkpoint for this, in {folder}; inserts and samples waited meanwhile"
     with _opened(folder) as checkpoint:
-        return checkpoint.snapshot(people, table.name, (Remark("read_by_checkpoint", text),))
+        return checkpoint.snapshot(people, table.name, (note("read_by_checkpoint", text),))
 
 
 def _opened(folder: Path) -> Checkpoint:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import note
 from rlds2reverb.stored.chunks import ChunkBuilder, Chunks
 from rlds2reverb.stored.items import Items
 from rlds2reverb.stored.messages import reader_of
@@ -80,7 +80,7 @@ def sampled(transport: Transport, people: str, table: TableInfo, may_disturb: bo
             "may have been removed meanwhile; use through=checkpoint"
         )
     text = f"table sampled until each of its {wanted:,} items was seen: {taken:,} samples, which count in times_sampled"
-    return Snapshot(people, table.name, table.signature, *taking.found(), (Remark("read_by_sampling", text, taken),))
+    return Snapshot(people, table.name, table.signature, *taking.found(), (note("read_by_sampling", text, taken),))
 
 
 def _check(where: str, table: TableInfo, may_disturb: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.stored.rows import RowReader
 from rlds2reverb.stored.runs import Runs
 from rlds2reverb.views.trajectory import FIRST, STEP_TYPE
@@ -44,4 +44,4 @@ def episodes_in(name: str, runs: Runs, rows: RowReader) -> tuple[Runs, Remark]:
         f"{counted(len(runs.sequences), 'sequence')} cut into {counted(len(made), 'episode')}; {counted(left_out, 'row')} before the "
         "first steps are left out"
     )
-    return Runs(sequences, firsts, stops, alone, alone), Remark("streams_split", text, left_out)
+    return Runs(sequences, firsts, stops, alone, alone), note("streams_split", text, left_out)

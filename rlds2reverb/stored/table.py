@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlds2reverb.errors import SourceError, WireError
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import note
 from rlds2reverb.sources.base import columns_of
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.stored.episodes import CUT, REFUSE, SPLIT, StoredEpisodes
@@ -25,7 +25,7 @@ EPISODES, ITEMS = "episodes", "items"
 KINDS = (EPISODES, ITEMS)
 """What becomes an episode: the rows of an episode's items together, or each item."""
 
-_NUMBERED = Remark(
+_NUMBERED = note(
     "columns_numbered",
     "the table has no signature, so its columns are called 0, 1, ...; name them with columns=A+B+..., in their order",
 )

@@ -45,6 +45,8 @@ def find_problems(
       conventions: how a push would put the episode; problems include what they would lose or bring in, and leave out
         what they mend.
     """
+    if episode.faults and not episode.columns:  # nothing else is known of it
+        return list(_check_faults(episode, {}))
     problems = [problem for check in _STRUCTURE for problem in check(episode, columns or {})]
     unreadable = _unreadable_flags(problems)
     checks = _CONTENT + _SHIFT if conventions.last_reward == SHIFT else _CONTENT

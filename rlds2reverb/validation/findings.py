@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, faults
 from rlds2reverb.validation.problems import CODES, Problem
 
 EXAMPLES = 3
@@ -64,7 +64,7 @@ class Findings:
 
     def codes(self, strict: bool = False, allow: Sequence[str] = ()) -> list[str]:
         """Codes found that reject an episode or, strictly, the dataset; in the order of `CODES`."""
-        found = {*self.episodes, *(remark.code for remark in self.remarks)}
+        found = {*self.episodes, *(remark.code for remark in faults(self.remarks))}
         return [code for code in CODES if code in found and code not in allow and (strict or not CODES[code].is_advice)]
 
     def more(self, code: str) -> int:

@@ -22,6 +22,10 @@ class Code:
     is_of_dataset: bool = False
 
 
+def _of_dataset(meaning: str) -> Code:
+    return Code(meaning, is_advice=True, is_of_dataset=True)
+
+
 CODES: dict[str, Code] = {
     "no_steps": Code("the episode has no steps"),
     "single_step": Code("the episode has one step, so no transition"),
@@ -69,39 +73,61 @@ CODES: dict[str, Code] = {
         "the last observation is nothing but zeros, as TFDS' d4rl_* sets end where they had none",
         is_advice=True,
     ),
-    "rounded_float64": Code(
+    "rounded_float64": _of_dataset(
         "a float64 column holds only values that float32 has: TFDS writes float64 through float32 unless its encoding is bytes or zlib",
-        is_advice=True,
-        is_of_dataset=True,
     ),
-    "float_image": Code(
+    "float_image": _of_dataset(
         "an image column of floats holds only whole numbers from 0 to 255, which uint8 has in a quarter of the bytes or less",
-        is_advice=True,
-        is_of_dataset=True,
     ),
-    "lost_records": Code(
-        "files of the dataset hold fewer episodes than it says, as parquet files of TFDS 4.9.10 with more than 100",
-        is_advice=True,
-        is_of_dataset=True,
+    "lost_records": _of_dataset(
+        "records of the dataset are missing or cannot be read, as in parquet files of TFDS 4.9.10 with more than 100; they are skipped"
     ),
-    "both_ends": Code("episodes end both terminated and truncated", is_advice=True, is_of_dataset=True),
-    "no_end": Code("episodes end neither terminated nor truncated", is_advice=True, is_of_dataset=True),
-    "cast": Code(
-        "episodes have a column in another dtype than others; cast, no value changed",
-        is_advice=True,
-        is_of_dataset=True,
+    "empty_records": _of_dataset("records hold no steps; they are left out"),
+    "repeated_records": _of_dataset(
+        "files hold the same steps several times, as RLlib's runners write them; they are read once"
     ),
-    "left_out": Code(
-        "something recorded became no column: not every episode has it, say", is_advice=True, is_of_dataset=True
+    "episode_count": _of_dataset("files have more or fewer episodes than the dataset says"),
+    "other_metadata": _of_dataset(
+        "parts of the dataset describe themselves otherwise than the first: they are of several tasks"
     ),
-    "space": Code(
-        "values are stored in another dtype or shape than the dataset says", is_advice=True, is_of_dataset=True
+    "masked_names": _of_dataset("a filter of the file names demonstrations that are not there"),
+    "left_out": _of_dataset("something recorded became no column: not every episode has it, say"),
+    "cast": _of_dataset("episodes have a column in another dtype than others; cast, no value changed"),
+    "space": _of_dataset("values are stored in another dtype or shape than the dataset says"),
+    "frame_index": _of_dataset("LeRobot's own numbers of rows do not count the rows of an episode one by one"),
+    "upside_down": _of_dataset("images are recorded upside down, as LIBERO's are"),
+    "both_ends": _of_dataset("episodes end both terminated and truncated"),
+    "no_end": _of_dataset("episodes end neither terminated nor truncated, and are read as truncated"),
+    "no_ends": _of_dataset("nothing tells where episodes end, so the whole file is one"),
+    "no_timeouts": _of_dataset("the file tells no time limits, so episodes that they cut run on into the next ones"),
+    "unfinished_tail": _of_dataset("rows stand after the last end: an episode without an end, or left out"),
+    "terminals_of_demonstrations": _of_dataset(
+        "terminals mark the ends of demonstrations, as kitchen's do, which need not be terminal states"
     ),
-    "episode_count": Code(
-        "files have more or fewer episodes than the dataset says", is_advice=True, is_of_dataset=True
+    "terminals_go_on": _of_dataset("terminals follow terminals, as in antmaze: they tell of a state, and end nothing"),
+    "root_done": _of_dataset(
+        "end flags say that steps begin in a state that is over, as after TorchRL's partial resets; they are not read"
     ),
+    "done_inside": _of_dataset("an end is flagged before the last row of an episode"),
+    "late_start": _of_dataset("episodes begin after their first step"),
+    "cut_start": _of_dataset("the oldest trajectories of an overwritten ring may lack their beginning"),
+    "gaps": _of_dataset("observations after a step are not those of the next step: no-ops were removed, say"),
+    "next_differs": _of_dataset(
+        "next observations are not the observations of the next step, as after RLlib's n_step or TorchRL's MultiStep"
+    ),
+    "observations_after": _of_dataset(
+        "observations were recorded after their row's action, not before it, as LIBERO's are"
+    ),
+    "final_lost": _of_dataset("last steps are left out, for the observation after them was not recorded"),
+    "foreign_last_observation": _of_dataset(
+        "last observations are the first ones of the next trajectory, as in Procgen's demonstrations"
+    ),
+    "repeated_last_observation": _of_dataset(
+        "last observations are the ones before them: none was recorded behind the last step"
+    ),
+    "rows_in_no_item": _of_dataset("episodes of a table are not whole: items hold only some of their rows"),
 }
-"""Code -> what it means. Documented in docs/validation.md."""
+"""Code -> what it means. Documented in docs/validation.md. A remark that is no fault, `Remark.is_note`, has none."""
 
 
 @dataclass(frozen=True)

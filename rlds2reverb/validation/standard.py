@@ -42,7 +42,7 @@ class Standard:
 
     def problems(self, filled: Episode) -> list[Problem]:
         """All that is wrong with an episode that has been filled; metadata in items is judged as the columns that it becomes."""
-        if not self.metadata:
+        if not self.metadata or not filled.columns:
             return find_problems(filled, self.columns, self.conventions)
         columns = {metadata_path(name): spec for name, spec in self.metadata.items()}
         return find_problems(with_metadata(filled, self.metadata), {**self.columns, **columns}, self.conventions)

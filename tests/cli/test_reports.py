@@ -8,7 +8,7 @@ import pytest
 
 from rlds2reverb.cli.reports import print_report
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 
 MADE = {"a": 4000, "b": 3}
 
@@ -35,10 +35,14 @@ def test_what_was_made_is_no_part_of_what_was_confirmed(
 
 
 def test_what_was_said_of_the_dataset_and_done_to_its_ends_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    remarks = (Remark("lost_records", "50 of 150 are missing", 50), Remark("rounded_float64", "all", 9, "action"))
+    lost = Remark("lost_records", "50 of 150 are missing", 50)
+    remarks = (note("last_step", "it is repeated"), lost, Remark("rounded_float64", "all", 9, "action"))
     print_report(as_json=False, report=PushReport("s", ("a",), "v", ends_mended=1200, remarks=remarks))
-    told = dict(row.split("  ", 1) for row in capsys.readouterr().out.splitlines())
+    *fields, first, second, third = capsys.readouterr().out.splitlines()
+    told = dict(row.split("  ", 1) for row in fields)
     assert told["ends"].strip() == "1,200 last observations not as recorded"
-    assert told["remarks"].strip() == 'lost_records: 50 of 150 are missing; rounded_float64: column "action": all'
+    assert first == "note last_step: it is repeated"
+    assert second == "advice lost_records: 50 of 150 are missing"
+    assert third == 'advice rounded_float64: column "action": all'
     print_report(as_json=True, report=PushReport("s", ("a",), "v", remarks=remarks))
     assert json.loads(capsys.readouterr().out)["remarks"][1] == remarks[1].as_dict()

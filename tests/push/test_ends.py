@@ -12,7 +12,7 @@ import pytest
 from rlds2reverb import Episode
 from rlds2reverb.errors import InvalidEpisode, SourceError
 from rlds2reverb.push.plan import PushPlan
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.sources.base import first_episodes, remarks_of
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.push.in_memory import Server, planned, push
@@ -94,7 +94,7 @@ class TestRemarks:
     def test_are_in_the_plan_and_in_the_report(self) -> None:
         source = Telling([episode_of(walk(np.random.default_rng(0), 9))], LOST)
         assert planned(Server(), source).as_dict()["remarks"] == [
-            {"code": "lost_records", "text": LOST.text, "count": 50, "path": ""}
+            {"code": "lost_records", "text": LOST.text, "count": 50, "path": "", "is_note": False}
         ]
         assert [remark.text for remark in push(Server(), source).remarks] == [LOST.text, "and more at the end"]
 
@@ -110,6 +110,12 @@ class TestRemarks:
         with pytest.raises(SourceError, match=r"telling: lost_records: .*; allow lost_records, or leave out strict"):
             planned(Server(), source, strict=True)
         assert isinstance(planned(Server(), source, strict=True, allow=("lost_records",)), PushPlan)
+
+    def test_that_are_notes_stop_no_strict_push(self) -> None:
+        source: Any = Telling([episode_of(walk(np.random.default_rng(0), 9))], note("last_step", "it is repeated"))
+        assert [remark.line for remark in planned(Server(), source, strict=True).remarks] == [
+            "note last_step: it is repeated"
+        ]
 
     def test_of_the_first_episodes_are_those_of_the_source_and_others_have_none(self) -> None:
         source = Telling([], LOST)

@@ -19,9 +19,10 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of
+from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, remarks_of
 from rlds2reverb.sources.registry import SOURCES as FORMATS
 from rlds2reverb.specs import differences, flatten
+from rlds2reverb.validation import CODES
 from tests.push import in_memory
 from tests.sources import toy
 from tests.sources.cases.data import EPISODES
@@ -137,3 +138,11 @@ def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
     shutil.copytree(bundled_path("cartpole"), tmp_path / "copy")
     copy = open_source(f"tfds:{tmp_path / 'copy'}@train[:4]")
     assert [[one.id for one in copy.shard(index, 3)] for index in range(3)] == [whole[index::3] for index in range(3)]
+
+
+def test_what_a_source_says_of_itself_is_a_note_or_advice_that_can_be_allowed(source: Source) -> None:
+    contents(source)
+    for remark in remarks_of(source):
+        assert remark.is_note != (remark.code in CODES), remark
+        assert remark.text
+        assert "\n" not in remark.text

@@ -124,7 +124,7 @@ def test_common_columns_are_those_that_all_parts_have_alike() -> None:
     assert set(flatten(mix.spec())) == {"observation", "action", "is_first", "is_last"}
     assert all(set(one.columns) == set(flatten(mix.spec())) for one in mix)
     assert [(one.code, one.text) for one in mix.remarks] == [
-        ("not-common", "left out, for not all parts have them alike: reward")
+        ("not_common", "left out, for not all parts have them alike: reward")
     ]
     with pytest.raises(SourceError, match="action"):
         MixedSource([part("a", 1), part("b", 1, action=np.zeros(2))], columns=COMMON).spec()

@@ -10,6 +10,10 @@ import pytest
 from rlds2reverb import Episode
 from rlds2reverb.conventions import Conventions, fill_absent
 from rlds2reverb.sources.base import spec_of
+from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.sources.transformed import transformed
+from rlds2reverb.specs import ArraySpec
+from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Standard, find_problems
 from tests import strategies
 
@@ -39,3 +43,23 @@ def test_what_the_conventions_would_lose_is_a_problem_and_they_put_what_is_good(
     spoilt = episode.with_columns(reward=np.array([1, 0, 0, 0], np.float32))
     assert [problem.code for problem in standard.examine(spoilt)[1]] == ["first_reward_lost"]
     assert Standard.of(spec_of(episode), Conventions()).examine(spoilt)[1] == []
+
+
+def test_of_an_episode_that_cannot_be_read_only_the_fault_is_told() -> None:
+    good = strategies.episode(np.random.default_rng(0), 4)
+    broken = Episode({}, id="e", faults=(("reward", "17 rows; expected 20"), ("", "no ends")))
+    task = {"task": ArraySpec((), np.dtype(object))}
+    for standard in (Standard.of(spec_of(good), SHIFT), Standard.of(spec_of(good), SHIFT, task)):
+        filled, problems = standard.examine(broken)
+        assert filled is broken
+        assert [(one.code, one.path, one.detail) for one in problems] == [
+            ("untransformed", "reward", "17 rows; expected 20"),
+            ("untransformed", "", "no ends"),
+        ]
+
+
+def test_a_transform_adds_no_faults_to_an_episode_that_cannot_be_read() -> None:
+    good = strategies.episode(np.random.default_rng(0), 4, episode_id="good")
+    broken = Episode({}, id="broken", faults=(("reward", "17 rows"),))
+    chosen = transformed(EpisodeList([good, broken]), Transform(drop=("reward",)))
+    assert [one.faults for one in chosen] == [(), broken.faults]

@@ -14,7 +14,7 @@ LOSSES = {
     "first_terminal": "the first row is marked is_terminal, which no step before it can say",
     "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
     "text": "the text is no UTF-8, or has a NUL: such bytes are written as escapes",
-    "metadata": "an attribute cannot hold it, or holds it as something else",
+    "metadata": "no attribute of an episode gives this feature back; it is left out",
     "renumbered": "Minari numbers episodes from 0; the recorded number is lost",
 }
 """Code -> what the format cannot hold."""

@@ -21,6 +21,7 @@ import numpy as np
 from rlds2reverb.destinations.base import Content, Loss
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.spaces import is_held
+from rlds2reverb.destinations.minari.values import ATTRIBUTE_KINDS
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_TERMINAL, OBSERVATION, REWARD, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec
@@ -28,8 +29,7 @@ from rlds2reverb.specs import ArraySpec
 INFOS = "infos"
 OUR_FEATURES = ("id", "total_steps")
 """Attributes that are written of every episode."""
-_FLOAT32, _UINT64 = np.dtype(np.float32), np.dtype(np.uint64)
-_SEED = "seed"
+_FLOAT32 = np.dtype(np.float32)
 _IMAGE_SIDE = 32
 
 
@@ -107,9 +107,17 @@ def _placed(path: str, spec: ArraySpec) -> tuple[str, Place | None]:
 def _of_metadata(content: Content) -> Iterator[Loss]:
     """Features that an attribute cannot hold as they are."""
     for name, spec in content.metadata.items():
-        plain = spec.shape == () if spec.dtype.kind == "O" else spec.dtype.kind in "biuf" and None not in spec.shape
         if name in OUR_FEATURES:
             if spec != ArraySpec((), np.dtype(np.int64)):
                 yield Loss("renumbered", LOSSES["renumbered"], f"metadata/{name}")
-        elif not plain or (name == _SEED and spec != ArraySpec((), _UINT64)):
-            yield Loss("metadata", f"{spec}: {LOSSES['metadata']}", f"metadata/{name}")
+        elif why := _why_no_attribute(spec):
+            yield Loss("metadata", f"{why}: {LOSSES['metadata']}", f"metadata/{name}")
+
+
+def _why_no_attribute(spec: ArraySpec) -> str:
+    """Why an attribute does not give a feature back as it is; "" where it does."""
+    if None in spec.shape:
+        return f"{spec}, of another size in each episode"
+    if spec.dtype.kind == "O":
+        return f"{spec}, several texts" if spec.shape else ""
+    return "" if spec.dtype.kind in ATTRIBUTE_KINDS else f"{spec}, a dtype that HDF5 does not have"

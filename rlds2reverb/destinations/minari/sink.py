@@ -28,6 +28,7 @@ from rlds2reverb.metadata import metadata_path
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
 _PARTS, _DONE = ".parts", ".parts-done"
 _PART_BYTES = 64 << 20
+_TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
 _INT_REWARDS = np.dtype(np.float64)
 
 
@@ -155,7 +156,7 @@ class MinariSink:
             else:
                 held = attribute(value)
                 if held is None:
-                    losses.append(Loss("metadata", LOSSES["metadata"], metadata_path(name)))
+                    losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
                 else:
                     group.attrs[name] = held
         group.attrs.update(ours)

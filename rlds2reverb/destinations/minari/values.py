@@ -8,6 +8,8 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 
+ATTRIBUTE_KINDS = "biufc"
+"""Of numbers."""
 _MOST_ATTRIBUTE_BYTES = 60_000
 """An attribute lies in the header of its group, which has 64 KiB."""
 
@@ -22,7 +24,7 @@ def encoded_texts(column: Array) -> tuple[Array, bool]:
 
 
 def attribute(value: Any) -> Any:
-    """A feature as an attribute; None where that does not hold it."""
+    """A feature as an attribute; None where that does not hold it: it is too large, is no UTF-8, has a NUL, or is of a dtype that HDF5 lacks."""
     if isinstance(value, (bytes, str)) or (
         isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "OSU"
     ):
@@ -31,7 +33,7 @@ def attribute(value: Any) -> Any:
         text = _text(data)
         return text if text.encode() == data and len(data) < _MOST_ATTRIBUTE_BYTES else None
     made = np.asarray(value)
-    return made[()] if made.dtype.kind in "biuf" and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
+    return made[()] if made.dtype.kind in ATTRIBUTE_KINDS and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
 
 
 def usual_discount(rows: int, is_terminal: bool) -> Array:

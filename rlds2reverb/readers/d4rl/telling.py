@@ -13,7 +13,7 @@ from rlds2reverb.readers.d4rl.layout import TERMINALS, TIMEOUTS, Layout, column,
 from rlds2reverb.readers.d4rl.options import D4rlOptions
 from rlds2reverb.readers.flat import cutting
 from rlds2reverb.readers.flat.cutting import Cuts
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.wording import counted
 
 _COMPARED_ROWS = 2_000
@@ -29,7 +29,7 @@ def remarks_of(
     Raises:
       BrokenEpisode: what is compared cannot be read.
     """
-    told = [Remark("last_step", ENDINGS[last_step])]
+    told = [note("last_step", ENDINGS[last_step])]
     told += _of_ends(layout, options, file_name)
     if cuts.tail_rows:
         became = "an episode without an end" if options.keeps_tail else "left out"
@@ -63,8 +63,8 @@ def _of_ends(layout: Layout, options: D4rlOptions, file_name: str) -> Iterator[R
                 f"not in the file{hint}: set max_episode_steps=N",
             )
         else:
-            yield Remark(
-                "no_timeouts",
+            yield note(
+                "time_limit",
                 f"the file has no timeouts: episodes end at terminals and after {options.max_episode_steps:,} steps",
             )
         if layout.terminals_dtype.kind == "f":
@@ -98,7 +98,7 @@ def _of_next(layout: Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Remark]:
         differing = int((_differs(after, column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
         if differing:
             yield Remark(
-                "next_observations_differ",
+                "next_differs",
                 f"of the first {compared:,} rows {differing:,} have {name} that are not the next row's {beside}, though no flag ends an "
                 "episode there: ends may be missing from the file",
                 differing,

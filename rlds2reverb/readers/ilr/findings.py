@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rlds2reverb.readers.ilr.options import KEEP, TERMINAL, Options
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.wording import counted
 
 _STACKED = 8
@@ -48,11 +48,11 @@ class Findings:
         """All that is to be said."""
         found = [_done_means(options), *self._of_observations(options)]
         if not has_rewards:
-            found.append(Remark("no-rewards", "no rewards are recorded; every reward is filled with 0"))
+            found.append(note("no_rewards", "no rewards are recorded; every reward is filled with 0"))
         if self.unfinished:
             found.append(
                 Remark(
-                    "unfinished",
+                    "no_end",
                     f"{_trajectories(self.unfinished)} without a step that is done: read as truncated",
                     self.unfinished,
                 )
@@ -60,7 +60,7 @@ class Findings:
         if self.metadata:
             found.append(
                 Remark(
-                    "other-metadata",
+                    "other_metadata",
                     "later descriptions differ from the first: the shards are of several tasks",
                     self.metadata,
                 )
@@ -68,7 +68,7 @@ class Findings:
         for key, count in sorted(self.left_out.items()):
             found.append(
                 Remark(
-                    "left-out",
+                    "left_out",
                     f'"{key}" is left out: the first step has none, or it is no array, number or text',
                     count,
                 )
@@ -97,7 +97,7 @@ class Findings:
         if self.foreign:
             found.append(
                 Remark(
-                    "foreign-last-observation",
+                    "foreign_last_observation",
                     f"the last observation is the first of the next trajectory in {self.foreign:,} of {self.ends:,}, as in Procgen's "
                     'demonstrations; do without it by last_observation="repeat" or "drop"',
                     self.foreign,
@@ -107,7 +107,7 @@ class Findings:
         if self.repeated:
             found.append(
                 Remark(
-                    "repeated-last-observation",
+                    "repeated_last_observation",
                     f"the last observation is the one before it in {_trajectories(self.repeated)}: none was recorded behind the last step, "
                     "as in Atari's and Minecraft's demonstrations",
                     self.repeated,
@@ -123,8 +123,8 @@ def _trajectories(count: int) -> str:
 
 def _done_means(options: Options) -> Remark:
     if options.done_means == TERMINAL:
-        return Remark(
-            "done-means",
+        return note(
+            "done_means",
             "a step that is done is read as terminal, time limits included; done_means=truncation reads none so",
         )
-    return Remark("done-means", "no step is read as terminal (done_means=truncation)")
+    return note("done_means", "no step is read as terminal (done_means=truncation)")

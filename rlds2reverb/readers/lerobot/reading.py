@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlds2reverb.readers.alignment import MARK, REPEAT
 from rlds2reverb.readers.lerobot.features import DONE, VIDEO, Feature
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 
 DECODE, SKIP = "decode", "skip"
 COLUMN, METADATA = "column", "metadata"
@@ -72,16 +72,16 @@ def _remarks(
     features: Mapping[str, Feature], reading: Reading, are_steps: bool, episodes: int, odd: Mapping[str, int]
 ) -> Iterator[Remark]:
     if are_steps:
-        yield Remark("last_step", "the dataset has is_first and is_last: its rows are steps as they are", episodes)
+        yield note("last_step", "the dataset has is_first and is_last: its rows are steps as they are", episodes)
     else:
-        yield Remark("last_step", _LAST_STEPS[reading.last_step], episodes)
+        yield note("last_step", _LAST_STEPS[reading.last_step], episodes)
     if DONE in features and reading.done_means in _DONE:
-        yield Remark("done_means", _DONE[reading.done_means], episodes)
+        yield note("done_means", _DONE[reading.done_means], episodes)
     for feature in features.values():
         if feature.kind == VIDEO and reading.videos == SKIP:
-            yield Remark("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
+            yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
         elif feature.kind == VIDEO and feature.is_depth:
             text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json tells how they become metres"
-            yield Remark("depth_codes", text, episodes, feature.path)
+            yield note("depth_codes", text, episodes, feature.path)
     for code, count in odd.items():
         yield Remark(code, ODD[code], count)

@@ -1,6 +1,7 @@
 """What Minari says of whole episodes: `id`, `total_steps`, `seed`, `options/...`, `rewards_sum` and whatever else was stored.
 
-A feature is part of the metadata's spec when every episode has it, in one shape. A seed is uint64: Minari draws them from 64 random bits.
+A feature is part of the metadata's spec when every episode has it, in one shape. Minari draws seeds from 64 random bits and writes each in
+the dtype that it needs, so seeds are uint64 where the dtype of all of them is not one, or is not stored.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rlds2reverb.specs import ArraySpec
 
 SEED = "seed"
 _NO_SEED = (b"None", "None")
+_UINT64 = np.dtype(np.uint64)
 _MOST_DEEP = 16
 
 
@@ -70,8 +72,7 @@ def _flat(told: Mapping[str, Any], above: str, depth: int) -> Iterator[tuple[str
 def _seed(value: Any) -> Any:
     if value is None or (isinstance(value, (bytes, str)) and value in _NO_SEED):
         return None
-    plain = value.item() if isinstance(value, np.generic) else value
-    return np.uint64(plain) if isinstance(plain, int) and 0 <= plain < 1 << 64 else _value(value)
+    return np.uint64(value) if isinstance(value, int) and 0 <= value < 1 << 64 else _value(value)
 
 
 def _value(value: Any) -> Any:
@@ -84,7 +85,7 @@ def _value(value: Any) -> Any:
         made = np.asarray(value)
     except (ValueError, OverflowError):
         return None
-    return made[()] if made.dtype.kind in "biuf" else None
+    return made[()] if made.dtype.kind in "biufc" else None
 
 
 def _spec_of_all(values: list[Any]) -> ArraySpec | None:
@@ -98,4 +99,7 @@ def _spec_of_all(values: list[Any]) -> ArraySpec | None:
     shapes, dtypes = {np.shape(value) for value in values}, {value.dtype for value in values}
     if len(shapes) > 1 or len({dtype.kind == "b" for dtype in dtypes}) > 1:
         return None
-    return ArraySpec(shapes.pop(), np.result_type(*dtypes))
+    dtype = np.result_type(*dtypes)
+    if dtype.kind == "f" and all(one.kind in "iu" for one in dtypes):  # floats do not hold all of these
+        return ArraySpec(shapes.pop(), _UINT64) if all(np.all(value >= 0) for value in values) else None
+    return ArraySpec(shapes.pop(), dtype)

@@ -18,7 +18,7 @@ from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
 from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.specs import Nest, column_spec
 
 
@@ -57,7 +57,7 @@ class NpzFiles:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """How ends are read, and what is no column."""
-        ending = () if self._last_step is None else (Remark("last_step", ENDINGS[self._last_step]),)
+        ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
         return (*ending, *left_out_remark(self._left_out))
 
     def spec(self) -> Nest:

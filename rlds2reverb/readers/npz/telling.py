@@ -9,7 +9,7 @@ from rlds2reverb.readers.flat.cutting import Cuts
 from rlds2reverb.readers.flat.recordings import ROWS
 from rlds2reverb.readers.npz.keys import Keys
 from rlds2reverb.readers.npz.options import NpzOptions
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.wording import counted
 
 
@@ -17,7 +17,7 @@ def remarks_of(
     last_step: str, keys: Keys, cuts: Cuts, left_out: Sequence[str], options: NpzOptions
 ) -> tuple[Remark, ...]:
     """All remarks on a file of many episodes."""
-    told = [] if last_step == ROWS else [Remark("last_step", ENDINGS[last_step])]
+    told = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
     if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
         told.append(
             Remark("no_ends", "no flags and no episode_ends: the whole file is one episode; or set max_episode_steps=N")

@@ -8,7 +8,7 @@ from rlds2reverb.readers.alignment import MARK
 from rlds2reverb.readers.rllib.batches import GOES_ON
 from rlds2reverb.readers.rllib.index import Index
 from rlds2reverb.readers.rllib.store import Troubles
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.wording import counted, shortened
 
 _FILLED = {
@@ -32,7 +32,7 @@ def remarks_on(
     told = [*_of_files(troubles), *_of_episodes(index)]
     if without_next:
         text = f"{counted(without_next, 'record')} without new_obs; {_FILLED[last_step]}"
-        told.append(Remark("no_last_observation", text, without_next))
+        told.append(note("no_last_observation", text, without_next))
     if differing:
         text = f"{counted(differing, 'next observation')} of the first episode differ from the observation of the following step, as RLlib's n_step > 1 writes them, with rewards of several steps; only the last one is used"
         told.append(Remark("next_differs", text, differing))
@@ -59,4 +59,4 @@ def _of_episodes(index: Index) -> Iterator[Remark]:
     open_ends = sum(index.ended(number) == GOES_ON for number in range(len(index)))
     if open_ends:
         text = f"{counted(open_ends, 'episode')} without an end, which are read as truncated there; metadata ending is unfinished"
-        yield Remark("unfinished_episode", text, open_ends)
+        yield Remark("no_end", text, open_ends)

@@ -9,7 +9,7 @@ from rlds2reverb.readers.alignment import ENDINGS
 from rlds2reverb.readers.robomimic.demos import is_of_libero
 from rlds2reverb.readers.robomimic.options import AFTER, NOTHING
 from rlds2reverb.readers.robomimic.plan import DONES, Plan
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.wording import counted
 
 
@@ -18,8 +18,8 @@ def remarks_of(plan: Plan, known: Mapping[str, Any], strangers: int) -> tuple[Re
     told = [*_of_alignment(plan), *_of_libero(plan, known)]
     if plan.options.done_means == NOTHING and DONES in plan.specs:
         told.append(
-            Remark(
-                "dones",
+            note(
+                "done_means",
                 "dones are kept as a column: whether they mark success, the end of the demonstration or both is not in the file, so no end "
                 "is terminal. done_means=terminal takes them for terminal states, done_means=reward a last reward above 0",
             )
@@ -34,13 +34,13 @@ def remarks_of(plan: Plan, known: Mapping[str, Any], strangers: int) -> tuple[Re
 
 def _of_alignment(plan: Plan) -> Iterator[Remark]:
     if plan.align == AFTER:
-        yield Remark(
-            "observations_after",
+        yield note(
+            "align",
             "an observation is taken for what came after its row's action: it goes with the next action, and the first action, whose "
             "observation was not recorded, is left out. align=before reads rows as they stand",
         )
     else:
-        yield Remark("last_step", ENDINGS[plan.last_step])
+        yield note("last_step", ENDINGS[plan.last_step])
 
 
 def _of_libero(plan: Plan, known: Mapping[str, Any]) -> Iterator[Remark]:

@@ -20,7 +20,7 @@ from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.ted.incomplete import forced_end, overwritten
+from rlds2reverb.readers.ted.incomplete import no_end, overwritten
 from rlds2reverb.readers.ted.keys import DONES, NEXT, REWARD, TRAJECTORY_IDS, TedOptions, last_part, renamed
 from rlds2reverb.readers.ted.ring import sampled
 from rlds2reverb.remarks import Remark
@@ -150,7 +150,7 @@ class H5Trajectories:
                 continue
             if done.size and not done.any():
                 open_ends.add(group)
-        return tuple(self._without(open_ends, forced_end))
+        return tuple(self._without(open_ends, no_end))
 
     def _without(self, groups: set[str], told: Callable[[int, bool], list[Remark]]) -> list[Remark]:
         """Leaves groups out where that is asked for."""

@@ -26,17 +26,17 @@ def without_incomplete(
     if flags is not None:
         open_ends = ~flags[bounds.column, bounds.stop - 1]
         keep &= ~open_ends
-        remarks += forced_end(int(open_ends.sum()), drop)
+        remarks += no_end(int(open_ends.sum()), drop)
     if cut_start:
         keep &= bounds.start > 0
         remarks += overwritten(int((bounds.start == 0).sum()), drop)
     return (bounds.only(keep) if drop else bounds), tuple(remarks)
 
 
-def forced_end(count: int, drop: bool) -> list[Remark]:
+def no_end(count: int, drop: bool) -> list[Remark]:
     """Told of so many trajectories without an end flag."""
     text = f"{counted(count, 'trajectory').replace('ys', 'ies')} without an end flag, where recording stopped or was overwritten; {_done(drop)}"
-    return [Remark("forced_end", text, count)] if count else []
+    return [Remark("no_end", text, count)] if count else []
 
 
 def overwritten(count: int, drop: bool) -> list[Remark]:

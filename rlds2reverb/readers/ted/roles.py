@@ -42,7 +42,7 @@ from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.ted.bounds import flattened
 from rlds2reverb.readers.ted.keys import NEXT, TedOptions, last_part
 from rlds2reverb.readers.ted.trajectories import Rows, Trajectories
-from rlds2reverb.remarks import Remark
+from rlds2reverb.remarks import Remark, note
 from rlds2reverb.specs import ArraySpec
 
 _REWARD = NEXT + REWARD
@@ -191,9 +191,7 @@ def _single(held: Trajectories, name: str, usual: str, steps: dict[str, str], re
 
 def _guess(what: str, keys: Any, option: str) -> Remark:
     names = "+".join(key.removeprefix(NEXT).replace("/", ".") for key in keys)
-    return Remark(
-        "keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise"
-    )
+    return note("keys", f"{what} taken from {names}, as there is no key of the usual name; {option}=KEY says otherwise")
 
 
 def _first_length(*groups: Any) -> int:

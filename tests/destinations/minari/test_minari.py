@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -63,11 +64,26 @@ def test_what_the_specs_tell_is_lost(path: str, spec: ArraySpec, code: Any) -> N
 
 def test_metadata_that_attributes_do_not_hold() -> None:
     features = {
-        "seed": ArraySpec((), np.dtype(np.uint64)), "id": ArraySpec((), np.dtype(np.int64)), "task": ArraySpec((), np.dtype(object)),
+        "seed": ArraySpec((), np.dtype(np.int64)), "id": ArraySpec((), np.dtype(np.int64)), "task": ArraySpec((), np.dtype(object)),
         "scores": ArraySpec((3,), np.dtype(np.float64)), "texts": ArraySpec((2,), np.dtype(object)), "wave": ArraySpec((), np.dtype(complex)),
+        "brain": ArraySpec((), np.dtype(ml_dtypes.bfloat16)), "free": ArraySpec((None,), np.dtype(np.int64)), "is_good": ArraySpec((), np.dtype(bool)),
     }  # fmt: skip
     one = Content("own", content().columns, features)
-    assert lost(one) == {"metadata/texts": "metadata", "metadata/wave": "metadata"}
+    assert lost(one) == {f"metadata/{name}": "metadata" for name in ("texts", "brain", "free")}
+
+
+@pytest.mark.parametrize(
+    "seed", [np.int64(-7), np.uint64(1 << 63), np.int32(5), 2.5, np.complex128(1 + 2j), np.eye(2), True, b"of 7"]
+)
+def test_a_feature_comes_back_as_it_was(tmp_path: Path, seed: Any) -> None:
+    """`seed` as well, whatever its dtype."""
+    told = {"seed": seed, "other": seed}
+    losses, data = written(tmp_path, Episode(episode(0).columns, told), Episode(episode(1).columns, told))
+    assert losses == [[], []]
+    for one in open_source(f"minari:{data}"):
+        for name in told:
+            assert np.array_equal(one.metadata[name], seed)
+            assert np.asarray(one.metadata[name]).dtype == np.asarray(seed).dtype
 
 
 def written(folder: Path, *episodes: Episode, options: str = "") -> tuple[list[list[str]], Path]:

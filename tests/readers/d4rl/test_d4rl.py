@@ -207,7 +207,7 @@ def test_next_observations_that_are_not_the_next_ones_are_told(opened: Any) -> N
     wrong[1] = 100
     wrong[3] = 100  # an end: the next row is another episode's
     source = opened(rows(next_observations=wrong))
-    assert next(remark.count for remark in remarks_of(source) if remark.code == "next_observations_differ") == 1
+    assert next(remark.count for remark in remarks_of(source) if remark.code == "next_differs") == 1
 
 
 def test_a_copy_has_the_same_names_and_other_data_has_not(opened: Any) -> None:

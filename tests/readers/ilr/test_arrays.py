@@ -124,7 +124,7 @@ def test_atari_keeps_the_last_action_or_marks_the_last_step(tmp_path: Path, rng:
         assert marked.columns["is_terminal"][-1], "the done that il-representations cuts off"
     source = open_source(name)
     list(source)
-    assert "repeated-last-observation" in {one.code for one in remarks_of(source)}
+    assert "repeated_last_observation" in {one.code for one in remarks_of(source)}
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -107,13 +107,11 @@ def test_dones_of_random_rollouts_are_whole_numbers(tmp_path: Path, rng: np.rand
 def test_rewards_that_are_missing_are_told_and_left_to_conventions(tmp_path: Path, rng: np.random.Generator) -> None:
     name = written(tmp_path, [made.trajectory(rng, 2, with_rewards=False)])
     assert "reward" not in open_source(name).spec()
-    assert "no-rewards" in codes(name)
+    assert "no_rewards" in codes(name)
 
 
 def test_a_tail_that_is_not_done_is_a_truncated_episode(tmp_path: Path, rng: np.random.Generator) -> None:
-    assert (
-        codes(written(tmp_path, [made.trajectory(rng, 2), made.trajectory(rng, 2, is_done=False)]))["unfinished"] == 1
-    )
+    assert codes(written(tmp_path, [made.trajectory(rng, 2), made.trajectory(rng, 2, is_done=False)]))["no_end"] == 1
 
 
 def test_steps_stay_in_order_beyond_the_thousandth(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -141,7 +139,7 @@ def test_several_shards_are_read_by_name_each_ending_its_trajectory(tmp_path: Pa
         for episode, trajectory, is_terminal in zip(episodes, trajectories, (True, False, True), strict=True):
             check(episode, trajectory, is_terminal)
         assert [one.metadata["task_name"] for one in episodes] == [b"Toy-v0", b"Toy-v0", b"Other-v0"]
-        assert codes(name)["other-metadata"] == 1
+        assert codes(name)["other_metadata"] == 1
 
 
 def test_a_later_description_within_a_shard_is_passed_over(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -156,7 +154,7 @@ def test_a_later_description_within_a_shard_is_passed_over(tmp_path: Path, rng: 
     (tmp_path / "demos.tar").write_bytes(whole)
     episodes = read(f"ilr:{tmp_path}")
     assert [one.metadata["task_name"] for one in episodes] == [b"a", b"a"]
-    assert codes(f"ilr:{tmp_path}")["other-metadata"] == 1
+    assert codes(f"ilr:{tmp_path}")["other_metadata"] == 1
 
 
 def test_a_shard_without_a_description_is_read(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -221,13 +219,13 @@ def test_a_last_observation_of_the_next_trajectory_is_told(tmp_path: Path, rng: 
     trajectories = [made.trajectory(rng, 3) for _ in range(3)]
     for one, following in pairwise(trajectories):
         one["next_obs"] = np.concatenate([one["next_obs"][:-1], following["obs"][:1]])
-    assert codes(written(tmp_path, trajectories))["foreign-last-observation"] == 2
+    assert codes(written(tmp_path, trajectories))["foreign_last_observation"] == 2
 
 
 def test_a_last_observation_that_is_the_one_before_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
     trajectory = made.trajectory(rng, 3)
     trajectory["next_obs"] = np.concatenate([trajectory["next_obs"][:-1], trajectory["obs"][-1:]])
-    assert codes(written(tmp_path, [trajectory]))["repeated-last-observation"] == 1
+    assert codes(written(tmp_path, [trajectory]))["repeated_last_observation"] == 1
 
 
 def test_without_next_observations_the_last_one_stands_there_again(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -308,7 +306,7 @@ def test_a_value_that_only_later_steps_have_is_left_out_and_told(tmp_path: Path,
     steps = steps_with(rng, 0)
     steps[2]["odd"] = 5
     (tmp_path / "demos.tar").write_bytes(made.archive(steps, None))
-    assert codes(f"ilr:{tmp_path}")["left-out"] == 1
+    assert codes(f"ilr:{tmp_path}")["left_out"] == 1
 
 
 def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:

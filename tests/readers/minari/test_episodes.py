@@ -211,3 +211,26 @@ def test_the_fingerprint_names_the_data_and_not_the_place(tmp_path: Path) -> Non
         for place, change in (("a", None), ("b", None), ("c", put(more=np.arange(500))))
     ]
     assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "dtype"),
+    [
+        ((np.int64(3), np.int64(4)), np.int64),
+        ((np.int64(3), np.uint64(1 << 63)), np.uint64),
+        ((np.int32(3), np.int64(4)), np.int64),
+        ((np.int64(-3), np.uint64(1 << 63)), None),
+    ],
+)
+def test_numbers_keep_the_dtype_that_holds_them_all(tmp_path: Path, seeds: tuple[Any, Any], dtype: Any) -> None:
+    """NumPy would make floats of int64 beside uint64, which do not hold them."""
+
+    def change(number: int) -> Any:
+        return lambda group: group.attrs.update(seed=seeds[number], level=seeds[number])
+
+    source = opened(tmp_path, change(0), change(1))
+    specs: Any = source.metadata_spec()
+    for name in ("seed", "level"):
+        assert (specs[name].dtype if name in specs else None) == dtype
+        if dtype is not None:
+            assert [one.metadata[name] for one in source] == list(seeds)

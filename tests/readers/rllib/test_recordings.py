@@ -120,7 +120,7 @@ def test_one_line_with_several_episodes_and_agents(tmp_path: Path) -> None:
         "2": [0, 1],
         "3@5": [5, 6, 7],
     }
-    assert codes(written(tmp_path, [line])) == {"late_start": 1, "unfinished_episode": 1}
+    assert codes(written(tmp_path, [line])) == {"late_start": 1, "no_end": 1}
 
 
 def test_an_episode_for_each_agent_and_policy(tmp_path: Path) -> None:

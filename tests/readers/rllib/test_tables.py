@@ -49,7 +49,7 @@ def test_what_runners_of_the_new_stack_wrote_is_read_once(folder: str) -> None:
     assert sum(len(one) - 1 for one in found.values()) == 10
     for episode in found.values():
         check(episode)
-    assert codes(name) == {"repeated_records": 5, "unfinished_episode": 1}
+    assert codes(name) == {"repeated_records": 5, "no_end": 1}
 
 
 @pytest.mark.parametrize("folder", OF_STEPS)
@@ -69,7 +69,7 @@ def test_writings_that_go_on_from_one_another_are_joined(tmp_path: Path) -> None
     name = f"rllib:{tmp_path}"
     for episode in read(name).values():
         check(episode)
-    assert codes(name) == {"unfinished_episode": 1}
+    assert codes(name) == {"no_end": 1}
 
 
 def test_episodes_have_the_infos_of_all_observations() -> None:

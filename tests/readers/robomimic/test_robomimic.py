@@ -59,7 +59,7 @@ def test_demonstrations_come_by_number_with_the_last_next_observation(opened: An
         assert one.metadata["env_args"] == written.ENV_ARGS.encode()
         assert name.encode() in one.metadata["model_file"]
         assert "is_terminal" not in one.columns
-    assert codes(source) == {"last_step", "dones"}
+    assert codes(source) == {"last_step", "done_means"}
 
 
 def test_a_mask_chooses_demonstrations(opened: Any) -> None:
@@ -149,9 +149,9 @@ def test_libero(opened: Any) -> None:
         written.write_libero(file, (4, 3))
 
     source = opened(fill)
-    assert codes(source) == {"observations_after", "upside_down", "dones"}
+    assert codes(source) == {"align", "upside_down", "done_means"}
     standing = opened(fill, "?align=before")
-    assert codes(standing) == {"observations_after", "upside_down", "dones", "last_step"}
+    assert codes(standing) == {"observations_after", "upside_down", "done_means", "last_step"}
     turned = opened(fill, "?flip=yes")
     for one, plain, upright in zip(source, standing, turned, strict=True):
         rows = len(plain) - 1

@@ -59,7 +59,7 @@ def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: s
     for one, other in zip(found, wanted):
         check(one, other)
     told = {"cut_start"} if "ring" in fill else set()
-    assert codes(source) == told | ({"forced_end"} if fill in ("full", "ring", "columns_ring") else set())
+    assert codes(source) == told | ({"no_end"} if fill in ("full", "ring", "columns_ring") else set())
 
 
 @BOTH

@@ -15,10 +15,7 @@ from tests.sources.cases.data import EPISODES
 
 def trajectories() -> list[Any]:
     rng = np.random.default_rng(8)
-    found = [made.trajectory(rng, 2 + number % 3, is_done=number < EPISODES - 1) for number in range(EPISODES)]
-    for one in found:
-        one["infos"] = [{"state": step["state"]} for step in one["infos"]]
-    return found
+    return [made.trajectory(rng, 2 + number % 3, is_done=number < EPISODES - 1) for number in range(EPISODES)]
 
 
 def write(folder: Path) -> str:
