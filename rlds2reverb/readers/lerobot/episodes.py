@@ -54,6 +54,7 @@ class Episodes:
     columns: Mapping[str, Array]
     tasks: tuple[tuple[str, ...], ...] | None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    _last_file: dict[tuple[int, ...], Path] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.columns[EPISODE_INDEX])
@@ -67,7 +68,18 @@ class Episodes:
         length = int(self.columns[LENGTH][number])
         if self.info.version[0] == 2:
             return self.info.data_file(self._numbered(number)), 0, length
-        return self.info.data_file(self._file(number, "data")), int(self.columns["first"][number]), length
+        return self._data_file(number), int(self.columns["first"][number]), length
+
+    def _data_file(self, number: int) -> Path:
+        """The file, made once for episodes that follow one another in it."""
+        place = self._file(number, "data")
+        key = tuple(place.values())
+        path = self._last_file.get(key)
+        if path is None:
+            path = self.info.data_file(place)
+            self._last_file.clear()
+            self._last_file[key] = path
+        return path
 
     def video(self, number: int, key: str) -> tuple[Path, float]:
         """The video of a feature, which may be a link, and when the episode begins in it, in seconds.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, MutableMapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from rlds2reverb.readers.lerobot.features import (
     FRAME_INDEX,
     IMAGE,
     INDEX,
+    NUMBER,
     TASK_INDEX,
     TIMESTAMP,
     VIDEO,
@@ -24,7 +24,7 @@ from rlds2reverb.readers.lerobot.features import (
 from rlds2reverb.readers.lerobot.info import check_link
 from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
-from rlds2reverb.readers.lerobot.tables import Rows
+from rlds2reverb.readers.lerobot.tables import Rows, Taken
 from rlds2reverb.readers.lerobot.values import column, image_files
 from rlds2reverb.readers.lerobot.videos import frames
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
@@ -73,10 +73,10 @@ class Reader:
 
     def _opened(self, path: Path, count: int) -> Rows:
         """The file; of version 2, it has the episode's rows and no other."""
-        if self._rows is None or self._rows.path != path:
+        if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
             check_link(self._dataset.info.root, path)
-            self._rows = Rows(path, self._names())
+            self._rows = Rows(path, self._names(), self._row_bytes())
         if self._dataset.info.version[0] == 2 and self._rows.count != count:
             raise BrokenEpisode(
                 "", f"{path}: has {self._rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"
@@ -93,33 +93,40 @@ class Reader:
         needed += [TIMESTAMP] if len(names) < len(dataset.steps.features) else []
         return list(dict.fromkeys((*names, *needed)))
 
-    def _recording(self, number: int, path: Path, read: dict[str, Any]) -> Recording:
+    def _row_bytes(self) -> int:
+        """Of the numbers of a row, as info.json tells."""
+        features = self._dataset.info.features
+        numbers = [features[name] for name in self._names() if name in features and features[name].kind == NUMBER]
+        return sum(one.size * one.dtype.itemsize for one in numbers)
+
+    def _recording(self, number: int, path: Path, read: Taken) -> Recording:
         dataset = self._dataset
         self._check(number, path, read)
+        metadata = dataset.metadata_of(number)
         columns = {to: self._column(one, number, path, read) for to, one in dataset.steps.columns.items()}
         if dataset.task == COLUMN:
             columns[dataset.task_path] = self._texts(path, read)
         elif dataset.task == METADATA:
-            self._check_task(number, path, read)
+            self._check_task(metadata[LANGUAGE_INSTRUCTION], path, read)
         done = dataset.steps.done
         flags = None if done is None else self._plain(done.name, path, read)
         if flags is not None and flags[:-1].any():
             self._found("done_inside")
-        return Recording(dataset.steps.made(columns, flags), dataset.metadata_of(number))
+        return Recording(dataset.steps.made(columns, flags), metadata)
 
-    def _column(self, feature: Feature, number: int, path: Path, read: dict[str, Any]) -> Array:
+    def _column(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
         if feature.kind == VIDEO:
             return self._frames(feature, number, path, read)
         if feature.kind != IMAGE:
-            return column(feature, read[feature.name], path)
-        files = image_files(feature, read[feature.name], path)
+            return _values(feature, path, read)
+        files = image_files(feature, read.column(feature.name), path)
         if feature.path in self._as_files:
             found = np.empty(len(files), object)
             found[:] = files
             return found
         return decoded(feature, files, f'{path}: column "{feature.name}"')
 
-    def _frames(self, feature: Feature, number: int, path: Path, read: dict[str, Any]) -> Array:
+    def _frames(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
         video, begin = self._dataset.episodes.video(number, feature.name)
         check_link(self._dataset.info.root, video)
         seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
@@ -127,16 +134,16 @@ class Reader:
             raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")
         return frames(feature, video, seconds, self._dataset.reading.tolerance)
 
-    def _plain(self, name: str, path: Path, read: dict[str, Any]) -> Array:
+    def _plain(self, name: str, path: Path, read: Taken) -> Array:
         """[T] of a feature with one value per row."""
         feature = self._dataset.info.features.get(name)
         if feature is None or feature.size != 1:
             raise BrokenEpisode(
                 "", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]'
             )
-        return column(feature, read[name], path).reshape(-1)
+        return _values(feature, path, read).reshape(-1)
 
-    def _check(self, number: int, path: Path, read: dict[str, Any]) -> None:
+    def _check(self, number: int, path: Path, read: Taken) -> None:
         """That the rows are the episode's."""
         index = self._dataset.episodes.index(number)
         found = self._plain(EPISODE_INDEX, path, read)
@@ -146,19 +153,19 @@ class Reader:
                 f"{path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
             )
         counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
-        if any((np.diff(one) != 1).any() for one in counted):
+        if not all(map(_counts, counted)):
             self._found("frame_index")
 
-    def _texts(self, path: Path, read: dict[str, Any]) -> Array:
+    def _texts(self, path: Path, read: Taken) -> Array:
         """[T] texts of the rows' tasks."""
         numbers, of = np.unique(self._plain(TASK_INDEX, path, read), return_inverse=True)
         texts = np.empty(len(numbers), object)
         texts[:] = [self._text(int(one), path) for one in numbers]
         return np.asarray(texts[of.reshape(-1)])
 
-    def _check_task(self, number: int, path: Path, read: dict[str, Any]) -> None:
-        numbers = np.unique(self._plain(TASK_INDEX, path, read))
-        told = self._dataset.metadata_of(number)[LANGUAGE_INSTRUCTION]
+    def _check_task(self, told: bytes, path: Path, read: Taken) -> None:
+        numbers = self._plain(TASK_INDEX, path, read)
+        numbers = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
         if {self._text(int(one), path) for one in numbers} - {told}:
             raise BrokenEpisode(
                 self._dataset.task_path,
@@ -175,3 +182,15 @@ class Reader:
 
     def _found(self, code: str) -> None:
         self._odd[code] = self._odd.get(code, 0) + 1
+
+
+def _counts(column: Array) -> bool:
+    """Whether each number is one more than the one before."""
+    return column.dtype != bool and bool((column[1:] - column[:-1] == 1).all())
+
+
+def _values(feature: Feature, path: Path, read: Taken) -> Array:
+    """[T, ...] of a feature that is neither images nor a video."""
+    if feature.kind == NUMBER:
+        return read.made(feature.name, lambda found: column(feature, found, path))
+    return column(feature, read.column(feature.name), path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,20 +37,20 @@ class Steps:
     features: Mapping[str, Feature]
     reading: Reading
 
-    @property
+    @cached_property
     def are_recorded(self) -> bool:
         """Whether rows are steps as they are."""
         flags_ = {one.path for one in self.features.values() if one.spec == _FLAG}
         return {IS_FIRST, IS_LAST} <= flags_
 
-    @property
+    @cached_property
     def done(self) -> Feature | None:
         """The feature that tells how episodes end; None where none does, or it stays a column."""
         if self.are_recorded or self.reading.done_means == NOTHING:
             return None
         return self.features.get(DONE)
 
-    @property
+    @cached_property
     def columns(self) -> dict[str, Feature]:
         """Those that become columns of their own, by path."""
         done = self.done
@@ -85,7 +86,7 @@ class Steps:
             raise BrokenEpisode("", "has no rows")
         is_terminal = None if done is None else self.reading.done_means == TERMINAL and bool(np.any(done[-1]))
         if self.reading.last_step != MARK:
-            rows = {path: np.concatenate([column, _behind(path, column)]) for path, column in rows.items()}
+            rows = {path: _closed(path, column) for path, column in rows.items()}
             count += 1
         made = {**rows, **flags(count, is_terminal)}
         if is_terminal is not None and DISCOUNT not in rows:
@@ -93,7 +94,13 @@ class Steps:
         return made
 
 
-def _behind(path: str, column: Array) -> Array:
-    """The row behind the last action."""
-    is_of_action = is_under(path, ACTION) or path == REWARD or path.startswith("next.")
-    return zero_row(column) if is_of_action else column[-1:]
+def _closed(path: str, column: Array) -> Array:
+    """[T, ...] and the row behind the last action -> [T + 1, ...]."""
+    closed = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
+    closed[:-1] = column
+    closed[-1:] = zero_row(column) if _is_of_action(path) else column[-1:]
+    return closed
+
+
+def _is_of_action(path: str) -> bool:
+    return is_under(path, ACTION) or path == REWARD or path.startswith("next.")

@@ -6,14 +6,17 @@ pyarrow gives errors of many kinds over a damaged file; here they become `Source
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import shortened
@@ -62,34 +65,101 @@ def whole(path: Path, wanted: Any) -> pa.Table:
             raise SourceError(f"{path}: cannot be read: {line(error)}") from error
 
 
+class Batch:
+    """Some rows of a file, and what was made of their columns.
+
+    Args:
+      rows: they themselves.
+      first: the number of the first of them in the file.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, first: int) -> None:
+        self.rows, self.first, self.stop = rows, first, first + rows.num_rows
+        self._made: dict[str, Array | None] = {}
+
+    def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array | None:
+        """What is made of a whole column, once; None where a row is broken."""
+        if name not in self._made:
+            try:
+                self._made[name] = make(self.rows.column(name))
+            except BrokenEpisode:
+                self._made[name] = None
+        return self._made[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """Rows that were asked for.
+
+    Attributes:
+      path: of their file.
+      pieces: batches, and which of their rows: start and stop.
+      schema: of the file; columns without rows are of its types.
+    """
+
+    path: Path
+    pieces: Sequence[tuple[Batch, int, int]]
+    schema: pa.Schema
+
+    def column(self, name: str) -> pa.Array:
+        """As it is stored.
+
+        Raises:
+          BrokenEpisode: it cannot be read.
+        """
+        with _told(self.path):
+            parts = [batch.rows.column(name).slice(start, stop - start) for batch, start, stop in self.pieces]
+            return parts[0] if len(parts) == 1 else _joined(pa.chunked_array(parts, self.schema.field(name).type))
+
+    def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array:
+        """What is made of a column: of whole batches, which serve the rows behind these ones, too; of these alone where others are broken.
+
+        Args:
+          name: of the column; always with the same `make`.
+          make: a column -> [rows, ...]; raises `BrokenEpisode` for a broken row, whatever the other rows are.
+        """
+        parts = [(batch.made(name, make), start, stop) for batch, start, stop in self.pieces]
+        good = [made[start:stop] for made, start, stop in parts if made is not None]
+        if not good or len(good) < len(parts):
+            return make(self.column(name))
+        return good[0] if len(good) == 1 else np.concatenate(good)
+
+
 class Rows:
     """Some columns of a file, read forwards in batches; memory holds one batch beside the rows that are asked for.
+
+    Args:
+      path: the file.
+      columns: names of those that are read.
+      row_bytes: at least so many a row has in memory, however little in the file.
 
     Raises:
       SourceError: as `opened`.
       BrokenEpisode: a column is missing.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path, self.columns = path, tuple(columns)
+    def __init__(self, path: Path, columns: Sequence[str], row_bytes: int = 1) -> None:
+        self.path, self.columns, self._row_bytes = path, tuple(columns), max(1, row_bytes)
         self._file = opened(path)
-        found = self._file.schema_arrow.names
+        self._schema = self._file.schema_arrow
+        found = self._schema.names
         for name in columns:
             if name not in found:
                 self._file.close()
                 raise BrokenEpisode(name, f"{path}: no such column; there are {shortened(', '.join(found))}")
         self.count = int(self._file.metadata.num_rows)
         self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._rest: pa.RecordBatch | None = None
-        self._at = -1
+        self._batch: Batch | None = None
+        self._broken = 0, 0, ""
+        """Rows that cannot be read, start and stop, and why."""
 
     def close(self) -> None:
         """Lets go of the file."""
-        self._batches, self._rest = iter(()), None
+        self._batches, self._batch = iter(()), None
         self._file.close()
 
-    def read(self, start: int, stop: int) -> dict[str, pa.Array]:
-        """Rows `start` to `stop`, column by column; cheap behind those that were read last.
+    def read(self, start: int, stop: int) -> Taken:
+        """Rows `start` to `stop`; cheap behind those that were read last.
 
         Raises:
           BrokenEpisode: there are fewer, or they cannot be read.
@@ -97,39 +167,58 @@ class Rows:
         if not 0 <= start <= stop <= self.count:
             raise BrokenEpisode("", f"{self.path}: has {self.count:,} rows; expected rows {start:,} to {stop:,}")
         with _told(self.path):
-            if not 0 <= self._at <= start:
-                self._begin(start)
-            batches = list(self._taken(start, stop))
-            table = pa.Table.from_batches(batches) if batches else self._file.schema_arrow.empty_table()
-            return {name: _joined(table.column(name)) for name in self.columns}
+            return Taken(self.path, list(self._taken(start, stop)), self._schema)
 
-    def _begin(self, start: int) -> None:
-        """Places the cursor before the row group that has this row."""
-        metadata, first = self._file.metadata, 0
-        groups = list(range(metadata.num_row_groups))
-        while groups and first + metadata.row_group(groups[0]).num_rows <= start:
-            first += metadata.row_group(groups.pop(0)).num_rows
-        self._at, self._rest = first, None
+    def _begin(self, start: int) -> Batch:
+        """The first batch of the row group that has this row."""
+        group, first, _ = self._group(start)
+        groups = list(range(group, self._file.metadata.num_row_groups))
         self._batches = self._file.iter_batches(self._batch_rows(groups), row_groups=groups, columns=list(self.columns))
+        return self._next(first)
+
+    def _group(self, row: int) -> tuple[int, int, int]:
+        """The row group that has this row: its number, its first row and the one behind its last."""
+        metadata, first = self._file.metadata, 0
+        for group in range(metadata.num_row_groups):
+            stop = first + metadata.row_group(group).num_rows
+            if stop > row:
+                return group, first, stop
+            first = stop
+        return metadata.num_row_groups, first, self.count
 
     def _batch_rows(self, groups: Sequence[int]) -> int:
         """How many rows have about `_BATCH_BYTES`."""
         sizes = [(one.total_byte_size, one.num_rows) for one in map(self._file.metadata.row_group, groups[:8])]
         size, rows = (sum(each) for each in zip(*sizes)) if sizes else (0, 1)
-        return int(max(1, min(_MOST_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size))))
+        most = min(_MOST_BATCH_ROWS, _BATCH_BYTES // self._row_bytes)
+        return int(max(1, min(most, _BATCH_BYTES * rows // max(1, size))))
 
-    def _taken(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        while self._at < stop:
-            batch = self._rest if self._rest is not None else next(self._batches, None)
-            if batch is None:
-                raise BrokenEpisode(
-                    "", f"{self.path}: ends after {self._at:,} rows; expected {stop:,}; copy the file again"
-                )
-            first, last = max(0, start - self._at), min(batch.num_rows, stop - self._at)
-            if last > first:
-                yield batch.slice(first, last - first)
-            self._rest = batch.slice(last) if last < batch.num_rows else None
-            self._at += last
+    def _next(self, first: int) -> Batch:
+        """The batch whose first row is this one of the file. Where there is none, the rest of the row group is not tried again."""
+        self._batch = None
+        try:
+            rows = next(self._batches)
+        except (StopIteration, *ERRORS) as error:
+            ends = f"ends after {first:,} rows; expected {self.count:,}; copy the file again"
+            why = ends if isinstance(error, StopIteration) else f"cannot be read: {line(error)}"
+            self._broken = first, self._group(first)[2], f"{self.path}: {why}"
+            raise BrokenEpisode("", self._broken[2]) from error
+        self._batch = Batch(rows, first)
+        return self._batch
+
+    def _taken(self, start: int, stop: int) -> Iterator[tuple[Batch, int, int]]:
+        at = start
+        while at < stop:
+            if self._broken[0] <= at < self._broken[1]:
+                raise BrokenEpisode("", self._broken[2])
+            batch = self._batch
+            if batch is None or at < batch.first:
+                batch = self._begin(at)
+            while batch.stop <= at:
+                batch = self._next(batch.stop)
+            last = min(stop, batch.stop)
+            yield batch, at - batch.first, last - batch.first
+            at = last
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def test_any_pieces_in_any_order_are_those_of_the_table(
         read = Rows(PATH, ["a"])
         for one, other in pieces:
             start, stop = sorted((min(one, rows), min(other, rows)))
-            assert read.read(start, stop)["a"].to_pylist() == list(range(start, stop))
+            assert read.read(start, stop).column("a").to_pylist() == list(range(start, stop))
         with pytest.raises(BrokenEpisode, match=f"has {rows} rows"):
             read.read(0, rows + 1)
         read.close()
