@@ -402,3 +402,11 @@ def test_metadata_chooses_episodes(tmp_path: Path) -> None:
     name = written(tmp_path, [batch(1, 0, 2, "terminated"), batch(2, 4, 6, "truncated")])
     assert list(read(f"{name}?where=ending=terminated")) == ["1"]
     assert list(read(f"{name}?where=t>3")) == ["2@4"]
+
+
+@pytest.mark.parametrize("ids", [["1", "1", "1~2"], ["1~2", "1", "1"], ["1", "1~2", "1", "1~2", "1"]])
+def test_no_two_episodes_have_one_name(tmp_path: Path, ids: list[str]) -> None:
+    source = open_source(written(tmp_path, [batch(one, 0, at + 1, "truncated") for at, one in enumerate(ids)]))
+    assert len({one.id for one in source}) == len(ids)
+    late = open_source(written(tmp_path, [batch("5@3", 0, 1, "truncated"), batch("5", 3, 5, "truncated")]))
+    assert len({one.id for one in late}) == 2
