@@ -410,3 +410,32 @@ def test_no_two_episodes_have_one_name(tmp_path: Path, ids: list[str]) -> None:
     assert len({one.id for one in source}) == len(ids)
     late = open_source(written(tmp_path, [batch("5@3", 0, 1, "truncated"), batch("5", 3, 5, "truncated")]))
     assert len({one.id for one in late}) == 2
+
+
+@pytest.mark.parametrize("without", [0, 1, 2])
+def test_rewards_that_one_record_lacks_make_its_episode_bad(tmp_path: Path, without: int) -> None:
+    lines = [batch(at, 0, 2, "truncated", rewards=None if at == without else [0.5, 1.5]) for at in range(3)]
+    for at, episode in enumerate(read(written(tmp_path, lines)).values()):
+        if at == without:
+            [(path, why)] = episode.faults
+            assert path == "reward"
+            assert 'no column "rewards"' in why
+        else:
+            assert episode.columns["reward"].tolist() == [0.5, 1.5, 0]
+
+
+def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_path: Path) -> None:
+    more = {"action_prob": [0.5, 0.25]}
+    name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
+    assert not any("action_prob" in one.columns for one in open_source(name))
+    [remark] = remarks_of(open_source(name))
+    assert (remark.code, remark.path, remark.count) == ("partial_column", "action_prob", 2)
+    assert codes(f"{name}?others=drop") == {}
+
+
+def test_records_without_rows_are_counted_and_change_nothing(tmp_path: Path) -> None:
+    empty = {name: column if name == "type" else [] for name, column in batch(1, 0, 1).items()}
+    name = written(tmp_path, [empty, batch(1, 0, 2, "truncated", more=[1, 2]), multi(a=empty)])
+    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2]]
+    assert next(iter(open_source(name))).columns["more"].tolist() == [1, 2, 0]
+    assert codes(name) == {"empty_records": 2}
