@@ -22,6 +22,7 @@ import xxhash
 from rlds2reverb.episodes import STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import METADATA
+from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.batches import ENDINGS, TERMINATED
@@ -173,9 +174,11 @@ class RllibRecordings:
             if found.shape != wanted.shape:
                 raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}")
             if found.dtype != wanted.dtype:
-                if found.dtype != np.int64 or wanted.dtype.kind != "f":
-                    raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}")
-                columns[path] = columns[path].astype(wanted.dtype)
+                made = exactly(columns[path], wanted.dtype) if found.dtype == np.int64 else None
+                if made is None or wanted.dtype.kind != "f":
+                    lost = ", which does not hold its values exactly" if wanted.dtype.kind == "f" else ""
+                    raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}{lost}")
+                columns[path] = made
         if odd := columns.keys() - self._spec.keys():
             raise BrokenEpisode(min(odd), "other episodes have no such column")
         return columns
