@@ -200,7 +200,7 @@ class Rows:
             rows = next(self._batches)
         except (StopIteration, *ERRORS) as error:
             ends = f"ends after {first:,} rows; expected {self.count:,}; copy the file again"
-            why = ends if isinstance(error, StopIteration) else f"cannot be read: {line(error)}"
+            why = ends if isinstance(error, StopIteration) else f"cannot be read: {line_of(error)}"
             self._broken = first, self._group(first)[2], f"{self.path}: {why}"
             raise BrokenEpisode("", self._broken[2]) from error
         self._batch = Batch(rows, first)

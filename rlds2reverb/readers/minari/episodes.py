@@ -30,6 +30,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.metadata import METADATA
 from rlds2reverb.readers.alignment import steps
+from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.minari.spaces import Leaf
 from rlds2reverb.readers.minari.stored import (
     ACTIONS,
@@ -237,11 +238,9 @@ def _cast(path: str, column: Array, spec: ArraySpec) -> Array:
     Raises:
       BrokenEpisode: a value would change.
     """
-    if column.dtype.kind in "iuf" and spec.dtype.kind in "iuf":
-        with np.errstate(all="ignore"):
-            made = column.astype(spec.dtype)
-            if np.array_equal(made.astype(column.dtype), column, equal_nan=column.dtype.kind == "f"):
-                return made
+    made = exactly(column, spec.dtype)
+    if made is not None:
+        return made
     raise BrokenEpisode(
         path,
         f"{path}: expected {spec}, as in other episodes; found {column_spec(column)}, whose values {spec.dtype} does not hold exactly",

@@ -22,7 +22,7 @@ class Part:
 
     Attributes:
       rows: how many.
-      policy: its name; "" where there is one only.
+      policy: its name; "" where there is one only, or `modules` tell.
       is_multi_agent: whether other agents may act between its rows, so that `t` has gaps.
       episodes: [rows] ids, or None where none are recorded.
       agents: [rows] ids or numbers, or None.
@@ -31,6 +31,7 @@ class Part:
       columns: names of those that have a value per row.
       rewards: [rows] or None; to tell rows that were written twice.
       ends: the first observation and the last next one, as text; "" where that is not needed.
+      modules: [rows] names of policies, or None.
     """
 
     rows: int
@@ -43,13 +44,18 @@ class Part:
     columns: frozenset[str]
     rewards: Array | None = None
     ends: tuple[str, str] = ("", "")
+    modules: Array | None = None
+
+    def policy_of(self, row: int) -> str:
+        """The name of the policy that acted in a row; "" where there is one only."""
+        return self.policy if self.policy or self.modules is None else str(self.modules[row])
 
     def runs(self) -> list[tuple[int, int]]:
         """Where one episode's rows follow one another: (start, stop)."""
         if self.rows == 0:
             return []
         changes = self.ended[:-1] != GOES_ON
-        for ids in (self.episodes, self.agents):
+        for ids in (self.episodes, self.agents, self.modules):
             if ids is not None:
                 changes = changes | (ids[1:] != ids[:-1])
         if self.t is not None:
@@ -88,13 +94,9 @@ def part_of(head: Head, take: Take, done_means: int) -> Part:
     """
     agents = take(n.AGENT_ID)
     agents = take(n.AGENT_INDEX) if agents is None or _nothing(agents) else agents
-    modules = take(n.MODULE_ID)
-    policy = head.policy
-    if not policy and modules is not None and len(modules) and not _nothing(modules):
-        policy = str(modules[0])
     return Part(
         head.rows,
-        policy,
+        head.policy,
         head.is_multi_agent,
         _ids(n.EPS_ID, take(n.EPS_ID), head.rows),
         _ids(n.AGENT_ID, agents, head.rows),
@@ -103,6 +105,7 @@ def part_of(head: Head, take: Take, done_means: int) -> Part:
         head.columns,
         head.rewards,
         head.ends,
+        None if head.policy else _ids(n.MODULE_ID, take(n.MODULE_ID), head.rows),
     )
 
 
@@ -124,7 +127,7 @@ def _times(values: Any, rows: int) -> Array | None:
     if values is None or _nothing(values):
         return None
     _check(n.T, values, rows)
-    column = np.asarray(_array(n.T, values)).reshape(rows, -1)
+    column = np.asarray(_array(n.T, values)).reshape(rows, -1 if rows else 1)
     if (
         column.shape[1] != 1
         or column.dtype.kind not in "iuf"

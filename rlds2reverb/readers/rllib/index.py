@@ -95,11 +95,11 @@ class Index:
             self.rows += stop - start
 
     def _key(self, found: Found, start: int) -> tuple[str, ...]:
-        part = found.part
+        part, policy = found.part, found.part.policy_of(start)
         agent = "" if part.agents is None else str(part.agents[start])
         if part.episodes is None:
-            return f"{found.file.name}@{found.place.at}+{start}", part.policy, agent, found.file.worker
-        return str(part.episodes[start]), part.policy, agent, found.file.worker
+            return f"{found.file.name}@{found.place.at}+{start}", policy, agent, found.file.worker
+        return str(part.episodes[start]), policy, agent, found.file.worker
 
     def _chain_for(self, key: tuple[str, ...], t: int, is_multi_agent: bool) -> _Chain:
         chains = self._open.setdefault(key, [])
@@ -190,11 +190,17 @@ class Index:
 
 
 def _names(ids: list[tuple[str, str, str]], first: list[int]) -> Iterator[str]:
-    """A name for each episode: its id, policy and agent; where it begins, if that is late; a number where the same is there again."""
+    """A name for each episode: its id, policy and agent; where it begins, if that is late; a number where that name is taken."""
     seen: dict[str, int] = {}
+    taken: set[str] = set()
     for (episode, policy, agent), t in zip(ids, first):
         is_alone = policy in ("", "default_policy") and agent in ("", "0")
         name = episode if is_alone else "/".join(one for one in (episode, policy, agent) if one)
         name = f"{name}@{t}" if t > 0 else name
-        seen[name] = seen.get(name, 0) + 1
-        yield name if seen[name] == 1 else f"{name}~{seen[name]}"
+        made, number = name, seen.get(name, 1)
+        while made in taken:
+            number += 1
+            made = f"{name}~{number}"
+        seen[name] = number
+        taken.add(made)
+        yield made

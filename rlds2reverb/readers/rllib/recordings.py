@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from typing import Any
 
@@ -22,12 +22,13 @@ import xxhash
 from rlds2reverb.episodes import STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import METADATA
+from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.batches import ENDINGS, TERMINATED
 from rlds2reverb.readers.rllib.index import Index
-from rlds2reverb.readers.rllib.remarks import remarks_on
+from rlds2reverb.readers.rllib.remarks import remarks_on, remarks_on_columns
 from rlds2reverb.readers.rllib.rows import Rows
 from rlds2reverb.readers.rllib.store import Reader, Store
 from rlds2reverb.remarks import Remark
@@ -53,28 +54,37 @@ class RllibRecordings:
         self.name, self._store, self._last_step = name, store, last_step
         self._index = Index()
         self._without_next = self._differing = 0
+        self._counts: dict[str, int] = {}
+        """How many records have a column."""
+        self._records = 0
         self._columns = self._indexed(keeps_others)
         self._index.close()
         self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}"
         self._others: list[str] = []
-        self._spec = self._found_spec(sorted(filter(_is_other, self._columns)) if keeps_others else [])
+        self._partial = _others(self._counts.keys() - self._columns) if keeps_others else []
+        self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
 
     def _indexed(self, keeps_others: bool) -> frozenset[str]:
-        """Finds every piece; the columns that all records have."""
-        shared: frozenset[str] | None = None
+        """Finds every piece; the columns that all records have, and the rewards if any has them."""
         for found in self._store.scan(lambda name: name in _ASKED_FOR or (keeps_others and _is_other(name))):
             columns = found.part.columns
+            if not found.part.rows:
+                self._store.troubles.empty += 1
+                continue
             if missing := [name for name in (n.OBS, n.ACTIONS) if name not in columns]:
                 there = f"no column {' and '.join(missing)}; it has {', '.join(sorted(columns))}"
                 self._store.troubles.add(f"{found.file}: record {found.place.at:,}", shortened(there))
                 continue
             self._index.add(found)
-            shared = columns if shared is None else shared & columns
+            self._records += 1
+            for column in columns:
+                self._counts[column] = self._counts.get(column, 0) + 1
             self._without_next += n.NEXT_OBS not in columns
-        if shared is None:
+        if not self._records:
             named = self._store.troubles.named
             raise SourceError(f"{self.name}: no records of RLlib that can be read{f': {named[0]}' if named else ''}")
-        return shared
+        shared = frozenset(column for column, count in self._counts.items() if count == self._records)
+        return shared | ({n.REWARDS} & self._counts.keys())
 
     @property
     def count(self) -> int:
@@ -84,7 +94,8 @@ class RllibRecordings:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What was left out, and how what is missing was filled."""
-        return remarks_on(self._store.troubles, self._index, self._without_next, self._last_step, self._differing)
+        told = remarks_on(self._store.troubles, self._index, self._without_next, self._last_step, self._differing)
+        return (*told, *remarks_on_columns({name: self._counts[name] for name in self._partial}, self._records))
 
     def spec(self) -> Nest:
         """That of the first episode that can be read; the others are held to it."""
@@ -166,9 +177,11 @@ class RllibRecordings:
             if found.shape != wanted.shape:
                 raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}")
             if found.dtype != wanted.dtype:
-                if found.dtype != np.int64 or wanted.dtype.kind != "f":
-                    raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}")
-                columns[path] = columns[path].astype(wanted.dtype)
+                made = exactly(columns[path], wanted.dtype) if found.dtype == np.int64 else None
+                if made is None or wanted.dtype.kind != "f":
+                    lost = ", which does not hold its values exactly" if wanted.dtype.kind == "f" else ""
+                    raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}{lost}")
+                columns[path] = made
         if odd := columns.keys() - self._spec.keys():
             raise BrokenEpisode(min(odd), "other episodes have no such column")
         return columns
@@ -177,6 +190,11 @@ class RllibRecordings:
 def _is_other(name: str) -> bool:
     """Whether RLDS does not know a column, and nothing else has its name."""
     return name not in _TAKEN and "/" not in name
+
+
+def _others(columns: Set[str]) -> list[str]:
+    """Columns that RLDS does not know, and whose names nothing else has."""
+    return sorted(filter(_is_other, columns))
 
 
 def _digest(content: str, index: Index) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rlds2reverb.readers.alignment import MARK
 from rlds2reverb.readers.rllib.batches import GOES_ON
@@ -37,6 +37,19 @@ def remarks_on(
         text = f"{counted(differing, 'next observation')} of the first episode differ from the observation of the following step, as RLlib's n_step > 1 writes them, with rewards of several steps; only the last one is used"
         told.append(Remark("next_differs", text, differing))
     return tuple(told)
+
+
+def remarks_on_columns(partial: Mapping[str, int], records: int) -> tuple[Remark, ...]:
+    """Of columns that only some records have: how many have each."""
+    return tuple(
+        Remark(
+            "partial_column",
+            f"{records - count:,} of {counted(records, 'record')} have no value of it per step; the column is left out",
+            records - count,
+            name,
+        )
+        for name, count in partial.items()
+    )
 
 
 def _of_files(troubles: Troubles) -> Iterator[Remark]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array
 from rlds2reverb.readers.alignment import MARK, steps, with_last
+from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.index import Piece
@@ -151,7 +152,22 @@ def _concatenated(name: str, parts: list[Array]) -> Array:
     kinds = {part.dtype for part in parts}
     if len(kinds) > 1 and not all(kind.kind in "if" for kind in kinds):
         raise BrokenEpisode(_path(name), f'column "{name}": its parts have dtypes {sorted(map(str, kinds))}')
-    return np.concatenate(parts)
+    return np.concatenate(_alike(name, parts))
+
+
+def _alike(name: str, parts: list[Array]) -> list[Array]:
+    """Parts of one dtype: whole numbers of JSON, whose point is not written, become the floats that the others are."""
+    dtypes = {part.dtype for part in parts}
+    if len(dtypes) == 1:
+        return parts
+    wanted = np.result_type(*({dtype for dtype in dtypes if dtype.kind == "f"} or dtypes))
+    made = [exactly(part, wanted) for part in parts]
+    if any(part is None for part in made):
+        raise BrokenEpisode(
+            _path(name),
+            f'column "{name}": its parts have dtypes {sorted(map(str, dtypes))}, and {wanted} does not hold them exactly',
+        )
+    return [part for part in made if part is not None]
 
 
 def _number_per_step(reward: Array) -> Array:
@@ -170,4 +186,17 @@ def _closed(columns: Leaves, last: dict[str, Array]) -> Leaves:
         np.shape(last[path]) != column.shape[1:] for path, column in columns.items()
     ):
         raise BrokenEpisode(OBSERVATION, "the last next observation has another shape than the observations")
-    return {path: with_last(column, np.asarray(last[path], column.dtype)) for path, column in columns.items()}
+    return {path: _with_last(column, last[path]) for path, column in columns.items()}
+
+
+def _with_last(column: Array, last: Array) -> Array:
+    """A column and the last next observation, of one dtype."""
+    row = np.asarray(last, object if column.dtype == object else None)
+    if row.dtype != column.dtype:
+        made = exactly(row, column.dtype)
+        if made is None and (column.dtype != np.int64 or row.dtype.kind != "f"):
+            raise BrokenEpisode(
+                OBSERVATION, f"{column.dtype} does not hold the last next observation, which is {row.dtype}, exactly"
+            )
+        column, row = (column, made) if made is not None else _alike(n.OBS, [column, row])
+    return with_last(column, row)

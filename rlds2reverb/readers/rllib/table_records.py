@@ -82,10 +82,7 @@ class RecordTables:
         record = record_at(parquet, number, group, row)
         if isinstance(record, bytes):
             self._digest.update(record)
-            part = episode_part(state_of(record))
-            if part.rows == 0:
-                self.troubles.empty += 1
-            return [part]
+            return [episode_part(state_of(record))]
         self._digest.update(repr(record).encode("utf-8", "surrogatepass"))
         return parts(record, self._settings, str(file), file.run is not None)
 

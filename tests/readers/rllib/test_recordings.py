@@ -447,3 +447,87 @@ def test_metadata_chooses_episodes(tmp_path: Path) -> None:
     name = written(tmp_path, [batch(1, 0, 2, "terminated"), batch(2, 4, 6, "truncated")])
     assert list(read(f"{name}?where=ending=terminated")) == ["1"]
     assert list(read(f"{name}?where=t>3")) == ["2@4"]
+
+
+@pytest.mark.parametrize("ids", [["1", "1", "1~2"], ["1~2", "1", "1"], ["1", "1~2", "1", "1~2", "1"]])
+def test_no_two_episodes_have_one_name(tmp_path: Path, ids: list[str]) -> None:
+    source = open_source(written(tmp_path, [batch(one, 0, at + 1, "truncated") for at, one in enumerate(ids)]))
+    assert len({one.id for one in source}) == len(ids)
+    late = open_source(written(tmp_path, [batch("5@3", 0, 1, "truncated"), batch("5", 3, 5, "truncated")]))
+    assert len({one.id for one in late}) == 2
+
+
+@pytest.mark.parametrize("without", [0, 1, 2])
+def test_rewards_that_one_record_lacks_make_its_episode_bad(tmp_path: Path, without: int) -> None:
+    lines = [batch(at, 0, 2, "truncated", rewards=None if at == without else [0.5, 1.5]) for at in range(3)]
+    for at, episode in enumerate(read(written(tmp_path, lines)).values()):
+        if at == without:
+            [(path, why)] = episode.faults
+            assert path == "reward"
+            assert 'no column "rewards"' in why
+        else:
+            assert episode.columns["reward"].tolist() == [0.5, 1.5, 0]
+
+
+def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_path: Path) -> None:
+    more = {"action_prob": [0.5, 0.25]}
+    name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
+    assert not any("action_prob" in one.columns for one in open_source(name))
+    [remark] = remarks_of(open_source(name))
+    assert (remark.code, remark.path, remark.count) == ("partial_column", "action_prob", 2)
+    assert codes(f"{name}?others=drop") == {}
+
+
+def test_records_without_rows_are_counted_and_change_nothing(tmp_path: Path) -> None:
+    empty = {name: column if name == "type" else [] for name, column in batch(1, 0, 1).items()}
+    name = written(tmp_path, [empty, batch(1, 0, 2, "truncated", more=[1, 2]), multi(a=empty)])
+    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2]]
+    assert next(iter(open_source(name))).columns["more"].tolist() == [1, 2, 0]
+    assert codes(name) == {"empty_records": 2}
+
+
+def test_the_last_next_observation_keeps_its_value(tmp_path: Path) -> None:
+    name = written(tmp_path, [batch(1, 0, 2, obs=[[1], [2]], new_obs=[[2], [2.5]])])
+    assert [steps_of(one) for one in read(name).values()] == [[1, 2, 2.5]]
+    assert open_source(name).spec()["observation"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "last", "fits"),
+    [("float32", 0.1, False), ("float32", 0.5, True), ("uint8", 2, True), ("uint8", 300, False), ("uint8", 2.5, False)],
+)
+def test_the_last_next_observation_has_the_packed_dtype_if_that_holds_it(
+    tmp_path: Path, dtype: str, last: float, fits: bool
+) -> None:
+    obs = packed(np.ones((1, 1), dtype))
+    name = written(tmp_path, [batch(1, 0, 1, obs=obs, new_obs=[[1]]), batch(2, 0, 1, obs=obs, new_obs=[[last]])])
+    first, second = read(name).values()
+    assert first.columns["observation"].dtype == dtype
+    if fits:
+        assert steps_of(second) == [1, last]
+    else:
+        assert "exactly" in second.faults[0][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "fits"),
+    [("", 2**53, True), ("", 2**53 + 1, False), ("?float=32", 2**24, True), ("?float=32", 2**24 + 1, False)],
+)
+def test_whole_numbers_become_floats_only_if_those_hold_them(
+    tmp_path: Path, options: str, value: int, fits: bool
+) -> None:
+    records = [
+        batch(1, 0, 2, actions=[0.5, 1.5]),
+        batch(2, 0, 2, actions=[value, 3]),
+        batch(3, 0, 2, actions=[0.5, 1.5]),
+        batch(3, 2, 4, "truncated", actions=[value, 3]),
+    ]
+    for episode in list(read(written(tmp_path, records) + options).values())[1:]:
+        if fits:
+            assert not episode.faults
+            assert episode.columns["action"].tolist()[-3:] == [value, 3, 0]
+            assert episode.columns["action"].dtype == (np.float32 if options else np.float64)
+        else:
+            [(path, why)] = episode.faults
+            assert path == "action"
+            assert "exactly" in why

@@ -181,3 +181,27 @@ def test_damaged_files_give_our_errors_or_bad_episodes(tmp_path: Path, folder: s
         shutil.copytree(DATA / folder, tmp_path, dirs_exist_ok=True)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())[-3:]
     damage.check_files(files, f"rllib:{tmp_path}", f"RLlib's {folder}", part, few=12, deep=2_000)
+
+
+@pytest.mark.parametrize("rows", range(1, 13))
+def test_agents_of_several_policies_are_the_same_episodes_in_any_row_groups(tmp_path: Path, rows: int) -> None:
+    steps = [
+        {"eps_id": "e", "agent_id": f"a{agent}", "module_id": f"p{agent % 2}", "t": t, "rewards": float(agent), **at}
+        for t in range(4)
+        for agent in range(3)
+        for at in [{"obs": [t + 10.0 * agent], "new_obs": [t + 1 + 10.0 * agent], "actions": t, "terminateds": t == 3}]
+    ]
+    pq.write_table(pa.Table.from_pylist(steps), tmp_path / "x.parquet", row_group_size=rows)
+    found = read(f"rllib:{tmp_path}")
+    assert {name: one.metadata["policy_id"] for name, one in found.items()} == {
+        "e/p0/a0": b"p0",
+        "e/p1/a1": b"p1",
+        "e/p0/a2": b"p0",
+    }
+    assert found["e/p1/a1"].columns["observation"].tolist() == [[10.0 + t] for t in range(5)]
+    assert found["e/p1/a1"].columns["is_terminal"].tolist() == [False] * 4 + [True]
+
+
+def test_a_policy_per_row_without_agents(tmp_path: Path) -> None:
+    pq.write_table(table(module_id=["m", "m", "n", "n", "n", "m"]), tmp_path / "x.parquet")
+    assert list(read(f"rllib:{tmp_path}")) == ["a/m", "b/n"]
