@@ -255,3 +255,16 @@ def test_a_spool_goes_on_where_it_was_synced(tmp_path: Path) -> None:
     other.close()
     assert spool.lengths_in(tmp_path, 2).tolist() == [5, 9]
     assert list(tfrecords(tmp_path / spool.RECORDS, 0, 2)) == [b"first", b"third one"]
+
+
+@pytest.mark.parametrize("name", [spool.RECORDS, spool.LENGTHS])
+def test_a_spool_that_has_lost_records_takes_no_more(tmp_path: Path, name: str) -> None:
+    one = spool.Spool(tmp_path)
+    one.append(b"first")
+    one.sync()
+    one.close()
+    (tmp_path / name).write_bytes(b"")
+    other = spool.Spool(tmp_path, 1, one.size)
+    with pytest.raises(OSError, match="begin anew"):
+        other.append(b"second")
+    other.close()
