@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb.destinations import open_destination
-from rlds2reverb.destinations.ted import sink as ted_sink
 from rlds2reverb.episodes import content_digest
 from rlds2reverb.sources import open_source
 from tests.destinations.cases import data
@@ -36,7 +35,7 @@ def test_a_kill_while_columns_are_removed_changes_nothing(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ted_sink.shutil, "rmtree", half)
+        patch.setattr("rlds2reverb.destinations.ted.sink.shutil.rmtree", half)
         with pytest.raises(KeyboardInterrupt):
             sink.finish()
     again = destination.sink(work, content, state)

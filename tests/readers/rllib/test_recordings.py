@@ -470,7 +470,7 @@ def test_rewards_that_one_record_lacks_make_its_episode_bad(tmp_path: Path, with
 
 
 def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_path: Path) -> None:
-    more = {"action_prob": [0.5, 0.25]}
+    more: dict[str, Any] = {"action_prob": [0.5, 0.25]}
     name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
     assert not any("action_prob" in one.columns for one in open_source(name))
     [remark] = remarks_of(open_source(name))
