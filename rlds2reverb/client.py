@@ -20,10 +20,11 @@ from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.learner.writing.writer import EpisodeWriter
 from rlds2reverb.push.options import HELP, PushOptions, option_fields
 from rlds2reverb.push.outputs import Output, outputs_of
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.scale.pushing import pusher_of
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.views.base import View
@@ -257,5 +258,7 @@ class Client:
           LedgerError: the ledger cannot be used.
           WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
+          WorkersLost: with workers, those of one part were killed or lost again and again.
         """
-        return Pusher(self.transport, plan_push(source, options, self.transport.server_info)).run()
+        plan = plan_push(source, options, self.transport.server_info)
+        return pusher_of(self.transport, plan, Named(source)).run()

@@ -171,7 +171,7 @@ CORE_DEPENDENCIES = {
 }
 
 GRPC_USERS = {
-    "cli.connecting",  # credentials from files
+    "transport.certificates",
     "transport.connections",
     "transport.grpc_stream",
     "transport.grpc_transport",

@@ -123,6 +123,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "Sequence[str]": {"multiple": True, "metavar": "CODE"},
     "TransformLike": {"multiple": True, "metavar": "TEXT|FILE"},
     "str | Sequence[str]": {"multiple": True, "metavar": "PATH"},
+    "str | None": {"metavar": "ADDRESS"},
     "int | None": {"type": click.IntRange(min=1)},
     "float": {"type": SECONDS, "show_default": True},
 }

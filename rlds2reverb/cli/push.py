@@ -27,8 +27,9 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
+from rlds2reverb.scale.pushing import pusher_of
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
 
@@ -58,11 +59,12 @@ def command(source: str, **given: Any) -> None:
     Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
     is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
     """
-    push(lambda: opened(source), **given)
+    push(lambda: opened(source), source, **given)
 
 
 def push(
     open_data: Callable[[], Source],
+    name: str | None = None,
     *,
     limit: int | None,
     dry_run: bool,
@@ -74,6 +76,7 @@ def push(
 
     Args:
       open_data: opens what is pushed; called when the options are checked and a server is found.
+      name: by which workers open the same; None where it has none.
       limit, dry_run, as_json: see `pushing_options`.
       tell: called before the report is printed, of a push that was stopped as well.
       given: the other `pushing_options`.
@@ -83,7 +86,8 @@ def push(
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
     with open_client(**given) as client:
-        data = first_episodes(open_data(), limit)
+        source = open_data()
+        data, named = first_episodes(source, limit), Named(name or source, limit)
         if dry_run:
             _show(as_json, plan_push(data, options, client.transport.server_info))
             return
@@ -92,7 +96,7 @@ def push(
             _tell_left_out(plan)
             try:
                 with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                    report = Pusher(client.transport, plan.telling(on_progress)).run()
+                    report = pusher_of(client.transport, plan.telling(on_progress), named).run()
             finally:
                 tell()
     print_report(as_json, report)

@@ -8,7 +8,7 @@ make harmless.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -87,6 +87,11 @@ class Ledger:
     def __len__(self) -> int:
         """Episodes of this push that this server process has confirmed."""
         return len(self._confirmed)
+
+    @property
+    def confirmed(self) -> Mapping[str, int]:
+        """Episode -> items over all tables, of those that this server process has confirmed."""
+        return self._confirmed
 
     def items_in_all_tables(self, episode: str) -> int:
         """Items that a confirmed episode has, over all tables of the push."""

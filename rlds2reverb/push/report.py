@@ -43,6 +43,8 @@ class PushReport:
       episodes_unread: left in the source; None when it does not know how many it has.
       stopped: what ended the push, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
+      workers: processes that pushed parts of the source at a time; 0 for a push by one process.
+      parts_again: how often a part was begun anew because its worker, or the machine, was lost.
     """
 
     source: str
@@ -73,6 +75,8 @@ class PushReport:
     episodes_unread: int | None = None
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 0
+    parts_again: int = 0
 
     @property
     def episodes_rejected(self) -> int:

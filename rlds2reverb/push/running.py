@@ -6,8 +6,7 @@ everything else here belongs to the thread that sends.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -17,10 +16,12 @@ from rlds2reverb.push.admission import Admission
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
-from rlds2reverb.push.ledger import Ledger
-from rlds2reverb.push.names import ItemNames
+from rlds2reverb.push.ledgers import open_ledgers
+from rlds2reverb.push.names import ItemNames, bits_of
 from rlds2reverb.push.open_output import OpenOutput, by_table
+from rlds2reverb.push.part import Part
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
+from rlds2reverb.push.quota import Quota
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.sender import Sender
@@ -31,7 +32,6 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.validation import Policy, Problem, Standard
 from rlds2reverb.validation.holdings import Holdings
-from rlds2reverb.validation.policy import REPAIR
 
 _LINGER_SECONDS = 2.0
 """How long an interrupted push waits for confirmations of what it has sent."""
@@ -44,19 +44,22 @@ class RunningPush:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
       are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
+      part: which part of a larger push it is; None for a whole one.
 
     Attributes:
       holdings: what columns held, as far as the caller lets it know.
     """
 
-    def __init__(self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True) -> None:
-        self._transport, self._plan, self._options = transport, plan, plan.options
-        self._outputs = _open_outputs(plan)
+    def __init__(
+        self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True, part: Part | None = None
+    ) -> None:
+        self._transport, self._plan, self._options, self._part = transport, plan, plan.options, part
+        self._outputs = _open_outputs(plan, part)
         self._policy = _policy_of(plan)
         self._account = Account(are_ids_checked)
         self.holdings = Holdings.of(flatten(plan.step_spec))
         self._sender: Sender | None = None
-        self._admission: Admission | None = None
+        self._admission: Admission | Quota | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> RunningPush:
@@ -73,7 +76,9 @@ class RunningPush:
           LedgerError: a ledger cannot be used.
         """
         with ExitStack() as stack:
-            self._open_ledgers(stack)
+            ledgers = open_ledgers(self._plan, stack) if self._part is None else self._part.notes
+            for one, ledger in zip(self._outputs, ledgers):
+                one.ledger = ledger
             sender = self._sender = stack.enter_context(self._new_sender())
             admission = self._admission = stack.enter_context(self._new_admission(sender))
             judge = Judge(self._policy, _standard_of(self._plan))
@@ -88,6 +93,16 @@ class RunningPush:
     def source(self) -> Source:
         """The plan's: the episodes, as the transform makes them."""
         return self._plan.source
+
+    @property
+    def accepted(self) -> int:
+        """Episodes found good, so far; a view may reject some of them."""
+        return self._policy.accepted
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Of the episodes taken, so far; () where they are not checked."""
+        return self._account.ids
 
     def report(self) -> PushReport:
         """The account so far; from any thread."""
@@ -213,7 +228,7 @@ class RunningPush:
         return self._sender
 
     @property
-    def _opened_admission(self) -> Admission:
+    def _opened_admission(self) -> Admission | Quota:
         assert self._admission is not None  # it is asked for while the push runs
         return self._admission
 
@@ -223,23 +238,16 @@ class RunningPush:
             self._transport, self._options.tables, self._plan.info, tuning.window, tuning.deadlines, self.tell
         )
 
-    def _new_admission(self, sender: Sender) -> Admission:
+    def _new_admission(self, sender: Sender) -> Admission | Quota:
         is_guarded, tuning = not self._options.allow_eviction, self._plan.tuning
+        if self._part is not None and self._part.places is not None:
+            return Quota(sender, self._part.places, tuning.limits)
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
         return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines)
 
-    def _open_ledgers(self, stack: ExitStack) -> None:
-        """One ledger per output, all in one file, so that an output added later is filled without sending the others again."""
-        if self._options.ledger is None:
-            return
-        mended = (REPAIR,) if self._options.on_invalid == REPAIR else ()
-        for one in self._outputs:
-            push = "|".join((one.names.identity, *mended, *one.output.tables))
-            one.ledger = stack.enter_context(Ledger(self._options.ledger, push, f"{self._plan.info.state_id:032x}"))
 
-
-def _open_outputs(plan: PushPlan) -> list[OpenOutput]:
-    again = secrets.randbits(64) if plan.options.again else None
+def _open_outputs(plan: PushPlan, part: Part | None) -> list[OpenOutput]:
+    again = bits_of(plan.options.again) if part is None else part.again
     signatures = {table.name: table.signature for table in plan.tables}
     return [
         OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, plan.identity, again))
