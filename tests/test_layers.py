@@ -69,7 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
-    "client": BELOW_PUSH | {"images", "learner", "push"},
+    "scale": FOUNDATION | {"formats", "push", "sources", "transport", "validation", "wire"},
+    "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
     "stored": FOUNDATION
     | {"connecting", "protobuf", "readers", "source_options", "sources", "tfds_files", "transport", "views", "wire"},
@@ -79,7 +80,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reports": FOUNDATION
     | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
     "cli": BELOW_PUSH
-    | {"client", "connecting", "conversion", "datasets", "destinations", "formats", "learner", "push", "reports"},
+    | {
+        "client",
+        "connecting",
+        "conversion",
+        "datasets",
+        "destinations",
+        "formats",
+        "learner",
+        "push",
+        "reports",
+        "scale",
+    },
     "__main__": {"cli"},
 }
 
@@ -143,6 +155,7 @@ NEEDS_OPTIONAL = {
     "readers.rllib.arrow",
     "readers.rllib.table_records",
     "readers.rllib.tables",
+    "scale.on_ray",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",

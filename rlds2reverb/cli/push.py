@@ -86,8 +86,8 @@ def push(
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
     with open_client(**given) as client:
-        source = open_data()
-        data, named = first_episodes(source, limit), Named(name or source, limit)
+        whole = open_data()
+        data, shared = first_episodes(whole, limit), Named(name or whole, limit)
         if dry_run:
             _show(as_json, plan_push(data, options, client.transport.server_info))
             return
@@ -96,7 +96,7 @@ def push(
             _tell_left_out(plan)
             try:
                 with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                    report = pusher_of(client.transport, plan.telling(on_progress), named).run()
+                    report = pusher_of(client.transport, plan.telling(on_progress), shared).run()
             finally:
                 tell()
     print_report(as_json, report)

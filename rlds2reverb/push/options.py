@@ -18,7 +18,6 @@ from rlds2reverb.transforms.reading import TransformLike, transform_of
 from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
-from rlds2reverb.validation.problems import ENDS_ALIKE
 from rlds2reverb.views.base import StreamView, View
 
 AS_PUSHED = (
@@ -237,11 +236,6 @@ def _check_can_be_divided(options: PushOptions, streams: Sequence[View]) -> None
     if streams:
         raise ConfigError(
             f"{streams[0].label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
-        )
-    if options.strict and ENDS_ALIKE not in options.allow:
-        raise ConfigError(
-            f"strict (--strict) also refuses {ENDS_ALIKE}, which only the episodes before tell, and workers (--workers, --ray) do not all "
-            f"read them: validate the data first, and allow this code, or leave the workers out"
         )
 
 

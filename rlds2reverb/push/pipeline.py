@@ -47,11 +47,6 @@ class Pusher:
         return self._push.holdings
 
     @property
-    def accepted(self) -> int:
-        """Episodes found good, so far; a view may reject some of them."""
-        return self._push.accepted
-
-    @property
     def ids(self) -> Collection[str]:
         """Of the episodes read, so far."""
         return self._push.ids

@@ -46,7 +46,7 @@ class Quota:
     def look(self) -> None:
         """Has nothing to look at."""
 
-    def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:  # noqa: ARG002
+    def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:
         """Makes sure that there are places for an episode's items; the episode comes next.
 
         Raises:

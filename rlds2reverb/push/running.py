@@ -16,10 +16,11 @@ from rlds2reverb.push.admission import Admission
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
+from rlds2reverb.push.ledger import Ledger
 from rlds2reverb.push.ledgers import open_ledgers
 from rlds2reverb.push.names import ItemNames, bits_of
 from rlds2reverb.push.open_output import OpenOutput, by_table
-from rlds2reverb.push.part import Part
+from rlds2reverb.push.part import Noted, Part
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.quota import Quota
 from rlds2reverb.push.report import Progress, PushReport
@@ -76,11 +77,12 @@ class RunningPush:
           LedgerError: a ledger cannot be used.
         """
         with ExitStack() as stack:
-            ledgers = open_ledgers(self._plan, stack) if self._part is None else self._part.notes
-            for one, ledger in zip(self._outputs, ledgers):
+            for one, ledger in zip(self._outputs, self._opened_ledgers(stack)):
                 one.ledger = ledger
             sender = self._sender = stack.enter_context(self._new_sender())
-            admission = self._admission = stack.enter_context(self._new_admission(sender))
+            admission = self._new_admission(sender)
+            self._admission = admission
+            stack.callback(admission.__exit__)
             judge = Judge(self._policy, _standard_of(self._plan))
             self._feeder = Feeder(self._options, self._outputs, self._plan.info, judge, self._account, admission)
             self._stack = stack.pop_all()
@@ -93,11 +95,6 @@ class RunningPush:
     def source(self) -> Source:
         """The plan's: the episodes, as the transform makes them."""
         return self._plan.source
-
-    @property
-    def accepted(self) -> int:
-        """Episodes found good, so far; a view may reject some of them."""
-        return self._policy.accepted
 
     @property
     def ids(self) -> Collection[str]:
@@ -231,6 +228,11 @@ class RunningPush:
     def _opened_admission(self) -> Admission | Quota:
         assert self._admission is not None  # it is asked for while the push runs
         return self._admission
+
+    def _opened_ledgers(self, stack: ExitStack) -> Sequence[Ledger | Noted]:
+        if self._part is not None:
+            return self._part.notes
+        return open_ledgers(self._plan, stack)
 
     def _new_sender(self) -> Sender:
         tuning = self._plan.tuning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 _LENGTH_BYTES = 8
 
@@ -16,7 +16,7 @@ class Frames:
       pipe: a file of it.
     """
 
-    def __init__(self, pipe: BinaryIO) -> None:
+    def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe, self._lock = pipe, threading.Lock()
 
     def write(self, thing: Any) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.remarks import Remark
 from rlds2reverb.scale.in_order import InTurn
-from rlds2reverb.scale.push_job import PartDone, PartTold
+from rlds2reverb.scale.push_job import Ended, PartDone, PartTold
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
-from rlds2reverb.validation.endings import InOrder
+from rlds2reverb.validation.endings import Endings, InOrder
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.problems import ENDS_ALIKE
+from rlds2reverb.wording import counted
 
 _SUMS = (
     "episodes_read",
@@ -38,13 +39,6 @@ _SUMS = (
     "reconnects",
 )
 _COUNTS = ("rejected", "advice", "repaired", "items_made", "without_items")
-
-
-class _Nameless(NamedTuple):
-    """An episode of which only counts matter."""
-
-    is_good: bool
-    title: str = ""
 
 
 class Merged:
@@ -67,10 +61,16 @@ class Merged:
         self._told: dict[int, PartTold] = {}
         self._parts_again = 0
         self._ids: list[tuple[Task, Array]] = []
-        self._ends, self._ends_alike = InOrder[_Nameless](), 0
+        self._ends = InOrder[Ended]()
+        self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their part could not know
         self._in_turn = InTurn[PartDone]()
         self._holdings = Holdings.of(flatten(plan.step_spec))
         self._remarks: dict[Remark, None] = dict.fromkeys(remarks_of(plan.source))
+
+    @property
+    def endings(self) -> Endings:
+        """How the episodes ended of all parts from the first to one that has not ended."""
+        return self._ends.endings
 
     @property
     def items_made(self) -> Mapping[str, int]:
@@ -110,7 +110,7 @@ class Merged:
         """No part runs any more: what waited for parts that were never begun waits no longer."""
         for done in self._in_turn.rest():
             self._take_in_turn(done)
-        self._count_ends()
+        self._compare_ends()
 
     def check_ids(self) -> None:
         """Refuses two episodes of one id, in different parts: their items have the same keys.
@@ -135,16 +135,15 @@ class Merged:
         sums, counts = Counter(self._sums), {name: Counter(one) for name, one in self._counts.items()}
         for told in self._told.values():
             _add_report(sums, counts, told.report)
-        if self._ends_alike:
-            counts["advice"][ENDS_ALIKE] += self._ends_alike
-        nothing, whole = report_of_nothing(self._plan), self._plan.episodes
+        added: dict[str, Any] = {name: sums[name] for name in _SUMS}
+        added.update({name: dict(one) for name, one in counts.items()})
+        whole = self._plan.episodes
         unread = None if whole is None else whole - sums["episodes_read"] - sums["episodes_resumed"]
         return replace(
-            nothing,
-            **{name: sums[name] for name in _SUMS},
-            **{name: dict(one) for name, one in counts.items()},
+            report_of_nothing(self._plan),
+            **added,
             items_new=self.new_items,
-            remarks=(*self._remarks, *self._holdings.remarks),
+            remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends()),
             episodes_unread=unread,
             seconds=seconds,
             workers=self.workers,
@@ -172,16 +171,28 @@ class Merged:
         _add_report(self._sums, self._counts, report)
 
     def _take_in_turn(self, done: PartDone) -> None:
-        for ending, is_good in done.ends:
-            if self._ends.add(_Nameless(is_good), ending):
-                self._count_ends()
+        for one in done.ends:
+            if self._ends.add(one, one.ending):
+                self._compare_ends()
         if done.quarantine:
             with Path(str(self._plan.options.quarantine)).open("a", encoding="utf-8") as report:
                 report.write(done.quarantine)
 
-    def _count_ends(self) -> None:
-        for episode, problems in self._ends.held():
-            self._ends_alike += episode.is_good and bool(problems)
+    def _compare_ends(self) -> None:
+        """Looks whether what a part found is what one process would have found, which hears of every episode."""
+        self._missed += (one.title for one, problems in self._ends.held() if problems and not one.was_found)
+
+    def _missed_ends(self) -> tuple[Remark, ...]:
+        if not self._missed:
+            return ()
+        count = len(self._missed)
+        return (Remark(ENDS_ALIKE, _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
+
+
+_MISSED = (
+    "{}, the first is {}, ended as episodes of other parts do, which was known too late: one process would not have stored them. Find "
+    "them by validate, and take them out with the table, or mend the ends with last_observation"
+)
 
 
 def _add_report(sums: Counter[str], counts: Mapping[str, Counter[str]], report: PushReport) -> None:

@@ -38,9 +38,11 @@ class Places:
 
     def __init__(self, plan: PushPlan, workers: int, ask: Callable[[], ServerInfo]) -> None:
         self._workers, self._ask = workers, ask
-        self._rooms = {
-            name: TableRoom(plan.info.tables[name], not plan.options.allow_eviction) for name in plan.options.tables
-        }
+        self._tables, self._is_guarded = plan.options.tables, not plan.options.allow_eviction
+        self._rooms = self._new_rooms(plan.info)
+        self._new: int | None = 0  # items that were new before the rooms were
+        self._is_alone = False  # a task has the tables to itself
+        self._is_back = False  # it had them, and they were not looked at since
         self._given: dict[int, dict[str, int]] = {}
         self._needs: dict[int, dict[str, int]] = {}
         self._per_episode: dict[str, float] = {}
@@ -55,6 +57,8 @@ class Places:
         guarded = [room for room in self._rooms.values() if room.guarded]
         if not guarded:
             return {}
+        if self._is_alone:
+            return Refusal.LATER
         self.look()
         given: dict[str, int] = {}
         for room in guarded:
@@ -66,9 +70,21 @@ class Places:
         self._given[task.number] = given
         return given
 
+    def leave_alone(self) -> None:
+        """A task begins that has the tables to itself, and takes items out for a while: nothing is looked at until `come_back`."""
+        self._new, self._is_alone = self.new_items(), True
+
+    def come_back(self, report: PushReport | None) -> None:
+        """That task has ended; `report` says what it did."""
+        self._is_alone, self._is_back = False, True
+        self._new = _sum(self._new, None if report is None else report.items_new)
+
     def take_back(self, task: Task, report: PushReport | None, needs_more: bool = False) -> None:
-        """A task has ended; `report` says what it did, `needs_more` that it had too few places."""
+        """A task that was given places has ended; `report` says what it did, `needs_more` that it had too few."""
         given = self._given.pop(task.number, {})
+        for name, room in self._rooms.items():
+            made = 0 if report is None else report.items_made.get(name, 0)
+            room.sent += given.get(name, made) if needs_more else made
         if needs_more:
             self._needs[task.number] = {table: 2 * max(1, places) for table, places in given.items()}
         elif report is not None and (episodes := report.episodes_pushed + report.episodes_resumed):
@@ -82,19 +98,27 @@ class Places:
           CapacityError: somebody else's items evicted some.
           TransportError: the server does not answer.
         """
+        if self._is_alone:
+            return
         info = self._ask()
+        if self._is_back:  # what left the tables meanwhile is the business of the task that had them
+            self._rooms, self._is_back = self._new_rooms(info), False
         for name, room in self._rooms.items():
             if name in info.tables:
                 room.see(info.tables[name])
 
-    def new_items(self, items_made: Mapping[str, int]) -> int | None:
-        """How many of these items (table -> count) the tables did not have, as last seen; None when that is not known."""
-        counts = []
-        for name, room in self._rooms.items():
-            room.sent = items_made.get(name, 0)
-            counts.append(room.new_items)
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+    def new_items(self) -> int | None:
+        """How many of the items of all tasks the tables did not have, as last seen; None when that is not known."""
+        return _sum(self._new, self._new_items())
+
+    def _new_items(self) -> int | None:
+        """Since the rooms are."""
+        if self._is_alone or self._is_back:
+            return 0
+        return _sum(*(room.new_items for room in self._rooms.values()))
+
+    def _new_rooms(self, info: ServerInfo) -> dict[str, TableRoom]:
+        return {name: TableRoom(info.tables[name], self._is_guarded) for name in self._tables}
 
     def _wanted(self, table: str, task: Task, spare: int) -> int:
         """How many places a task should have."""
@@ -104,3 +128,9 @@ class Places:
         if table in self._per_episode:
             return max(int(self._per_episode[table] * task.episodes * _MORE) + 1, fair)
         return spare // max(1, self._workers - len(self._given))
+
+
+def _sum(*counts: int | None) -> int | None:
+    """Of counts that are all known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
 
+from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError, ServerRestarted, SourceError, report_of
 from rlds2reverb.push.options import PushOptions
@@ -30,13 +32,36 @@ from rlds2reverb.specs import flatten
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.way import Opens
 from rlds2reverb.validation import Problem
-from rlds2reverb.validation.endings import Ending, ending_that_counts
+from rlds2reverb.validation.endings import Ending, Endings, ending_that_counts, with_problems_of_ends
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.policy import QUARANTINE
 from rlds2reverb.wire.messages import ServerInfo
 
-Ended = tuple["Ending | None", bool]
-"""How an episode ended, and whether it was good."""
+
+class Ended(NamedTuple):
+    """How an episode ended.
+
+    Attributes:
+      title: of the episode.
+      ending: None where that cannot tell.
+      was_found: whether its end was found not to be its own, by what its part knew.
+    """
+
+    title: str
+    ending: Ending | None
+    was_found: bool
+
+
+class Terms(NamedTuple):
+    """What a worker is told about a part.
+
+    Attributes:
+      places: see `push.part.Part`.
+      endings: how episodes before the part ended, as far as that is known by now.
+    """
+
+    places: Mapping[str, int] | None
+    endings: Endings
 
 
 @dataclass(frozen=True)
@@ -149,7 +174,7 @@ class PushWork:
         self._job, self._transport, self._plan = job, transport, plan
 
     def run(self, task: Task, tell: Tell) -> Outcome:
-        """Pushes a part. The terms of the task are its places, see `push.part.Part`."""
+        """Pushes a part; the terms of the task are `Terms`."""
         with tempfile.TemporaryDirectory(prefix="rlds2reverb-") as folder:
             bad = Path(folder) / "quarantine"
             return _PartRun(self._job, self._transport, self._plan, task, tell, bad).outcome()
@@ -163,7 +188,8 @@ class _PartRun:
         self._source = Span(plan.source, task.start, task.stop)
         self._notes = tuple(Noted(known) for known in job.known)
         self._ends: list[Ended] = []
-        part = Part(task.terms, self._notes, job.again)
+        self._endings = task.terms.endings
+        part = Part(task.terms.places, self._notes, job.again)
         info = plan.info if part.places is not None else self._asked(transport)
         options = replace(plan.options, on_progress=self._told)
         if options.on_invalid == QUARANTINE:
@@ -197,15 +223,21 @@ class _PartRun:
         self._tell(PartTold(progress, self._pusher.report()))
 
     def _episodes(self) -> Iterator[tuple[Episode, list[Problem]]]:
-        """The episodes of the part. What only others show is found where all is heard of."""
+        """The episodes of the part, with what those before them show, as far as it is known here."""
         conventions = self._job.options.conventions
-        for episode in self._source:
-            before = self._pusher.accepted
-            yield episode, []
-            if self._job.wants_ends:
-                ending = ending_that_counts(episode, conventions)
-                told = None if ending is None else ending.for_others(episode)
-                self._ends.append((told, self._pusher.accepted > before))
+        if not self._job.wants_ends:
+            yield from ((episode, []) for episode in self._source)
+            return
+        endings = dict[str, "Ending | None"]()
+
+        def told(episode: Episode, conventions: Conventions) -> Ending | None:
+            ending = ending_that_counts(episode, conventions)
+            endings[episode.id] = None if ending is None else ending.for_others(episode)
+            return endings[episode.id]
+
+        for episode, found in with_problems_of_ends(self._source, conventions, self._endings, ending=told):
+            self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(found)))
+            yield episode, found
 
 
 def columns_of(plan: PushPlan) -> tuple[tuple[str, str], ...]:

@@ -22,16 +22,16 @@ from rlds2reverb.push.options import PushOptions, unheard
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.quota import Crowded
-from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.tables import check_size
 from rlds2reverb.scale.choosing import executor_of
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job
 from rlds2reverb.scale.merging import Merged
 from rlds2reverb.scale.places import Places, Refusal
-from rlds2reverb.scale.push_job import PartTold, PushJob, columns_of
+from rlds2reverb.scale.push_job import PartTold, PushJob, Terms, columns_of
 from rlds2reverb.scale.sources import Named, known_count
-from rlds2reverb.scale.tasks import Outcome, Task, divided
+from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task, divided
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.waiting import retry_until
 from rlds2reverb.transport.way import Opens, way_of
@@ -53,11 +53,19 @@ class DividedPush:
       source: the plan's source, as workers open it.
       server: the way to the server, as workers open it.
       executor: makes what runs the tasks of a job.
+      most: episodes of a task.
     """
 
     def __init__(
-        self, transport: Transport, plan: PushPlan, source: Named, server: Opens, executor: Callable[[Job], Executor]
+        self,
+        transport: Transport,
+        plan: PushPlan,
+        source: Named,
+        server: Opens,
+        executor: Callable[[Job], Executor],
+        most: int = MOST_EPISODES,
     ) -> None:
+        self._most = most
         self._transport, self._plan, self._source, self._server = transport, plan, source, server
         self._new_executor = executor
         self._began = time.monotonic()
@@ -92,13 +100,15 @@ class DividedPush:
         with self._new_executor(self._job(ledgers, count)) as executor:
             self._merged.workers = executor.workers
             places = Places(self._plan, executor.workers, self._ask)
-            parts = _Parts(self._plan, divided(count, executor.workers), self._merged, places, ledgers, self._began)
+            parts = _Parts(
+                self._plan, divided(count, executor.workers, self._most), self._merged, places, ledgers, self._began
+            )
             Driver(executor, parts, parts.look).run()
         self._merged.finish()
         self._merged.check_ids()
         with suppress(TransportError):  # the server has gone meanwhile: what was new stays unknown
             places.look()
-            self._merged.new_items = places.new_items(self._merged.items_made)
+            self._merged.new_items = places.new_items()
         parts.tell()
 
     def _job(self, ledgers: tuple[Ledger, ...], count: int) -> PushJob:
@@ -141,18 +151,19 @@ class _Parts:
         self._plan, self._merged, self._places, self._ledgers, self._began = plan, merged, places, ledgers, began
         self._left = deque(tasks)
         self._looked_at = time.monotonic()
-        self._is_alone = False  # a task runs that has the tables to itself
 
     def next_task(self, running: Collection[Task]) -> Task | None:
         """The next part that places can be found for."""
-        if not self._left or self._is_alone:
+        if not self._left:
             return None
         given = self._places.give(self._left[0])
         if given is Refusal.LATER or (given is Refusal.ALONE and running):
             return None
-        self._is_alone = given is Refusal.ALONE
         task = self._left.popleft()
-        return self._with_rest(task) if isinstance(given, Refusal) else replace(task, terms=given)
+        if not isinstance(given, Refusal):
+            return replace(task, terms=Terms(given, self._merged.endings))
+        self._places.leave_alone()
+        return replace(self._with_rest(task), terms=Terms(None, self._merged.endings))
 
     def told(self, task: Task, what: PartTold) -> None:
         """A worker said how far it is."""
@@ -166,8 +177,11 @@ class _Parts:
     def took(self, task: Task, outcome: Outcome) -> bool:
         """A part has ended."""
         is_crowded = isinstance(outcome.error, Crowded)
-        self._is_alone = self._is_alone and task.terms is not None
-        self._places.take_back(task, outcome.value and outcome.value.report, is_crowded)
+        report = None if outcome.value is None else outcome.value.report
+        if task.terms.places is None:
+            self._places.come_back(report)
+        else:
+            self._places.take_back(task, report, is_crowded)
         if outcome.value is not None:
             for ledger, rows in zip(self._ledgers, outcome.value.rows):
                 ledger.record(rows)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-_MOST_EPISODES = 512
+MOST_EPISODES = 512
 """Of a task. What a lost worker has done is done again, and a finished task is written down: both by the task."""
+
+_FEWEST_EPISODES = 16
+"""Of a task, where there are as many. Some problems only several episodes show (`validation.endings`)."""
 
 _TASKS_EACH = 8
 """Tasks that a worker gets at least, where there are enough episodes, so that all workers end at about the same time."""
@@ -50,7 +53,7 @@ class Outcome(NamedTuple):
     trace: str = ""
 
 
-def divided(episodes: int, workers: int, most: int = _MOST_EPISODES) -> list[Task]:
+def divided(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[Task]:
     """All episodes in tasks, in order.
 
     Args:
@@ -58,6 +61,6 @@ def divided(episodes: int, workers: int, most: int = _MOST_EPISODES) -> list[Tas
       workers: how many take tasks at a time.
       most: episodes of a task.
     """
-    size = max(1, min(most, -(-episodes // (workers * _TASKS_EACH))))
+    size = min(most, max(_FEWEST_EPISODES, -(-episodes // (workers * _TASKS_EACH))))
     starts = range(0, episodes, size)
     return [Task(number, start, min(start + size, episodes)) for number, start in enumerate(starts)]

@@ -63,8 +63,8 @@ class Ending(NamedTuple):
 
     def for_others(self, episode: Episode) -> Ending:
         """The same with all that can be asked of the episode, in few bytes."""
-        digests = (xxhash.xxh3_128_digest(row) for row in (self.last, self.before))
-        return Ending(*digests, _has_leapt(episode))
+        digest = xxhash.xxh3_128_digest
+        return Ending(digest(self.last), digest(self.before), _has_leapt(episode))
 
 
 class Single(NamedTuple):
@@ -218,11 +218,17 @@ def _unheard(_: Endings) -> None:
     """Tells nobody."""
 
 
+def ending_that_counts(episode: Episode, conventions: Conventions) -> Ending | None:
+    """How an episode ends; None where that cannot tell, or the conventions mend it."""
+    return None if conventions.mends_end(episode) else ending_of(episode)
+
+
 def with_problems_of_ends(
     episodes: Iterable[Episode],
     conventions: Conventions = Conventions(),
     endings: Endings = Endings(),
     on_clear: Callable[[Endings], object] = _unheard,
+    ending: Callable[[Episode, Conventions], Ending | None] = ending_that_counts,
 ) -> Iterator[tuple[Episode, list[Problem]]]:
     """Every episode, in order, with the problems that only the others show.
 
@@ -234,11 +240,12 @@ def with_problems_of_ends(
       conventions: how a push would put them; an end that these mend is no problem.
       endings: of the episodes before these, where a reading goes on.
       on_clear: called with the endings so far whenever no episode waits, and those that came are done with: from here a reading can go on.
+      ending: tells how an episode ends.
     """
     order = InOrder[Episode](endings)
     try:
         for episode in episodes:
-            if order.add(episode, ending_that_counts(episode, conventions)):
+            if order.add(episode, ending(episode, conventions)):
                 yield from order.held()
                 on_clear(order.endings)
     except Exception:
@@ -246,11 +253,6 @@ def with_problems_of_ends(
         raise
     yield from order.held()
     on_clear(order.endings)
-
-
-def ending_that_counts(episode: Episode, conventions: Conventions) -> Ending | None:
-    """How an episode ends; None where that cannot tell, or the conventions mend it."""
-    return None if conventions.mends_end(episode) else ending_of(episode)
 
 
 def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:

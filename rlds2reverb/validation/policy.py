@@ -57,7 +57,6 @@ class Policy:
       rejected: code -> episodes rejected; each counts once, under its first problem. One that ends the push is among them.
       advice: code -> episodes let through that have such advice.
       repaired: code -> episodes mended.
-      accepted: episodes let through; the view may reject some of them.
 
     Raises:
       ConfigError: an unknown action or code, or a report path that does not go with the action or cannot be written.
@@ -78,7 +77,6 @@ class Policy:
         self.rejected: Counter[str] = Counter()
         self.advice: Counter[str] = Counter()
         self.repaired: Counter[str] = Counter()
-        self.accepted = 0
 
     @property
     def stops(self) -> bool:
@@ -99,7 +97,6 @@ class Policy:
         episode, problems = standard.examine(episode)
         problems += found
         if not problems:
-            self.accepted += 1
             return Verdict(episode)
         mended: tuple[Problem, ...] = ()
         for _ in range(_REPAIR_ROUNDS if self._action == REPAIR else 0):
@@ -148,7 +145,6 @@ class Policy:
             return self.reject(episode, bad)
         self.advice.update({problem.code for problem in counted})
         self.repaired.update({problem.code for problem in mended})
-        self.accepted += 1
         return Verdict(episode, mended)
 
     def _write_report(self, episode: Episode, problems: Sequence[Problem]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 ENDS_ALIKE = "last_observation_shared"
 """The only problem of an episode that others decide about."""
 
