@@ -78,7 +78,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tf_agents": FOUNDATION
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
-    | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
+    | {
+        "conventions",
+        "push.cutting",
+        "push.outputs",
+        "push.tally",
+        "scale",
+        "sources",
+        "transforms",
+        "validation",
+        "views",
+    },
     "cli": BELOW_PUSH
     | {
         "client",

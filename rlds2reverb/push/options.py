@@ -118,11 +118,13 @@ class PushOptions:
     )
     workers: int | None = field(
         default=None,
-        metadata=_told("Processes that read and send, each a part of the source; with ray, tasks at a time."),
+        metadata=_told("Processes that do the work, each a part of the source at a time; with ray, tasks at a time."),
     )
     ray: str | None = field(
         default=None,
-        metadata=_told('Address of a Ray cluster whose machines read and send, or "auto" for the one of this machine.'),
+        metadata=_told(
+            'Address of a Ray cluster that does the work, or "auto" for the one that this machine is part of.'
+        ),
     )
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
 
