@@ -80,5 +80,5 @@ def test_what_cannot_be_read_is_told() -> None:
             raise SourceError(f"broken at {count}")
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
-    with pytest.raises(SourceError, match="broken at [24]"):
+    with pytest.raises(SourceError, match=r"broken at [24]"):
         validated(Wanted(Named(Broken(episodes))), lambda job: InThreads(job, 2), 2)

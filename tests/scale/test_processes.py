@@ -132,7 +132,7 @@ def test_a_list_of_episodes_goes_to_the_workers_as_it_is(server: FakeReverb, cli
 def test_what_cannot_be_sent_to_a_worker_is_refused_before_one_starts(client: Client) -> None:
     episodes = in_memory.EpisodeList(in_memory.episodes(3))
     vars(episodes)["lock"] = threading.Lock()
-    with pytest.raises(ConfigError, match="by name, or as objects that can be pickled: .*lock"):
+    with pytest.raises(ConfigError, match=r"by name, or as objects that can be pickled: .*lock"):
         client.push(episodes, "replay", workers=2)
 
 

@@ -1,25 +1,29 @@
-"""Pushes by a Ray cluster: several nodes on this machine, one of which is removed in the middle, and workers that are killed."""
+"""Pushes by a Ray cluster: several nodes on this machine, one of which is removed in the middle, and workers that are killed.
+
+.venv-learners/bin/python -m pytest tests/systems/test_ray.py
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ray = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster
 
-from rlds2reverb import Client, PushReport, connect
-from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
-from rlds2reverb.scale.choosing import executor_of
-from tests.processes import REPOSITORY, wait_until
-from tests.scale.gated import ROWS, Gated
-from tests.transport.fake_reverb import FakeReverb
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from rlds2reverb import Client, PushReport, connect  # noqa: E402
+from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of  # noqa: E402
+from rlds2reverb.scale.choosing import executor_of  # noqa: E402
+from tests.processes import REPOSITORY, wait_until  # noqa: E402
+from tests.scale.gated import ROWS, Gated  # noqa: E402
+from tests.transport.fake_reverb import FakeReverb  # noqa: E402
 
 COUNT, ITEMS = 60, ROWS - 1
 
@@ -65,11 +69,15 @@ def client(server: FakeReverb) -> Iterator[Client]:
         yield connected
 
 
-def in_background(push: Any) -> tuple[threading.Thread, list[PushReport]]:
-    reports: list[PushReport] = []
-    thread = threading.Thread(target=lambda: reports.append(push()), daemon=True)
-    thread.start()
-    return thread, reports
+class InBackground:
+    """A push in a thread; `report` waits for it, and raises what it raises."""
+
+    def __init__(self, push: Callable[[], PushReport]) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._pushed = self._pool.submit(push)
+
+    def report(self, seconds: float = 180) -> PushReport:
+        return self._pushed.result(seconds)
 
 
 @pytest.mark.usefixtures("node")
@@ -98,11 +106,10 @@ def test_the_first_bad_episode_is_the_error(client: Client, tmp_path: Path) -> N
 @pytest.mark.usefixtures("node")
 def test_a_worker_that_is_killed_has_its_part_pushed_again(server: FakeReverb, client: Client, tmp_path: Path) -> None:
     source = Gated(tmp_path, COUNT, gate=20)
-    thread, reports = in_background(lambda: client.push(source, "replay", ray="auto"))
+    pushed = InBackground(lambda: client.push(source, "replay", ray="auto"))
     os.kill(source.wait_for_worker(), signal.SIGKILL)
     source.open()
-    thread.join(120)
-    (report,) = reports
+    report = pushed.report()
     assert (report.parts_again, report.episodes_pushed) == (1, COUNT)
     assert len(server.stored["replay"]) == COUNT * ITEMS
 
@@ -111,14 +118,13 @@ def test_a_node_that_is_removed_has_its_parts_pushed_by_another(
     cluster: Cluster, node: Any, server: FakeReverb, client: Client, tmp_path: Path
 ) -> None:
     source = Gated(tmp_path, COUNT, gate=20)
-    thread, reports = in_background(lambda: client.push(source, "replay", ray="auto", workers=2))
+    pushed = InBackground(lambda: client.push(source, "replay", ray="auto", workers=2))
     source.wait_for_worker()
     other = cluster.add_node(num_cpus=2)
     cluster.remove_node(node)
     source.open()
-    thread.join(180)
+    report = pushed.report()
     cluster.remove_node(other)
-    (report,) = reports
     assert report.parts_again >= 1
     assert (report.episodes_pushed, report.items_confirmed) == (COUNT, COUNT * ITEMS)
     assert len(server.stored["replay"]) == COUNT * ITEMS
