@@ -37,7 +37,8 @@ COST_GOAL, SPEED_GOAL, DRIVER_GOAL = Goal(1.15, at_most=True), Goal(1.7), Goal(0
 
 def run(size: Size) -> Iterator[Result]:
     """Half-cheetah, 2-step items, episodes of 100 steps from TFDS files; rates in steps per second. `Size.items` counts the steps of the
-    driver's run, `Size.reference_items` those of the others."""
+    driver's run, `Size.reference_items` those of the others.
+    """
     named = _named(size.reference_items)
     sides = [
         Side("one pusher", lambda _: _alone(named), 1),
@@ -48,7 +49,9 @@ def run(size: Size) -> Iterator[Result]:
     yield comparison("scale/speed", runs, "2 workers", "1 worker", "steps/s", SPEED_GOAL)
     for name in ("1 worker", "2 workers"):
         costs = [a.processor_microseconds / b.processor_microseconds for a, b in zip(runs[name], runs["one pusher"])]
-        yield figure(f"scale/cost of {name}", statistics.median(costs), "of one pusher's processor time per step", COST_GOAL)
+        yield figure(
+            f"scale/cost of {name}", statistics.median(costs), "of one pusher's processor time per step", COST_GOAL
+        )
     workers, driver = _divided(_named(size.items), 2)
     share = driver.processor_seconds / workers.processor_seconds
     episodes = workers.count // LENGTH
@@ -67,7 +70,7 @@ def _plan(source: str) -> PushPlan:
 def _alone(source: str) -> Run:
     plan = _plan(source)
     with timed() as watch:
-        report = Pusher(Sink(), plan).run()  # type: ignore[arg-type]
+        report = Pusher(Sink(), plan).run()
     return watch.run(report.steps_pushed)
 
 
@@ -80,7 +83,7 @@ def _divided(source: str, workers: int) -> tuple[Run, Run]:
             return Processes(_Watched(job, Path(folder)), workers)
 
         with timed() as watch:
-            report = DividedPush(Sink(), plan, Named(source), SinkWay(), executor).run()  # type: ignore[arg-type]
+            report = DividedPush(Sink(), plan, Named(source), SinkWay(), executor).run()
         parts = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
     done = Run(report.steps_pushed, seconds, sum(part["processor_seconds"] for part in parts))

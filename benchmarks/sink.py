@@ -21,7 +21,7 @@ class Sink:
 
     address = "sink"
 
-    def server_info(self, at_once: bool = False) -> ServerInfo:  # noqa: ARG002
+    def server_info(self, at_once: bool = False) -> ServerInfo:
         """One table, always empty."""
         return ServerInfo(1, {TABLE: table_info(TABLE, max_size=1 << 60)})
 

@@ -111,7 +111,7 @@ class OnRay:
             _connect(address)
         self.workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._key, self._job = uuid.uuid4().hex, ray.put(data)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._line = ray.remote(Line).options(num_cpus=0, scheduling_strategy=here).remote()
         self._run = ray.remote(run_task).options(max_retries=TRIES - 1, retry_exceptions=False)
         self._tasks: dict[Any, Task] = {}  # reference to the outcome -> task

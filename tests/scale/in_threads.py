@@ -15,7 +15,7 @@ from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
-from tests.push.in_memory import planned
+from tests.push.in_memory import Server, planned
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class InThreads:
 
 
 def push(
-    server: MemoryServer,
+    server: Server,
     episodes: Sequence[Episode],
     workers: int,
     most: int = 512,

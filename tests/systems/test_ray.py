@@ -47,9 +47,9 @@ def cluster() -> Iterator[Cluster]:
             os.environ[name] = value
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def node(cluster: Cluster) -> Iterator[Any]:
-    """A node with two processors."""
+    """A node with two processors; the last test removes it."""
     added = cluster.add_node(num_cpus=2)
     wait_until(lambda: ray.cluster_resources().get("CPU", 0) >= 2)
     yield added
