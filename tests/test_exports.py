@@ -34,6 +34,11 @@ class BatchInfo(NamedTuple)
     start: Array | None = None
     source: Array | None = None
     @property ends(self) -> Array | None
+class Certificates()
+    authority: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+    certificate: bytes | None = None
+    credentials(self) -> grpc.ChannelCredentials
 class Client()
     __init__(self, transport: Transport) -> None
     __enter__(self) -> Client
@@ -208,9 +213,12 @@ class PushOptions()
     allow_eviction: bool = field(default=False, metadata=_told('Let items of the push evict others.'))
     chunk_length: int | None = field(default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes."))
     stall_seconds: float = field(default=Deadlines.stall, metadata=_told('Give up when nothing was confirmed for so many seconds.'))
+    workers: int | None = field(default=None, metadata=_told('Processes that do the work, each on a part of the source; with ray, tasks at a time.'))
+    ray: str | None = field(default=None, metadata=_told('Address of a Ray cluster that does the work, or "auto" for the one that this machine is part of.'))
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
     @cached_property outputs(self) -> tuple[Output, ...]
     @property tables(self) -> tuple[str, ...]
+    @property is_divided(self) -> bool
     @property conventions(self) -> Conventions
     @property chosen_transform(self) -> Transform
     @property data_label(self) -> str
@@ -261,6 +269,8 @@ class PushReport()
     episodes_unread: int | None = None
     stopped: str = ''
     transform: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 0
+    parts_again: int = 0
     @property episodes_rejected(self) -> int
     @property episodes_unconfirmed(self) -> int
     @property items_per_second(self) -> float

@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
-    "scale": FOUNDATION | {"formats", "push", "sources", "transport", "validation", "wire"},
+    "scale": FOUNDATION | {"conventions", "formats", "push", "sources", "transport", "validation", "wire"},
     "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
     "stored": FOUNDATION

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rlds2reverb.cli import output
+from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_executor,
@@ -30,8 +31,10 @@ from rlds2reverb.reports.divided import Wanted, inspected
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.images import ImageColumn
 from rlds2reverb.reports.inspected import InspectedOutput, Inspection, Statistics, summary
+from rlds2reverb.reports.inspection import inspect_source
 from rlds2reverb.reports.ranges import Range
 from rlds2reverb.scale.sources import Named
+from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.transforms.reading import transform_of
@@ -79,8 +82,11 @@ def command(
     wanted = transform_of(transform)
     if server_config:
         _check_server_package()
-    asked = Wanted(Named(source, limit), encoded, views, Conventions(**conventions), wanted)
-    inspection = inspected(asked, chosen_executor(workers, ray))
+    put, execute = Conventions(**conventions), chosen_executor(workers, ray)
+    if execute is None:
+        inspection = inspect_source(with_encoded(opened(source), encoded), views, limit, put, wanted)
+    else:
+        inspection = inspected(Wanted(Named(source, limit), encoded, views, put, wanted), execute)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]

@@ -59,12 +59,11 @@ def command(source: str, **given: Any) -> None:
     Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
     is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
     """
-    push(lambda: opened(source), source, **given)
+    push(lambda: (opened(source), source), **given)
 
 
 def push(
-    open_data: Callable[[], Source],
-    name: str | None = None,
+    open_data: Callable[[], tuple[Source, str | Source]],
     *,
     limit: int | None,
     dry_run: bool,
@@ -75,8 +74,8 @@ def push(
     """Pushes, or shows what a push would do; prints the report.
 
     Args:
-      open_data: opens what is pushed; called when the options are checked and a server is found.
-      name: by which workers open the same; None where it has none.
+      open_data: opens what is pushed, and says by what workers open the same: its name, or itself; called when the options are checked
+        and a server is found.
       limit, dry_run, as_json: see `pushing_options`.
       tell: called before the report is printed, of a push that was stopped as well.
       given: the other `pushing_options`.
@@ -86,8 +85,8 @@ def push(
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
     with open_client(**given) as client:
-        whole = open_data()
-        data, shared = first_episodes(whole, limit), Named(name or whole, limit)
+        whole, known_as = open_data()
+        data, shared = first_episodes(whole, limit), Named(known_as, limit)
         if dry_run:
             _show(as_json, plan_push(data, options, client.transport.server_info))
             return

@@ -6,6 +6,7 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.inspect import print_findings
+from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_executor,
@@ -20,7 +21,9 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.reports.divided import Wanted, validated
+from rlds2reverb.reports.inspection import validate_source
 from rlds2reverb.scale.sources import Named
+from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation.policy import RAISE, check_choices
 from rlds2reverb.wording import counted
@@ -53,8 +56,11 @@ def command(
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
     wanted = transform_of(transform)  # what makes no sense is told before the source is opened
-    asked = Wanted(Named(source, limit), encoded, {}, Conventions(**conventions), wanted)
-    episodes, findings = validated(asked, chosen_executor(workers, ray))
+    put, execute = Conventions(**conventions), chosen_executor(workers, ray)
+    if execute is None:
+        episodes, findings = validate_source(with_encoded(opened(source), encoded), limit, put, wanted)
+    else:
+        episodes, findings = validated(Wanted(Named(source, limit), encoded, {}, put, wanted), execute)
     rejecting = findings.codes(strict, allow)
     if as_json:
         remarks = [remark.as_dict() for remark in findings.remarks]

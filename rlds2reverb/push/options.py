@@ -118,7 +118,7 @@ class PushOptions:
     )
     workers: int | None = field(
         default=None,
-        metadata=_told("Processes that do the work, each a part of the source at a time; with ray, tasks at a time."),
+        metadata=_told("Processes that do the work, each on a part of the source; with ray, tasks at a time."),
     )
     ray: str | None = field(
         default=None,

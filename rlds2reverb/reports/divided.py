@@ -20,7 +20,7 @@ from rlds2reverb.remarks import Remark
 from rlds2reverb.reports.begun import Begun, begin
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.inspected import Inspection
-from rlds2reverb.reports.inspection import add_ranges, cut, inspect_source, return_of, validate_source
+from rlds2reverb.reports.inspection import add_ranges, cut, return_of
 from rlds2reverb.reports.ranges import Range
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job, Tell
@@ -213,21 +213,19 @@ class _Together:
                     tally.add_items(items)
 
 
-def inspected(wanted: Wanted, execute: Execute | None = None, most: int = MOST_EPISODES) -> Inspection:
+def inspected(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
     Args:
       wanted: what to read.
-      execute: makes what runs the tasks; None to read it here.
+      execute: makes what runs the tasks.
       most: episodes of a task.
 
     Raises:
-      ConfigError: workers, and a view whose items depend on the episodes before; or another reason of `inspect_source`.
+      ConfigError: a view whose items depend on the episodes before, or a source that cannot be sent; or as `inspect_source`.
       WorkersLost: a part's worker was lost again and again.
       SourceError, ViewError: as `inspect_source`.
     """
-    if execute is None:
-        return inspect_source(wanted.open(), wanted.views, None, wanted.conventions, wanted.transform)
     for view in wanted.views.values():
         if isinstance(view, StreamView):
             raise ConfigError(
@@ -237,13 +235,11 @@ def inspected(wanted: Wanted, execute: Execute | None = None, most: int = MOST_E
     return together.begun.completed(together.finish())
 
 
-def validated(wanted: Wanted, execute: Execute | None = None, most: int = MOST_EPISODES) -> tuple[int, Findings]:
+def validated(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> tuple[int, Findings]:
     """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
 
     Arguments and errors as `inspected`; no view is asked.
     """
-    if execute is None:
-        return validate_source(wanted.open(), None, wanted.conventions, wanted.transform)
     together = _read(wanted, execute, most)
     remarks = together.finish()
     inspection = together.begun.inspection

@@ -84,7 +84,8 @@ def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
             raise KeyboardInterrupt
 
     try:
-        line.begin.remote(task.number, f"{socket.gethostname()}, process {os.getpid()}")
+        begun = line.begin.remote(task.number, f"{socket.gethostname()}, process {os.getpid()}")
+        ray.get(begun, timeout=_ANSWER_SECONDS)  # else one that is killed soon would not be heard of
         if key not in _works:
             _works[key] = _open_works.enter_context(pickle.loads(ray.get(job[0])).opened())
         return sendable(_works[key].run(task, tell))

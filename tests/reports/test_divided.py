@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.reports.divided import Wanted, inspected, validated
+from rlds2reverb.reports.inspection import inspect_source, validate_source
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.views.registry import view_of
@@ -53,7 +54,7 @@ def test_an_inspection_is_that_of_one_pass(
     episodes: list[Episode], workers: int, most: int, lost: frozenset[int]
 ) -> None:
     wanted = Wanted(Named(EpisodeList(episodes, "test")), views=VIEWS)
-    one = inspected(wanted).as_dict()
+    one = inspect_source(wanted.open(), VIEWS).as_dict()
     divided = inspected(wanted, lambda job: InThreads(job, workers, lost), most).as_dict()
     assert without_means(divided) == without_means(one)
     np.testing.assert_allclose(means(divided), means(one), rtol=1e-12, atol=1e-12)
@@ -63,7 +64,7 @@ def test_an_inspection_is_that_of_one_pass(
 @given(datasets(), st.integers(1, 3), st.integers(1, 6))
 def test_findings_are_those_of_one_pass(episodes: list[Episode], workers: int, most: int) -> None:
     wanted = Wanted(Named(EpisodeList(episodes, "test")))
-    count, findings = validated(wanted)
+    count, findings = validate_source(wanted.open())
     divided_count, divided = validated(wanted, lambda job: InThreads(job, workers), most)
     assert (divided_count, divided) == (count, findings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rlds2reverb import connect
@@ -15,12 +16,9 @@ def main(address: str, folder: str, count: str, gate: str) -> None:
     """Pushes, and prints the report as JSON."""
     with connect(address) as client:
         try:
-            report = client.push(Gated(Path(folder), int(count), int(gate)), "replay", workers=2)
+            client.push(Gated(Path(folder), int(count), int(gate)), "replay", workers=2)
         except KeyboardInterrupt as error:
-            found = report_of(error)
-            assert found is not None
-            report = found
-    print(json.dumps(report.as_dict()), flush=True)
+            print(json.dumps(asdict(report_of(error))), flush=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
