@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
+from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, columns_below, is_under
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import ENDINGS, MARK, NEXT, NEXT_OBSERVATION, last_step_of, marked, steps, with_last
 from rlds2reverb.readers.nests import nested, value_spec
-from rlds2reverb.readers.npz.keys import TERMINALS, Keys, keys_of
+from rlds2reverb.readers.npz.ends import ends_terminal
+from rlds2reverb.readers.npz.keys import Keys, keys_of
 from rlds2reverb.readers.npz.members import Member, checksums, opened
 from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
@@ -78,37 +79,33 @@ class NpzFiles:
         try:
             with opened(path) as members:
                 keys = keys_of(str(path), members)
-                columns = {one: _column(members[key]) for one, key in keys.columns.items()}
+                columns = {one: members[key].rows() for one, key in keys.columns.items()}
                 values = {key: members[key].value() for key in keys.others if not members[key].shape}
                 if number == 0:
-                    self._left_out = [key for key in keys.others if key not in values]
-                made = self._made(path, keys, columns, _ends_terminal(members, keys))
+                    self._left_out = [*keys.unused, *(key for key in keys.others if key not in values)]
+                made = self._made(path, keys, columns, members)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         return Recording(made, values, path.stem)
 
-    def _made(self, path: Path, keys: Keys, columns: dict[str, Array], is_terminal: bool | None) -> dict[str, Array]:
+    def _made(
+        self, path: Path, keys: Keys, columns: dict[str, Array], members: Mapping[str, Member]
+    ) -> dict[str, Array]:
         if keys.is_of_rlds:
-            return columns
+            return _without_next(columns)
         observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
         rows = max(map(len, action.values()))
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
+        is_terminal = ends_terminal(path, members, keys, rows)
         lengths = {len(column) for column in observation.values()}
         if lengths != {rows + 1}:
             last_step = last_step_of(str(path), columns, self._options.last_step)
             self._last_step = last_step
             if last_step == MARK:
-                return marked({at: one for at, one in columns.items() if not _is_next(at)}, is_terminal)
+                return marked(_without_next(columns), is_terminal)
             observation = {at: with_last(one, _last(columns, at, one, last_step)) for at, one in observation.items()}
-        beside = {at: one for at, one in columns.items() if _field(at) in (IS_TERMINAL,)}
-        return steps(observation, action, columns.get(REWARD), is_terminal, beside, columns.get(DISCOUNT))
-
-
-def _column(member: Member) -> Array:
-    if not member.shape:
-        raise BrokenEpisode(member.key, f"{member.where}: expected rows, found one value")
-    return member.rows()
+        return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
 
 
 def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str) -> Array:
@@ -120,20 +117,8 @@ def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str
     return np.asarray(after[-1])
 
 
-def _ends_terminal(members: Mapping[str, Member], keys: Keys) -> bool | None:
-    """Whether the last flag of terminals is set; None where there are none."""
-    if TERMINALS not in keys.ends:
-        return None
-    flags = _column(members[keys.ends[TERMINALS]])
-    return bool(np.any(flags[-1:] != 0))
-
-
-def _field(path: str) -> str:
-    return path.partition("/")[0]
-
-
-def _is_next(path: str) -> bool:
-    return _field(path) == NEXT_OBSERVATION
+def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
+    return {path: column for path, column in columns.items() if not is_under(path, NEXT_OBSERVATION)}
 
 
 def _checksums(path: Path) -> object:

@@ -86,8 +86,10 @@ class Member:
         """Some rows, or all; text as `bytes`.
 
         Raises:
-          BrokenEpisode: they cannot be read.
+          BrokenEpisode: they cannot be read, or there is one value without rows.
         """
+        if not self.shape:
+            raise self._broken("expected rows, found one value")
         stop = len(self) if stop is None else max(0, min(stop, len(self)))
         start = min(start, stop)
         try:

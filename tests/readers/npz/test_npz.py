@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
         ({"episode_ends": np.array([7, 3])}, "expected ascending whole numbers"),
         ({"episode_ends": np.array([3, 70])}, "expected ascending whole numbers up to 10"),
         ({"terminals": np.full(ROWS, 2)}, "a flag of 0 or 1"),
+        ({"is_terminal": np.arange(ROWS) == 9}, "is_terminal without is_first or is_last"),
         ({"observations": np.zeros(ROWS, [("x", "f4")])}, "holds values of dtype"),
     ],
 )
@@ -167,6 +169,41 @@ def test_files_come_by_number_and_a_broken_one_is_named(tmp_path: Path) -> None:
         open_source(f"npz:{tmp_path}/nothing")
     with pytest.raises(SourceError, match=r"no \.npz files"):
         open_source(f"npz:{tmp_path}/x*.npz")
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({"terminals": np.array([0, 1, 1])}, "an episode ends at step 1, before the last one.*npz:.*1.npz"),
+        ({"timeouts": np.array([True, False, False])}, "an episode ends at step 0"),
+        ({"episode_ends": np.array([2, 3])}, "an episode ends at step 1"),
+        ({"terminals": np.zeros(4)}, "has 4 rows; expected 3, one for each action"),
+        ({"terminals": np.array([0, 0, np.nan])}, "expected a flag of 0 or 1"),
+        ({"terminals": np.array(True)}, "expected rows, found one value"),
+        ({"is_terminal": np.arange(4) == 3}, "is_terminal without is_first"),
+    ],
+)
+def test_a_file_of_a_folder_is_one_episode(tmp_path: Path, ends: dict[str, Any], message: str) -> None:
+    for number, told in enumerate(({}, ends)):
+        np.savez(tmp_path / f"{number}.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **told)
+    good, bad = open_source(f"npz:{tmp_path}")
+    assert not good.faults
+    assert re.search(message, str(bad.faults))
+
+
+def test_timeouts_of_a_file_end_it(tmp_path: Path) -> None:
+    ends = {"timeouts": np.arange(3) == 2, "episode_ends": np.array([0, 3])}
+    np.savez(tmp_path / "0.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **ends)
+    assert [one.faults for one in open_source(f"npz:{tmp_path}")] == [()]
+
+
+def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> None:
+    at = np.arange(ROWS)
+    columns = {"observation": at, "action": at, "is_last": at == 9, "terminals": at == 9, "next_obs": at}
+    np.savez(tmp_path / "0.npz", **columns)
+    for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
+        assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
+        assert [one.text for one in remarks_of(source)] == ["arrays that make no column: terminals, next_obs"]
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
