@@ -13,10 +13,10 @@ import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.features import Features, gathered
 from rlds2reverb.readers.minari import remarks
 from rlds2reverb.readers.minari.episodes import Wanted, conforming, rows_of, specs_of
 from rlds2reverb.readers.minari.facts import HDF5, Facts, read_facts
-from rlds2reverb.readers.minari.features import Features, gathered
 from rlds2reverb.readers.minari.in_arrow import InArrow
 from rlds2reverb.readers.minari.in_hdf5 import InHdf5
 from rlds2reverb.readers.minari.spaces import Leaf
