@@ -52,10 +52,13 @@ def fitted(found: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str
     }
 
 
-def gathered(told: Iterable[Mapping[str, Any]]) -> Features:
-    """The features of all episodes, from what is stored for each; {} stands for one whose metadata cannot be read, which counts for none."""
-    of_each = tuple({name: value for name, value in _flat(one, "", 0) if value is not None} for one in told)
-    known = [one for one in of_each if one]
+def gathered(told: Iterable[Mapping[str, Any] | None]) -> Features:
+    """The features of all episodes, from what is stored for each; None stands for one whose metadata cannot be read, which counts for none."""
+    found = [
+        None if one is None else {name: value for name, value in _flat(one, "", 0) if value is not None} for one in told
+    ]
+    of_each = tuple(one or {} for one in found)
+    known = [one for one in found if one is not None]
     names = dict.fromkeys(name for one in known for name in one)
     specs = {name: _spec_of_all([one.get(name) for one in known]) for name in names}
     return Features(

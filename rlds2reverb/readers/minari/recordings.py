@@ -121,7 +121,7 @@ class MinariRecordings:
     @cached_property
     def _features(self) -> Features:
         told = dict(zip(self._stored.numbers, self._stored.metadata()))
-        return gathered(told[number] for number in self._numbers)
+        return gathered(told[number] or None for number in self._numbers)
 
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:

@@ -77,6 +77,11 @@ class Keys:
         return (*(key for kind, key in self.ends.items() if kind != ENDS), *following)
 
 
+def is_other(key: str) -> bool:
+    """Whether an array of this name is neither a column nor says where episodes end."""
+    return key not in _ENDINGS and key.partition("/")[0] not in FIELDS
+
+
 def keys_of(where: str, there: Mapping[str, object]) -> Keys:
     """What the arrays of a file are, by their names.
 
@@ -89,7 +94,7 @@ def keys_of(where: str, there: Mapping[str, object]) -> Keys:
     for key in there:
         first, slash, rest = key.partition("/")
         made, path = (ends, _ENDINGS[key]) if key in _ENDINGS else (columns, f"{FIELDS.get(first)}{slash}{rest}")
-        if key not in _ENDINGS and first not in FIELDS:
+        if is_other(key):
             others.append(key)
         elif path in made:
             raise SourceError(f"{where}: {made[path]} and {key} are both {path}; leave one of them out")

@@ -69,9 +69,12 @@ def survey(
             _look_at(digest, demo, plan.names if name in looked_into else {})
         except (BrokenEpisode, SourceError):
             digest.update(b"cannot be read")
-    of_each = [said.get(name, {}) for name in chosen]
-    features = gathered({key: _plain(value) for key, value in one.items()} for one in of_each)
-    short = [{key: value for key, value in one.items() if not isinstance(value, _Long)} for one in of_each]
+    features = gathered(
+        {key: _plain(value) for key, value in said[name].items()} if name in said else None for name in chosen
+    )
+    short = [
+        {key: value for key, value in said.get(name, {}).items() if not isinstance(value, _Long)} for name in chosen
+    ]
     return Survey(digest.hexdigest(), features, short)
 
 

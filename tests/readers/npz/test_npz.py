@@ -19,7 +19,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.npz import members
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.sources.base import metadata_spec_of, remarks_of
+from rlds2reverb.specs import spec_texts
 
 ROWS = 10
 PLAIN = st.sampled_from(["?", "i1", "<u2", ">i4", "f2", "<f4", ">f8", "c8", "S3", "U2"]).map(np.dtype)
@@ -94,6 +95,22 @@ def test_one_file_is_cut_at_its_ends(opened: Any, ends: dict[str, Any], wanted: 
         start, stop = map(int, name.split("-"))
         assert one.columns["observation"][:, 0].tolist() == [*range(start, stop), stop - 1]
         assert one.columns["action"][:-1].tolist() == list(range(start, stop))
+
+
+def test_episodes_without_rows_have_names_of_their_own(opened: Any) -> None:
+    source = opened(rows(episode_ends=np.array([3, 3, 3, 10]), seed=5))
+    assert starts(source) == ["0-3", "3-3~1", "3-3~2", "3-10"]
+    assert [bool(one.faults) for one in source] == [False, True, True, False]
+    assert {one.metadata["seed"] for one in source} == {5}
+
+
+def test_other_ends_have_other_names(opened: Any) -> None:
+    after = {"next_obs": np.arange(ROWS)[:, None] + 1.0}
+    path = opened(rows(**after)).name
+    ids = [
+        [one.id for one in open_source(f"{path}{options}")] for options in ("", "?last_step=next", "?last_step=repeat")
+    ]
+    assert ids[0] == ids[1] != ids[2]
 
 
 def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
@@ -204,6 +221,27 @@ def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> No
     for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
         assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
         assert [one.text for one in remarks_of(source)] == ["arrays that make no column: terminals, next_obs"]
+
+
+def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
+    columns = {"observation": np.zeros((4, 1)), "action": np.zeros(3)}
+    np.savez(tmp_path / "1.npz", **columns, seed=np.int32(3), note="ab", only_here=1)
+    np.savez(tmp_path / "2.npz", **columns, seed=2.5, note="")
+    (tmp_path / "4.npz").write_bytes(b"PK")
+    source = open_source(f"npz:{tmp_path}")
+    assert spec_texts(metadata_spec_of(source)) == {"seed": "float64[]", "note": "string[]"}
+    assert [dict(one.metadata) for one in source] == [{"seed": 3.0, "note": b"ab"}, {"seed": 2.5, "note": b""}, {}]
+    assert [one.path for one in remarks_of(source) if "only_here" in one.text] == [""]
+    assert starts(open_source(f"npz:{tmp_path}?where=seed<3")) == ["2"]
+    np.savez(tmp_path / "3.npz", **columns)
+    assert metadata_spec_of(open_source(f"npz:{tmp_path}")) == {}
+
+
+def test_a_broken_file_keeps_its_name(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"{number + 1}.npz", observation=np.zeros((4, 1)), action=np.zeros(3))
+    (tmp_path / "2.npz").write_bytes(b"PK")
+    assert starts(open_source(f"npz:{tmp_path}")) == ["1", "2", "3"]
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
