@@ -20,3 +20,13 @@ def content(value: Any) -> Any:
 def sampled(count: int, most: int) -> list[int]:
     """At most so many numbers below `count`, spread evenly, with the first and the last."""
     return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist())) if count else []
+
+
+def some_of(start: int, stop: int, most: int = 4) -> list[int]:
+    """Rows at the beginning, in the middle and at the end of these, up to so many of each.
+
+    >>> some_of(10, 30, 2)
+    [10, 11, 19, 20, 28, 29]
+    """
+    firsts = (start, (start + stop - most) // 2, stop - most)
+    return sorted({row for first in firsts for row in range(max(first, start), min(first + most, stop))})
