@@ -42,6 +42,8 @@ from rlds2reverb.specs import ArraySpec
 PREFIX = "traj"
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full", "_len")
 _MOST_SIZES = 64
+_LOOKED_INTO, _TRAJECTORIES = 16, 512
+"""Trajectories of which all values, or rewards and end flags, are looked at for the digest; each has to be looked up in the file."""
 
 
 class H5Trajectories:
@@ -76,12 +78,14 @@ class H5Trajectories:
 
     @cached_property
     def digest(self) -> str:
-        """Of all rewards and end flags, and of all values of some trajectories."""
+        """Of rewards and end flags of many trajectories, and of all values of some."""
         made = xxhash.xxh3_128(repr((len(self._groups), self.steps, self.observed)).encode())
-        keys, looked_into = sorted({*self.steps, *self.observed}), set(sampled(self.count, 16))
+        keys = sorted({*self.steps, *self.observed})
+        looked_at = sampled(self.count, _TRAJECTORIES)
+        looked_into = {looked_at[number] for number in sampled(len(looked_at), _LOOKED_INTO)}
         small = [key for key in keys if self._is_small(key)]
         with self.reading() as rows:
-            for number in range(self.count):
+            for number in looked_at:
                 for key in keys if number in looked_into else small:
                     try:
                         made.update(content(rows.step(key, number) if key in self.steps else rows.observe(key, number)))
