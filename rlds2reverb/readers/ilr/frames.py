@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.ilr.archives import MOST_MEMBER_BYTES, Member
+from rlds2reverb.readers.ilr.archives import Member
 from rlds2reverb.wording import shortened
 
 METADATA = "_metadata.meta.pickle"
-_MOST_STEP_BYTES = MOST_MEMBER_BYTES
+_MOST_STEP_BYTES = 256 << 20
 """Of all values of one step together."""
 _MOST_KEYS = 1_000
 _MOST_METADATA_BYTES = 64 << 20

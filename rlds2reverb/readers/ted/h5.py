@@ -42,7 +42,7 @@ from rlds2reverb.specs import ArraySpec
 PREFIX = "traj"
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full", "_len")
 _MOST_SIZES = 64
-_LOOKED_INTO, _TRAJECTORIES = 16, 512
+_LOOKED_INTO, _TRAJECTORIES = 16, 256
 """Trajectories of which all values, or rewards and end flags, are looked at for the digest; each has to be looked up in the file."""
 
 
