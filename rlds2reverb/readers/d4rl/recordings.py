@@ -84,7 +84,7 @@ def _digest(group: h5py.Group, layout: Layout) -> str:
         f"{layout.rows}|{sorted((path, str(spec)) for path, spec in layout.specs.items())}".encode()
     )
     for key, value in sorted({**layout.flags, **layout.metadata}.items()):
-        digest.update(f"|{key}|".encode("utf-8", "surrogateescape"))
+        digest.update(repr(key).encode())
         digest.update(content(value))
     digest.update(content(column(group, layout.names[REWARD], REWARD).rows()))
     for path, name in sorted(layout.names.items()):

@@ -96,7 +96,7 @@ def _is_short(value: Any) -> bool:
 
 def _add(digest: Any, values: Mapping[str, Any]) -> None:
     for key in sorted(values):
-        digest.update(f"|{key}|".encode("utf-8", "surrogateescape"))
+        digest.update(repr(key).encode())
         digest.update(content(values[key]))
 
 
@@ -107,9 +107,9 @@ def _look_at(digest: Any, demo: h5py.Group, names: Mapping[str, str]) -> None:
       BrokenEpisode: something cannot be read.
     """
     for path, column in columns_of(demo, _SMALL).items():
-        digest.update(f"|{path}|{column.shape}|".encode())
+        digest.update(repr((path, column.shape)).encode())
         digest.update(content(column.rows()))
     for path, column in columns_of(demo, names).items():
-        digest.update(f"|{path}|{column.shape}|".encode())
+        digest.update(repr((path, column.shape)).encode())
         for row in sampled(len(column), _ROWS):
             digest.update(content(column.rows(row, row + 1)))

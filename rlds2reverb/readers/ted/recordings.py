@@ -52,7 +52,7 @@ class TedRecordings:
         """Of sizes, bounds, rewards, ends, samples of the other values, metadata, and options that make other columns of them."""
         made = xxhash.xxh3_128(self._held.digest.encode())
         for key, value in sorted(self._constants.items()):
-            made.update(f"|{key}|".encode("utf-8", "surrogatepass"))
+            made.update(repr(key).encode())
             made.update(content(value))
         return f"ted:{made.hexdigest()}{self._roles.label(self._options)}"
 

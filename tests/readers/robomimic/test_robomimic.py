@@ -158,6 +158,15 @@ def test_other_rows_in_the_middle_are_other_data(opened: Any, path: str) -> None
     assert not before & {one.id for one in opened(file_of(demos))}
 
 
+def test_names_that_are_no_text_are_read(opened: Any) -> None:
+    def fill(file: Any) -> None:
+        data = written.write_file(file, written.demonstrations((2, 2)))
+        for name in (b"demo_0/\x80", b"demo_1/\x80"):
+            h5py.Group(data.id)[name] = np.zeros(2)
+
+    assert [one.faults for one in opened(fill)] == [(), ()]
+
+
 def test_ends_that_mean_something_else_have_other_names(opened: Any) -> None:
     demos = written.demonstrations((2, 3))
     ids = [
