@@ -16,7 +16,7 @@ from rlds2reverb.readers.digests import content, sampled
 from rlds2reverb.readers.features import Features, gathered
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.robomimic import demos
-from rlds2reverb.readers.robomimic.plan import DONES, Plan, columns_of
+from rlds2reverb.readers.robomimic.plan import DONES, STATES, Plan, columns_of
 
 _SHORT_BYTES = 1024
 """Metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept."""
@@ -54,18 +54,18 @@ def survey(
       known: what is said of all of them.
       plan: how they are read.
     """
-    how = (plan.align, plan.last_step, plan.options.flips, plan.options.done_means)
-    digest = xxhash.xxh3_64(f"{how}|{sorted((path, str(spec)) for path, spec in plan.specs.items())}".encode())
+    digest = xxhash.xxh3_64(_how(plan).encode())
     _add(digest, known)
     looked_into = {there[number] for number in sampled(len(there), _LOOKED_INTO)}
+    of_all = _without_long(known)
     said: dict[str, Mapping[str, Any]] = {}
     for name in there:
         digest.update(name.encode())
         try:
             demo = demos.demo_of(data, name)
-            found = {**known, **demos.metadata_of(demo, name)}
-            said[name] = {key: value if _is_short(value) else _Long(value) for key, value in found.items()}
-            _add(digest, found)
+            own = demos.metadata_of(demo, name)
+            said[name] = {**of_all, **_without_long(own)}
+            _add(digest, own)
             _look_at(digest, demo, plan.names if name in looked_into else {})
         except (BrokenEpisode, SourceError):
             digest.update(b"cannot be read")
@@ -78,12 +78,22 @@ def survey(
     return Survey(digest.hexdigest(), features, short)
 
 
+def _how(plan: Plan) -> str:
+    """How demonstrations are read, chosen or not; sizes of states depend on which are."""
+    specs = {path: str(spec.dtype if path == STATES else spec) for path, spec in plan.specs.items()}
+    return repr((plan.align, plan.last_step, plan.options.flips, plan.options.done_means, sorted(specs.items())))
+
+
 class _Long:
     """Stands for what is too long to be kept, with its shape and dtype."""
 
     def __init__(self, value: Any) -> None:
         array = np.asarray(value)
         self.like = b"" if isinstance(value, bytes) else np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+
+def _without_long(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value if _is_short(value) else _Long(value) for key, value in said.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -205,11 +205,18 @@ def test_raw_demonstrations_are_refused_with_the_way_out(opened: Any) -> None:
 
 
 def test_states_of_other_sizes_are_free(opened: Any) -> None:
-    demos = written.demonstrations((2, 3))
-    demos["demo_1"]["states"] = np.zeros((3, 11))
-    source = opened(file_of(demos))
+    def fill(file: Any) -> None:
+        demos = written.demonstrations((2, 3))
+        demos["demo_1"]["states"] = np.zeros((3, 11))
+        written.write_file(file, demos)
+        file["mask/one"] = [b"demo_1"]
+
+    source = opened(fill)
     assert spec_texts(source.spec())["states"] == "float64[?]"
     assert all(not one.faults for one in source)
+    chosen = opened(fill, "?filter=one")
+    assert spec_texts(chosen.spec())["states"] == "float64[11]"
+    assert [one.id for one in chosen] == [one.id for one in source][1:]
 
 
 def test_mimicgen(opened: Any) -> None:
