@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import xxhash
 
-from rlds2reverb.episodes import ACTION, REWARD
+from rlds2reverb.episodes import ACTION, REWARD, column_bytes
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.digests import content, sampled
 from rlds2reverb.readers.features import Features, gathered
@@ -89,7 +89,8 @@ class _Long:
 
     def __init__(self, value: Any) -> None:
         array = np.asarray(value)
-        self.like = b"" if isinstance(value, bytes) else np.broadcast_to(np.zeros((), array.dtype), array.shape)
+        nothing = np.array(b"", object) if array.dtype == object else np.zeros((), array.dtype)
+        self.like = b"" if isinstance(value, bytes) else np.broadcast_to(nothing, array.shape)
 
 
 def _without_long(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_short(value: Any) -> bool:
-    return (len(value) if isinstance(value, bytes) else np.asarray(value).nbytes) <= _SHORT_BYTES
+    return (len(value) if isinstance(value, bytes) else column_bytes(np.asarray(value))) <= _SHORT_BYTES
 
 
 def _add(digest: Any, values: Mapping[str, Any]) -> None:

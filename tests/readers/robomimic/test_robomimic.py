@@ -181,6 +181,7 @@ def test_metadata_are_what_all_demonstrations_have(opened: Any, tmp_path: Path) 
         data["demo_0"].attrs["only_here"] = 3
         for number, kind in enumerate((np.int32, np.float64)):
             data[f"demo_{number}"].attrs["weight"] = kind(2)
+            data[f"demo_{number}"].attrs["parts"] = np.array(["part" * 100] * 4, object)
         data["demo_1"].attrs["ep_meta"] = "long" * 1000
 
     source = opened(fill)
@@ -188,6 +189,7 @@ def test_metadata_are_what_all_demonstrations_have(opened: Any, tmp_path: Path) 
     for one in source:
         assert one.metadata.keys() == source.metadata_spec().keys()
         assert one.metadata["weight"].dtype == source.metadata_spec()["weight"].dtype == np.float64
+        assert one.metadata["parts"].tolist() == [b"part" * 100] * 4
     assert len(list(source)[1].metadata["ep_meta"]) == 4000
     assert names(opened(fill, "?where=only_here>2")) == ["demo_0"]
 
