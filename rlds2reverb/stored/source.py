@@ -56,7 +56,7 @@ def open_reverb(text: str) -> Source:
     wanted = asked("reverb", text, OPTIONS)
     options = wanted.options
     recordings = recordings_of(
-        _snapshot(wanted.name, wanted.place, options),
+        _snapshot(wanted.name, wanted.text, options),
         options.get("as", KINDS[0]),
         options.get("gaps", GAPS[0]),
         options.get("streams", GAPS[0]),

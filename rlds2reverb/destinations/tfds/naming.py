@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.tfds.features import PNG, TENSOR
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, words
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, unescaped, words
 from rlds2reverb.tfds_files.features import ENCODINGS, NONE
 from rlds2reverb.tfds_files.locate import data_folders
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, TFRECORD
@@ -68,7 +68,7 @@ class Target:
         found = _NAMED.fullmatch(rest)
         if found is None:
             raise ConfigError(f'"{people}": expected {_SYNTAX}')
-        folder = Path(found["dataset"]).expanduser()
+        folder = Path(unescaped(found["dataset"])).expanduser()
         alone = folder.parent == Path() and not found["dataset"].startswith(".")
         data_dir = data_folders()[0] if alone else folder.parent
         version, split = found["version"] or "1.0.0", found["split"] or "train"

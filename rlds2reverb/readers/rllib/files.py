@@ -14,6 +14,7 @@ from zipfile import BadZipFile, LargeZipFile, ZipFile
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.paths import by_number, stays_in
+from rlds2reverb.source_options import unescaped
 from rlds2reverb.wording import shortened
 
 JSON, PARQUET = "json", "parquet"
@@ -65,12 +66,12 @@ def find(text: str) -> list[DataFile]:
     """The files of data, sorted; those of a list as it has them.
 
     Args:
-      text: a path or a pattern, or several with ";" between them.
+      text: a path or a pattern, or several with ";" between them; as in a source's name (`source_options`).
 
     Raises:
       SourceError: nothing is there, a link leads out of the folder, or there are files of both kinds.
     """
-    found = [file for one in text.split(";") for file in _of(one.strip())]
+    found = [file for one in text.split(";") for file in _of(unescaped(one.strip()))]
     if not found:
         raise SourceError(f"{text}: no files of data; expected .json, .zip or .parquet files, or a folder of them")
     if len({file.kind for file in found}) > 1:
