@@ -66,7 +66,10 @@ def command(
     as_json: bool,
     **conventions: str,
 ) -> None:
-    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems."""
+    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems.
+
+    Ranges of actions, rewards and discounts are those of transitions: a last row that was added for the last observation has none.
+    """
     if server_config and as_json:
         raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
     name = table or "replay"
