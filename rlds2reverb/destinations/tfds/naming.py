@@ -21,6 +21,7 @@ _NAMED = re.compile(
 _NAME = re.compile(r"[a-z]\w*", re.ASCII)
 _VERSION = re.compile(r"(\d|[1-9]\d{1,8})(\.(\d|[1-9]\d{1,8})){2}", re.ASCII)
 _SPLIT = re.compile(r"[a-zA-Z0-9_]+")
+_MOST_SHARDS = 99_999
 _SYNTAX = "tfds:/data_dir/NAME[:VERSION][@SPLIT]"
 
 
@@ -87,9 +88,16 @@ def _check(people: str, name: str, version: str, split: str) -> None:
         raise ConfigError(f'"{people}": split "{split}": expected one name of letters, digits and _, such as train')
 
 
+def _shards(text: str) -> int:
+    number = at_least_one(text)
+    if number > _MOST_SHARDS:
+        raise ValueError(f"expected 1 to {_MOST_SHARDS:,}, for names of files number them by five digits")
+    return number
+
+
 _KNOWN: dict[str, Parse] = {
     "file_format": words(TFRECORD, ARRAY_RECORD, PARQUET),
-    "shards": at_least_one,
+    "shards": _shards,
     "shard_bytes": at_least_one,
     "encoding": one_of(**{name: name for name in ENCODINGS if name != NONE}),
     "images": one_of(png=PNG, tensor=TENSOR),
