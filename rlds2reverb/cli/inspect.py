@@ -49,7 +49,7 @@ from rlds2reverb.wording import counted
 @click.option(
     "--server-config",
     is_flag=True,
-    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them.",
+    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
 )
 @click.option("--table", help="What to call the table, in that config, too; replay without it.")
 @json_option
