@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,20 @@ NO_ENDS = (TRUNCATED, OPEN)
 """What becomes of the last row of an episode where nothing that was recorded tells whether more were to come."""
 
 CUT = "cut"
-"""In place of one of these: the runs were made into episodes already, see `streams`."""
+"""In place of one of `GAPS`: the runs were made into episodes already, see `streams`."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What becomes of episodes of which the items do not hold all.
+
+    Attributes:
+      gaps: one of `GAPS`: such an episode is a bad one, or each run of rows is an episode; or `CUT`.
+      no_end: one of `NO_ENDS`: a last row of which nothing tells whether it is one is the last step, or is not.
+    """
+
+    gaps: str = REFUSE
+    no_end: str = TRUNCATED
 
 
 class StoredEpisodes:
@@ -40,8 +54,7 @@ class StoredEpisodes:
       runs: of their rows.
       paths: of the items' columns, in their order.
       layout: how rows become steps.
-      gaps: one of `GAPS`, such an episode is a bad one, or each run of rows is an episode; or `CUT`.
-      no_end: one of `NO_ENDS`: such a row is the last step, or is not.
+      missing: what becomes of episodes that are not whole.
     """
 
     def __init__(
@@ -51,12 +64,15 @@ class StoredEpisodes:
         runs: Runs,
         paths: Sequence[str],
         layout: Layout,
-        gaps: str = REFUSE,
-        no_end: str = TRUNCATED,
+        missing: Missing = Missing(),
     ) -> None:
         self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
-        self._rows, self._layout, self._is_split = RowReader(snapshot.chunks, index, paths), layout, gaps != REFUSE
-        self._are_cut, self._is_truncated = gaps == CUT, no_end == TRUNCATED
+        self._rows, self._layout, self._is_split = (
+            RowReader(snapshot.chunks, index, paths),
+            layout,
+            missing.gaps != REFUSE,
+        )
+        self._are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
         self._without_end: set[int] = set()
         self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
         self.fingerprint = fingerprint_of(snapshot, index) + ("" if self._is_truncated else "?no_end=open")

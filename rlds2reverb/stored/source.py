@@ -24,7 +24,7 @@ from rlds2reverb.source_options import Parse, one_of, words
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
-from rlds2reverb.stored.episodes import GAPS, NO_ENDS
+from rlds2reverb.stored.episodes import GAPS, NO_ENDS, REFUSE, TRUNCATED, Missing
 from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
 from rlds2reverb.stored.snapshot import Snapshot
 from rlds2reverb.stored.table import KINDS, recordings_of
@@ -58,9 +58,8 @@ def open_reverb(text: str) -> Source:
     recordings = recordings_of(
         _snapshot(wanted.name, wanted.text, options),
         options.get("as", KINDS[0]),
-        options.get("gaps", GAPS[0]),
-        options.get("streams", GAPS[0]),
-        options.get("no_end", NO_ENDS[0]),
+        Missing(options.get("gaps", REFUSE), options.get("no_end", TRUNCATED)),
+        options.get("streams", REFUSE),
         options.get("columns"),
     )
     return wanted.source_of(recordings)
