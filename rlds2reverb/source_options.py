@@ -16,6 +16,7 @@ No other code is one: "%20" are three signs.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -70,7 +71,9 @@ def read_options(
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f'; did you mean "{near[0]}={value}"?' if near else ""
-            raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}')
+            raise error(
+                f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}{_meant_as_path(people)}'
+            )
         if key in wanted:
             raise error(f'"{people}": option "{key}" is given twice')
         try:
@@ -78,6 +81,13 @@ def read_options(
         except ValueError as wrong:
             raise error(f'"{people}": option "{option}": {wrong}') from wrong
     return wanted
+
+
+def _meant_as_path(people: str) -> str:
+    """How to write the name of a path that is there, options and all; "" where none is."""
+    scheme, _, text = people.partition(":")
+    is_there = os.path.lexists(text)
+    return f'; for the path that is there write "{scheme}:{escaped(text)}"' if is_there else ""
 
 
 def one_of(**known: Any) -> Parse:

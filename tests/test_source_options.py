@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,17 @@ def test_values_may_hold_a_comma() -> None:
     assert read_options("x", "one=a%2Cb,two=%252c", {"one": str, "two": str}) == {"one": "a,b", "two": "%2c"}
     with pytest.raises(SourceError, match='option "one=a%2C": expected'):
         read_options("x", "one=a%2C", {"one": _refusing})
+
+
+def test_a_path_with_a_sign_is_told_how_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "what?.npz"
+    path.touch()
+    with pytest.raises(
+        SourceError, match=r'unknown option ".npz".*; for the path that is there write "x:.*what%3F\.npz"$'
+    ):
+        read_options(f"x:{path}", ".npz", {"one": str})
+    with pytest.raises(SourceError, match=r"there are: one$"):
+        read_options(f"x:{path}s", ".npzs", {"one": str})
 
 
 def _refusing(_: str) -> None:
