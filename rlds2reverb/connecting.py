@@ -77,7 +77,7 @@ def connect(
             if not error.retryable:
                 raise
             waited = f"Waited {wait_seconds:g} s for it (--wait, wait_seconds=)" if wait_seconds else _WAITED_FOR
-            raise ServerUnreachable(f"{error}{'' if str(error).endswith('?') else '.'} {waited}") from error
+            raise ServerUnreachable(f"{error}{'' if str(error).endswith('?') else '.'} {waited}") from error.__cause__
 
     if not isinstance(address, str):
         return _group(address, opened, made, allow_missing)
