@@ -129,6 +129,7 @@ NEEDS_OPTIONAL = {
     "readers.robomimic.demos",
     "readers.robomimic.plan",
     "readers.robomimic.recordings",
+    "readers.robomimic.survey",
     "readers.lerobot.dataset",
     "readers.lerobot.episodes",
     "readers.lerobot.reader",

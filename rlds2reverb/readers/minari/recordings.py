@@ -13,10 +13,10 @@ import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.features import Features, gathered
 from rlds2reverb.readers.minari import remarks
 from rlds2reverb.readers.minari.episodes import Wanted, conforming, rows_of, specs_of
 from rlds2reverb.readers.minari.facts import HDF5, Facts, read_facts
-from rlds2reverb.readers.minari.features import Features, gathered
 from rlds2reverb.readers.minari.in_arrow import InArrow
 from rlds2reverb.readers.minari.in_hdf5 import InHdf5
 from rlds2reverb.readers.minari.spaces import Leaf
@@ -121,7 +121,7 @@ class MinariRecordings:
     @cached_property
     def _features(self) -> Features:
         told = dict(zip(self._stored.numbers, self._stored.metadata()))
-        return gathered(told[number] for number in self._numbers)
+        return gathered(told[number] or None for number in self._numbers)
 
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:

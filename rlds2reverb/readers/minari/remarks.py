@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from rlds2reverb.readers.features import left_out_remarks
 from rlds2reverb.readers.minari.episodes import BOTH_ENDS, CAST, LEFT_OUT, NO_END, SPACE
 from rlds2reverb.remarks import Remark
 from rlds2reverb.wording import counted
@@ -37,7 +38,7 @@ class Tally:
 
     def remarks(self, features: Collection[str]) -> tuple[Remark, ...]:
         """What there is to say by now; `features` are those of the metadata that not every episode has."""
-        return (*self._of_count(), *self._of_features(features), *self._of_episodes())
+        return (*self._of_count(), *left_out_remarks(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Remark]:
         if self._told is not None and self._told != self._found:
@@ -46,11 +47,6 @@ class Tally:
                 f"the metadata tell {counted(self._told, 'episode')}, the files have {self._found:,}; {read:,} are read"
             )
             yield Remark(EPISODE_COUNT, text, abs(self._told - self._found))
-
-    def _of_features(self, features: Collection[str]) -> Iterable[Remark]:
-        if features:
-            text = f"metadata that not every episode has, or not of one kind: {', '.join(features)}; left out, where= still knows it"
-            yield Remark(LEFT_OUT, text, len(features))
 
     def _of_episodes(self) -> Iterable[Remark]:
         for (code, path), numbers in sorted(dict(self._episodes).items()):
