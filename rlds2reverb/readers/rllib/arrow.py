@@ -144,23 +144,42 @@ def _add(found: Leaves, path: str, field: pa.Field, column: Any, context: tuple[
         raise ValueError("a nest that is too deep")
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    kind, shape = _extension(field)
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if _VARIABLE in kind:
-        column = _of_one_shape(column)
-    elif pa.types.is_struct(column.type):
-        _no_nulls(column)
-        for part, values in zip(column.type, column.flatten()):
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if pa.types.is_struct(stored.type) and not is_tensor(field):
+        _no_nulls(stored)
+        for part, values in zip(stored.type, stored.flatten()):
             _add(found, f"{path}/{part.name}" if path else part.name, part, values, (name, converter, depth + 1))
         return
-    array = _dense(column)
-    if shape is not None:
-        array = array.reshape(len(array), *shape)
+    array = dense(field, column)
     if array.dtype == object:
         found.update({f"{path}/{below}".strip("/"): leaf for below, leaf in _texts(array, name, converter).items()})
     else:
         found[path] = array
+
+
+def is_tensor(field: pa.Field) -> bool:
+    """Whether a field holds tensors of Ray Data."""
+    kind, shape = _extension(field)
+    return shape is not None or _VARIABLE in kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def dense(field: pa.Field, column: Any) -> Array:
+    """Rows of one shape as an array; texts as objects.
+
+    Raises:
+      ValueError: they have nulls, different shapes, or are neither numbers nor texts.
+    """
+    kind, shape = _extension(field)
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if _VARIABLE in kind:
+        stored = _of_one_shape(stored)
+    array = _dense(stored)
+    return array if shape is None else array.reshape(len(array), *shape)
 
 
 def _texts(array: Array, name: str, converter: Converter) -> Leaves:
@@ -216,7 +235,7 @@ def _dense(column: Any) -> Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _dense(column.dictionary_decode())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         inner = _dense(column.flatten())
         if pa.types.is_fixed_size_list(kind):
             return inner.reshape(len(column), kind.list_size, *inner.shape[1:])

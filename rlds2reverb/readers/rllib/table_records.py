@@ -14,8 +14,10 @@ import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles
 from rlds2reverb.readers.rllib.batches import Part
+from rlds2reverb.readers.rllib.cells import bytes_of, record_of
 from rlds2reverb.readers.rllib.episode_states import episode_columns, episode_part, state_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
@@ -70,7 +72,7 @@ class RecordTables:
             return
         for group, rows in enumerate(sizes):
             try:
-                record_at(parquet, number, group, 0)
+                record_at(parquet, number, group, 0, self._settings)
             except BrokenEpisode as broken:
                 self.troubles.add(f"{file}: row group {group}", broken.why)
                 continue
@@ -79,11 +81,12 @@ class RecordTables:
 
     def _parts(self, parquet: ParquetFiles, number: int, group: int, row: int) -> list[Part]:
         file = self._files[number]
-        record = record_at(parquet, number, group, row)
+        record = record_at(parquet, number, group, row, self._settings)
         if isinstance(record, bytes):
             self._digest.update(record)
             return [episode_part(state_of(record))]
-        self._digest.update(repr(record).encode("utf-8", "surrogatepass"))
+        for one in bytes_of(record):
+            self._digest.update(one)
         return parts(record, self._settings, str(file), file.run is not None)
 
     def reader(self, wanted: frozenset[str]) -> Reader:
@@ -121,14 +124,14 @@ class RecordReader:
         self._parquet.close()
 
     def _converted(self, place: Place, row: int, where: str) -> dict[Any, Any]:
-        record = record_at(self._parquet, place.file, place.at, row)
+        record = record_at(self._parquet, place.file, place.at, row, self._settings)
         if isinstance(record, bytes):
             return episode_columns(state_of(record), self._settings, where, self._wanted)
         return converted(record, self._settings, where, self._wanted)
 
 
-def record_at(parquet: ParquetFiles, number: int, group: int, row: int) -> Any:
-    """A row: the bytes of an episode, or a record as JSON has it.
+def record_at(parquet: ParquetFiles, number: int, group: int, row: int, settings: Settings) -> Any:
+    """A row: the bytes of an episode, or a record as `cells` makes it.
 
     Raises:
       BrokenEpisode: it cannot be read.
@@ -140,9 +143,8 @@ def record_at(parquet: ParquetFiles, number: int, group: int, row: int) -> Any:
             if not isinstance(value, bytes):
                 raise BrokenEpisode("", f"expected an episode's bytes, found {type(value).__name__}")
             return value
-        record = parquet.group(number, group, names).slice(row, 1).to_pylist()[0]
+        return record_of(parquet.group(number, group, names), row, settings.names.of(n.INFOS))
     except SourceError as error:
         raise BrokenEpisode("", str(error)) from error
     except ERRORS as error:
         raise BrokenEpisode("", line_of(error)) from error
-    return {key: value for key, value in record.items() if value is not None}
