@@ -21,12 +21,12 @@ from rlds2reverb.readers.lerobot.features import (
     VIDEO,
     Feature,
 )
-from rlds2reverb.readers.lerobot.info import check_link
 from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
 from rlds2reverb.readers.lerobot.tables import Rows, Taken
 from rlds2reverb.readers.lerobot.values import column, image_files
 from rlds2reverb.readers.lerobot.videos import frames
+from rlds2reverb.readers.paths import check_link
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 
 _COUNTED = (FRAME_INDEX, INDEX)

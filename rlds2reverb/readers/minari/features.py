@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.readers.casts import exactly
 from rlds2reverb.specs import ArraySpec
 
 SEED = "seed"
@@ -102,4 +103,6 @@ def _spec_of_all(values: list[Any]) -> ArraySpec | None:
     dtype = np.result_type(*dtypes)
     if dtype.kind == "f" and all(one.kind in "iu" for one in dtypes):  # floats do not hold all of these
         return ArraySpec(shapes.pop(), _UINT64) if all(np.all(value >= 0) for value in values) else None
+    if len(dtypes) > 1 and any(exactly(np.asarray(value), dtype) is None for value in values):
+        return None
     return ArraySpec(shapes.pop(), dtype)

@@ -57,13 +57,13 @@ class MinariRecordings:
     """
 
     def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
-        facts = read_facts(folder)
+        facts = read_facts(folder, options.follow_links)
         self.name, self._facts, self._options = name, facts, options
-        self._stored = _storage(facts, options)
+        self._stored = _storage(facts)
         told = facts.episodes
-        self._numbers = [number for number in self._stored.numbers if told is None or number < told]
+        self._numbers = list(self._stored.numbers[:told])
         self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
-        self._tally = remarks.Tally(told, len(self._stored.numbers))
+        self._tally = remarks.Tally(told, self._stored.numbers)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -144,9 +144,9 @@ class MinariRecordings:
         raise SourceError(why)
 
 
-def _storage(facts: Facts, options: Options) -> Stored:
+def _storage(facts: Facts) -> Stored:
     if facts.format == HDF5:
-        return InHdf5(facts, options.follow_links)
+        return InHdf5(facts)
     return InArrow(facts)
 
 

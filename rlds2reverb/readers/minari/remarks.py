@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rlds2reverb.readers.minari.episodes import BOTH_ENDS, CAST, LEFT_OUT, NO_END, SPACE
 from rlds2reverb.remarks import Remark
@@ -23,11 +23,12 @@ class Tally:
 
     Args:
       told: how many episodes the metadata tell; None when they do not.
-      found: how many the files have.
+      numbers: those of the files' episodes, ascending.
     """
 
-    def __init__(self, told: int | None, found: int) -> None:
-        self._told, self._found = told, found
+    def __init__(self, told: int | None, numbers: Sequence[int]) -> None:
+        self._told, self._found = told, len(numbers)
+        self._gap = next((at for at, number in enumerate(numbers) if at != number), None)
         self._episodes: dict[tuple[str, str], set[int]] = {}
 
     def note(self, number: int, notes: Iterable[tuple[str, str]]) -> None:
@@ -40,6 +41,9 @@ class Tally:
         return (*self._of_count(), *self._of_features(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Remark]:
+        if self._gap is not None:
+            text = f"there is no episode {self._gap:,}, and there are some behind it, which Minari itself does not find; they are read"
+            yield Remark(EPISODE_COUNT, text)
         if self._told is not None and self._told != self._found:
             read = min(self._told, self._found)
             text = (
