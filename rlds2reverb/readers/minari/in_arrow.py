@@ -20,12 +20,16 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.formats import Lazily
 from rlds2reverb.readers.minari.facts import PARQUET, Facts, read_json
 from rlds2reverb.readers.minari.places import METADATA_FILE
 from rlds2reverb.readers.minari.spaces import Leaf
 from rlds2reverb.readers.minari.stored import ACTIONS, INFOS, Episodes, Images
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import shortened
+
+_read_parquet = Lazily("rlds2reverb.readers.arrow_files:read_parquet")
+_read_arrow = Lazily("rlds2reverb.readers.arrow_files:read_arrow")
 
 _Stamp = tuple[str, int, int]
 """A file's name, its size in bytes, and the time of its last change in nanoseconds."""
@@ -113,15 +117,9 @@ class InArrow:
         return table, str(folder)
 
     def _read(self, file: Path) -> Any:
-        from pyarrow import ipc, memory_map
-        from pyarrow.parquet import ParquetFile
-
         if not stat.S_ISREG(file.stat().st_mode):
             raise OSError(f"{file} is no regular file")
-        if self._format == PARQUET:
-            return ParquetFile(file).read()
-        with memory_map(str(file)) as mapped, ipc.open_file(mapped) as opened:
-            return opened.read_all()
+        return _read_parquet(file) if self._format == PARQUET else _read_arrow(file)
 
 
 class _Episode:

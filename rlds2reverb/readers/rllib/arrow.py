@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.arrow_bounds import ParquetBounds
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.packed import is_packed
@@ -34,8 +35,6 @@ ERRORS = (
     NotImplementedError,
 )
 """What pyarrow raises over a damaged file."""
-_MOST_VALUES = 1 << 29
-"""Of the columns read of a row group: 4 GiB of numbers."""
 _OPEN_FILES = 4
 _KEPT_GROUPS = 2
 _NAME, _SHAPE = b"ARROW:extension:name", b"ARROW:extension:metadata"
@@ -87,7 +86,7 @@ class ParquetFiles:
         where = f"{self._files[number]}: row group {group}"
         try:
             file = self.opened(number)
-            _check_size(file, group, columns)
+            ParquetBounds(self._files[number].path, file, columns).check([group])
             table = file.read_row_group(group, columns=columns)
             rows = file.metadata.row_group(group).num_rows
         except SourceError as error:
@@ -103,19 +102,6 @@ class ParquetFiles:
         self._groups.clear()
         while self._open:
             self._open.popitem()[1].close(force=True)
-
-
-def _check_size(file: pq.ParquetFile, group: int, columns: list[str]) -> None:
-    told = file.metadata.row_group(group)
-    values = 0
-    for at in range(told.num_columns):
-        column = told.column(at)
-        if column.path_in_schema.split(".")[0] in columns:
-            values += column.num_values
-    if values > _MOST_VALUES or told.num_rows > _MOST_VALUES:
-        raise ValueError(
-            f"{values:,} values in a row group; expected at most {_MOST_VALUES:,}. Write smaller row groups"
-        )
 
 
 def leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:

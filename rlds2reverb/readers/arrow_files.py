@@ -1,0 +1,51 @@
+"""Small files of Parquet and of Arrow, read whole into memory, within the bounds of `arrow_bounds`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import ipc
+from pyarrow.parquet import ParquetFile
+
+from rlds2reverb.readers.arrow_bounds import MOST_BYTES, ParquetBounds, check_arrow, check_table
+
+_MAGIC_BYTES = 8
+"""Before the first message of a file."""
+_RECORD_BATCH = "record batch"
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """All of a file.
+
+    Raises:
+      ValueError, OSError, pyarrow.ArrowException: it is damaged, or too large.
+    """
+    with ParquetFile(path, memory_map=False) as file:
+        ParquetBounds(path, file).check()
+        return file.read()
+
+
+def read_arrow(path: Path) -> pa.Table:
+    """All of a file; raises as `read_parquet`. Columns that are dictionaries are not read."""
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
+    with pa.OSFile(str(path)) as file:
+        data = file.read_buffer()
+    with ipc.open_file(pa.BufferReader(data)) as told:
+        schema, count = told.schema, told.num_record_batches
+    messages = ipc.MessageReader.open_stream(pa.BufferReader(data.slice(_MAGIC_BYTES)))
+    if ipc.read_schema(messages.read_next_message()) != schema:
+        raise ValueError("its two schemas differ")
+    batches = []
+    for message in messages:
+        if message.type != _RECORD_BATCH:
+            raise ValueError(f"a message of the kind {message.type}; expected record batches only")
+        check_arrow(message, path)
+        batches.append(ipc.read_record_batch(message, schema))
+    if len(batches) != count:
+        raise ValueError(f"{len(batches):,} record batches; the end of the file tells {count:,}")
+    table = pa.Table.from_batches(batches, schema)
+    check_table(table, path)
+    return table
