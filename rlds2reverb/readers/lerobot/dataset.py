@@ -67,14 +67,16 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """Of what meta/ tells of features and episodes, and of the sizes of all files with rows and frames."""
+        """Of what meta/ tells of features, episodes and tasks, of the sizes of all files with rows and frames, and of the options."""
         digest = xxhash.xxh3_128(repr(sorted(self.info.features.items())).encode())
         for name, column in sorted(self.episodes.columns.items()):
             digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
+        for one in _told(self.episodes, self.tasks):
+            digest.update(one)
         for path in sorted(set(self._files())):
             size = path.stat().st_size if path.exists() else -1
             digest.update(f"{path.relative_to(self.info.root)}|{size}".encode())
-        return digest.hexdigest()
+        return digest.hexdigest() + self.reading.label
 
     def _files(self) -> Iterator[Path]:
         videos = [one.name for one in self.info.features.values() if one.kind == VIDEO]
@@ -83,6 +85,16 @@ class Dataset:
         for key in videos if self.reading.videos != SKIP else ():
             for number in self.episodes.with_own_file(f"videos/{key}"):
                 yield self.episodes.video(number, key)[0]
+
+
+def _told(episodes: Episodes, tasks: Mapping[int, bytes]) -> Iterator[bytes]:
+    """Texts and numbers of tasks and of episodes."""
+    yield repr(sorted(tasks.items())).encode()
+    for name, values in sorted(episodes.metadata.items()):
+        yield name.encode(errors="backslashreplace")
+        yield values.dtype.str.encode() + values.tobytes() if isinstance(values, np.ndarray) else repr(values).encode()
+    for own in episodes.tasks or ():
+        yield repr(own).encode(errors="backslashreplace")
 
 
 def read_dataset(root: Path, reading: Reading) -> Dataset:

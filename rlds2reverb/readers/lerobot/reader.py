@@ -38,13 +38,13 @@ class Reader:
     Args:
       dataset: what is read.
       as_files: paths of images that are given as their files' bytes.
-      odd: counts what is odd in episodes, by the codes of `reading.ODD`.
+      odd: gets the numbers of the episodes in which something is odd, by the codes of `reading.ODD`.
 
     Raises:
       SourceError: a library that decodes images is missing.
     """
 
-    def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, int]) -> None:
+    def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, set[int]]) -> None:
         self._dataset, self._as_files, self._odd = dataset, as_files, odd
         self._rows: Rows | None = None
         if any(
@@ -111,7 +111,7 @@ class Reader:
         done = dataset.steps.done
         flags = None if done is None else self._plain(done.name, path, read)
         if flags is not None and flags[:-1].any():
-            self._found("done_inside")
+            self._found("done_inside", number)
         return Recording(dataset.steps.made(columns, flags), metadata)
 
     def _column(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
@@ -154,7 +154,7 @@ class Reader:
             )
         counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
         if not all(map(_counts, counted)):
-            self._found("frame_index")
+            self._found("frame_index", number)
 
     def _texts(self, path: Path, read: Taken) -> Array:
         """[T] texts of the rows' tasks."""
@@ -180,8 +180,8 @@ class Reader:
             )
         return text
 
-    def _found(self, code: str) -> None:
-        self._odd[code] = self._odd.get(code, 0) + 1
+    def _found(self, code: str, number: int) -> None:
+        self._odd.setdefault(code, set()).add(number)
 
 
 def _counts(column: Array) -> bool:

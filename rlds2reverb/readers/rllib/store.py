@@ -37,6 +37,16 @@ class Settings:
     floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     done_means: int = TERMINATED
 
+    @property
+    def label(self) -> str:
+        """What of it is not the default."""
+        odd = (
+            (self.floats != np.float64, f"|float={self.floats}"),
+            (self.done_means != TERMINATED, "|done_means=truncation"),
+        )
+        renamed = "".join(f"|{name}={column}" for name, column in sorted(self.names.renamed.items()))
+        return "".join(text for is_odd, text in odd if is_odd) + renamed
+
     def cache(self) -> Cache:
         """A new one, for one reader."""
         return Cache(_CACHE_BYTES)
@@ -65,6 +75,10 @@ class Store(Protocol):
     """Files of one kind."""
 
     troubles: Troubles
+
+    @property
+    def settings(self) -> Settings:
+        """How they are read."""
 
     @property
     def fingerprint(self) -> str:

@@ -37,7 +37,7 @@ class RecordTables:
     """Files with a row per record."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self._settings = files, settings
+        self._files, self.settings = files, settings
         self.troubles = Troubles()
         self._digest = xxhash.xxh3_128()
 
@@ -72,7 +72,7 @@ class RecordTables:
             return
         for group, rows in enumerate(sizes):
             try:
-                record_at(parquet, number, group, 0, self._settings)
+                record_at(parquet, number, group, 0, self.settings)
             except BrokenEpisode as broken:
                 self.troubles.add(f"{file}: row group {group}", broken.why)
                 continue
@@ -81,17 +81,17 @@ class RecordTables:
 
     def _parts(self, parquet: ParquetFiles, number: int, group: int, row: int) -> list[Part]:
         file = self._files[number]
-        record = record_at(parquet, number, group, row, self._settings)
+        record = record_at(parquet, number, group, row, self.settings)
         if isinstance(record, bytes):
             self._digest.update(record)
             return [episode_part(state_of(record))]
         for one in bytes_of(record):
             self._digest.update(one)
-        return parts(record, self._settings, str(file), file.run is not None)
+        return parts(record, self.settings, str(file), file.run is not None)
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""
-        return RecordReader(self._files, self._settings, wanted)
+        return RecordReader(self._files, self.settings, wanted)
 
 
 class RecordReader:

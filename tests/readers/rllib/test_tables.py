@@ -12,6 +12,7 @@ import pytest
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers import arrow_bounds
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from tests import damage
@@ -271,3 +272,19 @@ def test_whole_rewards_that_no_float_holds_are_a_fault(tmp_path: Path) -> None:
     found = read(f"rllib:{tmp_path}")
     assert not found["a"].faults
     assert "exactly" in str(found["b"].faults)
+
+
+def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
+    pq.write_table(table(new_obs=None, o=[0.5] * 6), tmp_path / "x.parquet")
+    options = ("", "?float=32", "?done_means=truncation", "?last_step=mark", "?columns=obs:o")
+    names = [next(iter(open_source(f"rllib:{tmp_path}{one}"))).id for one in options]
+    assert len(set(names)) == len(names)
+
+
+def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_bounds, "_FREE_BYTES", 1 << 20)
+    many = pa.concat_tables([table()] * 500)
+    pq.write_table(many.append_column("note", pa.array(["y" * 10_000] * 3_000)), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match="bytes to read at once"):
+        open_source(f"rllib:{tmp_path}")
+    assert sum(len(one) - 1 for one in open_source(f"rllib:{tmp_path}?others=drop")) == 3_000
