@@ -140,25 +140,62 @@ class _Texts:
 
 
 class _Leaf(NamedTuple):
-    """A column without others below it: its number, path, bytes of a value, whether these are texts, and in lists."""
+    """A column without others below it.
+
+    Attributes:
+      number, path: which.
+      width: bytes of a value.
+      is_text: whether values are texts.
+      is_in_lists: whether a row may have several.
+      of_each: how many values lists of one size make of a row that has none; or, where other lists are around these, of a value.
+      is_of_rows: the former.
+    """
 
     number: int
     path: str
     width: int
     is_text: bool
     is_in_lists: bool
+    of_each: int
+    is_of_rows: bool
+
+    def slots(self, rows: int, values: int) -> int:
+        """How many values there are in memory at most."""
+        return max(rows, values, self.of_each * (rows if self.is_of_rows else values))
 
 
 def _leaves(file: ParquetFile, wanted: frozenset[str] | None) -> Iterator[_Leaf]:
     """Those below the columns of these names, as pyarrow takes names."""
     schema = file.schema
-    for number in range(file.metadata.num_columns):
+    lists = [one for field in file.schema_arrow for one in _lists(field.type)]
+    if len(lists) != file.metadata.num_columns:
+        raise ValueError("its schema for Arrow has other columns than the file")
+    for number, (of_each, is_of_rows) in enumerate(lists):
         told = schema.column(number)
         path, kind, is_in_lists = told.path, told.physical_type, told.max_repetition_level > 0
         parts = path.split(".")
         if wanted is None or any(".".join(parts[:stop]) in wanted for stop in range(1, len(parts) + 1)):
             width = _OF_A_TEXT if kind == _TEXT else _WIDTHS.get(kind) or max(1, told.length)
-            yield _Leaf(number, path, width + (_OF_A_LIST if is_in_lists else 0), kind == _TEXT, is_in_lists)
+            width += _OF_A_LIST if is_in_lists else 0
+            yield _Leaf(number, path, width, kind == _TEXT, is_in_lists, of_each, is_of_rows)
+
+
+def _lists(kind: pa.DataType, of_each: int = 1, is_of_rows: bool = True) -> Iterator[tuple[int, bool]]:
+    """(`of_each`, `is_of_rows`) of each leaf of a type: pyarrow fills lists of one size where there are none."""
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _lists(kind.storage_type, of_each, is_of_rows)
+    elif pa.types.is_fixed_size_list(kind):
+        yield from _lists(kind.value_type, of_each * max(1, kind.list_size), is_of_rows)
+    elif pa.types.is_map(kind):
+        yield from _lists(kind.key_type, of_each, False)
+        yield from _lists(kind.item_type, of_each, False)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _lists(field.type, of_each, is_of_rows)
+    elif hasattr(kind, "value_type") and not pa.types.is_dictionary(kind):
+        yield from _lists(kind.value_type, of_each, False)
+    else:
+        yield of_each, is_of_rows
 
 
 class _Chunks:
@@ -182,7 +219,7 @@ class _Chunks:
         stored, values = chunk.total_compressed_size, chunk.num_values
         pages = pages_of(raw, _start(chunk), max(0, stored), values)
         self.stored += stored
-        self.size += max(pages.unpacked, leaf.width * max(pages.values, values, rows))
+        self.size += max(pages.unpacked, leaf.width * leaf.slots(rows, max(pages.values, values)))
         if leaf.is_text and (pages.by_prefix or pages.by_dictionary):
             self.texts.setdefault(leaf.path, _Texts(leaf.path, leaf.is_in_lists)).add(pages)
 

@@ -43,6 +43,8 @@ def honest() -> Any:
             "none": pa.array([None if at % 3 else at for at in range(ROWS)]),
             "lists": pa.array([[at] * (at % 4) for at in range(ROWS)]),
             "words": pa.array([texts[at : at + at % 3] for at in range(ROWS)]),
+            "sized": pa.FixedSizeListArray.from_arrays(pa.array(RANDOM.normal(size=3 * ROWS)), 3),
+            "pairs": pa.array([[(text, at)] for at, text in enumerate(texts)], pa.map_(pa.string(), pa.int32())),
             "image": pa.array([{"bytes": RANDOM.bytes(30), "path": text} for text in texts]),
         }
     )
@@ -135,6 +137,30 @@ def test_only_columns_that_are_read_count(tmp_path: Path) -> None:
         for columns in (["bomb"], None):
             with pytest.raises(ValueError, match=r"has 30,\d\d\d,\d\d\d bytes"):
                 arrow_bounds.ParquetBounds(path, file, columns).check([0])
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_missing_lists_of_one_size_are_counted_as_pyarrow_fills_them(tmp_path: Path, is_inside: bool) -> None:
+    path, sized = tmp_path / "x.parquet", pa.list_(pa.float64(), 10_000)
+    rows: Any = [[None]] * 100 if is_inside else [None] * 100
+    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(sized) if is_inside else sized)}), path)
+    with pytest.raises(ValueError, match="has 16,000,000 bytes to read at once"):
+        read_parquet(path)
+
+
+def test_a_footer_that_tells_fewer_values_than_there_are(tmp_path: Path) -> None:
+    path, count = tmp_path / "x.parquet", 1 << 22
+    pq.write_table(pa.table({"x": [np.zeros(count)]}), path, data_page_size=1 << 30, write_statistics=False)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    told, lie = b"\x80\x80\x80\x04", b"\x82\x80\x80\x00"  # the numbers 2^22 and 1 of Thrift's compact protocol
+    assert told in data[footer:]
+    path.write_bytes(data[:footer] + data[footer:].replace(told, lie))
+    with pq.ParquetFile(path) as file:
+        assert file.metadata.row_group(0).column(0).num_values == 1
+        assert file.read()["x"].to_pylist()[0] == [0] * count
+    with pytest.raises(ValueError, match="bytes to read at once"):
+        read_parquet(path)
 
 
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])

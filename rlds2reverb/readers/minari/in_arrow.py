@@ -204,14 +204,10 @@ def _infos(path: str, values: Any, where: str) -> Iterator[tuple[str, Array | No
         name = f"{path}/{field.name}"
         if types.is_struct(field.type):
             yield from _infos(name, below, where)
-        elif (
-            types.is_list(field.type)
-            or types.is_large_list(field.type)
-            or types.is_nested(field.type) != types.is_fixed_size_list(field.type)
-        ):
-            yield name, None
-        else:
+        elif types.is_fixed_size_list(field.type) or not types.is_nested(field.type):
             yield name, _info(name, field, below, where)
+        else:
+            yield name, None
 
 
 def _info(path: str, field: Any, values: Any, where: str) -> Array | None:

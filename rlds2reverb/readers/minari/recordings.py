@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xxhash
 
 from rlds2reverb.errors import SourceError
@@ -67,9 +68,11 @@ class MinariRecordings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the metadata that names the data, and of the files' sizes."""
-        sizes = json.dumps(self._stored.sizes())
-        return f"minari:{xxhash.xxh3_64_hexdigest((self._facts.identity + sizes).encode())}"
+        """Of the metadata that names the data, of that of every episode, and of the files' sizes."""
+        digest = xxhash.xxh3_64((self._facts.identity + json.dumps(self._stored.sizes())).encode())
+        for told in self._features.of_each:
+            digest.update(repr([(name, np.asarray(value).tolist()) for name, value in told.items()]).encode())
+        return f"minari:{digest.hexdigest()}"
 
     @property
     def count(self) -> int:

@@ -208,12 +208,23 @@ def test_missing_targets_of_links_are_named(tmp_path: Path) -> None:
     assert "episode_2" in absent.faults[0][1]
 
 
+def with_sum(rewards: float) -> Any:
+    return lambda group: group.attrs.update(rewards_sum=rewards)
+
+
 def test_the_fingerprint_names_the_data_and_not_the_place(tmp_path: Path) -> None:
     names = [
         next(iter(open_source(dataset(tmp_path / place, [change])))).id
-        for place, change in (("a", None), ("b", None), ("c", put(more=np.arange(500))))
+        for place, change in (
+            ("a", None),
+            ("b", None),
+            ("c", put(more=np.arange(500))),
+            ("d", with_sum(2)),
+            ("e", with_sum(3)),
+        )
     ]
-    assert names[0] == names[1] != names[2]
+    assert names[0] == names[1]
+    assert len(set(names)) == 4
 
 
 @pytest.mark.parametrize(
