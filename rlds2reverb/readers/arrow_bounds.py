@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from pyarrow.parquet import ParquetFile
 
 from rlds2reverb.readers.flatbuffers import unpacked_bytes
 from rlds2reverb.readers.parquet_pages import Pages, pages_of
@@ -45,11 +43,11 @@ class ParquetBounds:
 
     Args:
       path: of a file.
-      file: the same, open.
+      file: the same, a `pyarrow.parquet.ParquetFile`.
       columns: names of those that are read; all by default.
     """
 
-    def __init__(self, path: Path, file: ParquetFile, columns: Iterable[str] | None = None) -> None:
+    def __init__(self, path: Path, file: Any, columns: Iterable[str] | None = None) -> None:
         self._path, self._file = path, file
         self._leaves = list(_leaves(file, None if columns is None else frozenset(columns)))
 
@@ -88,7 +86,7 @@ def check_arrow(message: Any, path: Path) -> None:
     _check(unpacked_bytes(memoryview(message.metadata), memoryview(message.body)), _most(size), size)
 
 
-def check_table(table: pa.Table, path: Path) -> None:
+def check_table(table: Any, path: Path) -> None:
     """Refuses a table whose columns are the same bytes of the file many times over; raises `ValueError`."""
     size = path.stat().st_size
     _check(table.nbytes, _most(size), size)
@@ -126,6 +124,8 @@ class _Texts:
 
     def measured(self, path: Path, groups: list[int], most: int) -> int:
         """Their bytes, or more than `most`: read a few at a time, each of a dictionary once."""
+        from pyarrow.parquet import ParquetFile
+
         if self.longest and self.is_in_lists:
             return self.at_most
         rows = _MOST_ROWS if not self.longest else min(_MOST_ROWS, max(1, _FREE_BYTES // self.longest))
@@ -164,7 +164,7 @@ class _Leaf(NamedTuple):
         return max(rows, values, self.of_each * (rows if self.is_of_rows else values))
 
 
-def _leaves(file: ParquetFile, wanted: frozenset[str] | None) -> Iterator[_Leaf]:
+def _leaves(file: Any, wanted: frozenset[str] | None) -> Iterator[_Leaf]:
     """Those below the columns of these names, as pyarrow takes names."""
     schema = file.schema
     lists = [one for field in file.schema_arrow for one in _lists(field.type)]
@@ -180,8 +180,10 @@ def _leaves(file: ParquetFile, wanted: frozenset[str] | None) -> Iterator[_Leaf]
             yield _Leaf(number, path, width, kind == _TEXT, is_in_lists, of_each, is_of_rows)
 
 
-def _lists(kind: pa.DataType, of_each: int = 1, is_of_rows: bool = True) -> Iterator[tuple[int, bool]]:
+def _lists(kind: Any, of_each: int = 1, is_of_rows: bool = True) -> Iterator[tuple[int, bool]]:
     """(`of_each`, `is_of_rows`) of each leaf of a type: pyarrow fills lists of one size where there are none."""
+    import pyarrow as pa
+
     if isinstance(kind, pa.BaseExtensionType):
         yield from _lists(kind.storage_type, of_each, is_of_rows)
     elif pa.types.is_fixed_size_list(kind):
@@ -234,6 +236,8 @@ def _start(chunk: Any) -> int:
 
 
 def _bytes(column: Any) -> int:
+    import pyarrow as pa
+
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if isinstance(column, pa.DictionaryArray):

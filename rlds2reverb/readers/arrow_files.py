@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pyarrow as pa
-from pyarrow import ipc
-from pyarrow.parquet import ParquetFile
+from typing import Any
 
 from rlds2reverb.readers.arrow_bounds import MOST_BYTES, ParquetBounds, check_arrow, check_table
 
@@ -15,19 +12,24 @@ _MAGIC_BYTES = 8
 _RECORD_BATCH = "record batch"
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """All of a file.
+def read_parquet(path: Path) -> Any:
+    """All of a file, as a `pyarrow.Table`.
 
     Raises:
       ValueError, OSError, pyarrow.ArrowException: it is damaged, or too large.
     """
+    from pyarrow.parquet import ParquetFile
+
     with ParquetFile(path, memory_map=False) as file:
         ParquetBounds(path, file).check()
         return file.read()
 
 
-def read_arrow(path: Path) -> pa.Table:
+def read_arrow(path: Path) -> Any:
     """All of a file; raises as `read_parquet`. Columns that are dictionaries are not read."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")

@@ -20,16 +20,13 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.formats import Lazily
+from rlds2reverb.readers.arrow_files import read_arrow, read_parquet
 from rlds2reverb.readers.minari.facts import PARQUET, Facts, read_json
 from rlds2reverb.readers.minari.places import METADATA_FILE
 from rlds2reverb.readers.minari.spaces import Leaf
 from rlds2reverb.readers.minari.stored import ACTIONS, INFOS, Episodes, Images
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import shortened
-
-_read_parquet = Lazily("rlds2reverb.readers.arrow_files:read_parquet")
-_read_arrow = Lazily("rlds2reverb.readers.arrow_files:read_arrow")
 
 _Stamp = tuple[str, int, int]
 """A file's name, its size in bytes, and the time of its last change in nanoseconds."""
@@ -119,7 +116,7 @@ class InArrow:
     def _read(self, file: Path) -> Any:
         if not stat.S_ISREG(file.stat().st_mode):
             raise OSError(f"{file} is no regular file")
-        return _read_parquet(file) if self._format == PARQUET else _read_arrow(file)
+        return read_parquet(file) if self._format == PARQUET else read_arrow(file)
 
 
 class _Episode:
