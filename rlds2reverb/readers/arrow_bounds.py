@@ -5,7 +5,8 @@
 | numbers of any encoding | as many values as the pages' headers tell, of their width |
 | texts as they are | the pages, unpacked |
 | texts by a dictionary | their exact lengths, which numbers of entries and the dictionary tell |
-| texts by prefixes of others | as many as there are, of the length of all pages |
+| texts by prefixes of others | their exact lengths; those in lists, as many as there are of the length of the largest page |
+| lists of one size | as many values as they have, also where there is none |
 | buffers of Arrow | what they unpack to, and the file itself |
 """
 
@@ -30,7 +31,7 @@ _MOST_EXPANSION = 1100
 """How many times as large as the file values may be; gzip's best is 1,032."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OF_A_LIST = 8
-"""Bytes of an offset and of levels, for a value in a list."""
+"""More bytes of a value in a list: of an offset, and of levels."""
 _TEXT = "BYTE_ARRAY"
 _OF_A_TEXT = 64
 """Bytes of an offset, and of what Python has around a text."""
@@ -72,24 +73,23 @@ class ParquetBounds:
         _check(size, most, stored)
 
 
-def check_arrow(message: Any, path: Path) -> None:
-    """Refuses a record batch of Arrow's whose buffers unpack to far more than the file has, or more than `MOST_BYTES`.
+class ArrowBounds:
+    """Refuses a file of Arrow whose buffers unpack to far more than it has, or more than `MOST_BYTES`."""
 
-    Args:
-      message: `pyarrow.ipc.Message`.
-      path: of the file.
+    def __init__(self, path: Path) -> None:
+        self._stored, self._size = path.stat().st_size, 0
 
-    Raises:
-      ValueError: they do, or it makes no sense.
-    """
-    size = path.stat().st_size
-    _check(unpacked_bytes(memoryview(message.metadata), memoryview(message.body)), _most(size), size)
+    def add(self, message: Any) -> None:
+        """Looks at a record batch before it is read.
 
+        Args:
+          message: `pyarrow.ipc.Message`.
 
-def check_table(table: Any, path: Path) -> None:
-    """Refuses a table whose columns are the same bytes of the file many times over; raises `ValueError`."""
-    size = path.stat().st_size
-    _check(table.nbytes, _most(size), size)
+        Raises:
+          ValueError: with those before it, it is too large; or it makes no sense.
+        """
+        self._size += unpacked_bytes(memoryview(message.metadata), memoryview(message.body))
+        _check(self._size, _most(self._stored), self._stored)
 
 
 def _most(stored: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.readers.arrow_bounds import MOST_BYTES, ParquetBounds, check_arrow, check_table
+from rlds2reverb.readers.arrow_bounds import MOST_BYTES, ArrowBounds, ParquetBounds
 
 _MAGIC_BYTES = 8
 """Before the first message of a file."""
@@ -22,7 +22,9 @@ def read_parquet(path: Path) -> Any:
 
     with ParquetFile(path, memory_map=False) as file:
         ParquetBounds(path, file).check()
-        return file.read()
+        table = file.read()
+    table.validate(full=True)
+    return table
 
 
 def read_arrow(path: Path) -> Any:
@@ -40,14 +42,13 @@ def read_arrow(path: Path) -> Any:
     messages = ipc.MessageReader.open_stream(pa.BufferReader(data.slice(_MAGIC_BYTES)))
     if ipc.read_schema(messages.read_next_message()) != schema:
         raise ValueError("its two schemas differ")
-    batches = []
+    bounds, batches = ArrowBounds(path), []
     for message in messages:
         if message.type != _RECORD_BATCH:
             raise ValueError(f"a message of the kind {message.type}; expected record batches only")
-        check_arrow(message, path)
+        bounds.add(message)
         batches.append(ipc.read_record_batch(message, schema))
+        batches[-1].validate(full=True)
     if len(batches) != count:
         raise ValueError(f"{len(batches):,} record batches; the end of the file tells {count:,}")
-    table = pa.Table.from_batches(batches, schema)
-    check_table(table, path)
-    return table
+    return pa.Table.from_batches(batches, schema)

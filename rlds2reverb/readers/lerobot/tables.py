@@ -62,8 +62,8 @@ def whole(path: Path, wanted: Any) -> pa.Table:
     with opened(path) as file:
         if file.metadata.num_rows > _MOST_ROWS:
             raise SourceError(f"{path}: has {file.metadata.num_rows:,} rows; expected at most {_MOST_ROWS:,}")
-        names = [name for name in file.schema_arrow.names if wanted(name)]
         try:
+            names = [name for name in file.schema_arrow.names if wanted(name)]
             ParquetBounds(path, file, names).check()
             return file.read(names)
         except ERRORS as error:
@@ -142,13 +142,18 @@ class Rows:
 
     Raises:
       SourceError: as `opened`.
-      BrokenEpisode: a column is missing.
+      BrokenEpisode: a column is missing, or the schema makes no sense.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], row_bytes: int = 1) -> None:
         self.path, self.columns, self._row_bytes = path, tuple(columns), max(1, row_bytes)
         self._file = opened(path)
-        self._schema = self._file.schema_arrow
+        try:
+            self._schema = self._file.schema_arrow
+            self._bounds = ParquetBounds(path, self._file, columns)
+        except ERRORS as error:
+            self._file.close()
+            raise BrokenEpisode("", f"{path}: cannot be read: {line_of(error)}") from error
         found = self._schema.names
         for name in columns:
             if name not in found:
@@ -159,7 +164,7 @@ class Rows:
         self._batch: Batch | None = None
         self._ends = list(accumulate(map(self._rows_of, range(self._file.metadata.num_row_groups))))
         """Of each row group, the row behind its last."""
-        self._bounds, self._checked = ParquetBounds(path, self._file, columns), set[int]()
+        self._checked: set[int] = set()
         self._asked_for = 0
         """Rows of a batch."""
         self._broken = 0, 0, ""

@@ -108,7 +108,6 @@ class InArrow:
         files = self._files(number)
         try:
             table = concat_tables([self._read(file) for file in files]).combine_chunks()
-            table.validate(full=True)
         except (ArrowException, OSError, ValueError, MemoryError, KeyError) as error:
             raise BrokenEpisode("", f"{folder}: cannot be read as {self._format}: {shortened(str(error))}") from error
         return table, str(folder)
