@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, FRAME_INDEX, IND
 from rlds2reverb.readers.lerobot.info import Info, read_info
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP, Reading
 from rlds2reverb.readers.lerobot.steps import Steps
+from rlds2reverb.readers.paths import check_link
 from rlds2reverb.specs import ArraySpec
 
 LANGUAGE_INSTRUCTION = "language_instruction"
@@ -25,6 +26,10 @@ _TASK = "task"
 _TEXT = ArraySpec((), np.dtype(object))
 _NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
 """What follows from a row's place, or stands in the metadata."""
+
+
+class WrittenAnew(SourceError):
+    """A file is not the one that was opened before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,7 @@ class Dataset:
       task: where the text goes: COLUMN, METADATA or SKIP.
       reading: the options.
       steps: how rows become steps.
+      stamps: of files that were opened, what they were then.
     """
 
     info: Info
@@ -46,6 +52,23 @@ class Dataset:
     task: str
     reading: Reading
     steps: Steps
+    stamps: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    def check(self, path: Path) -> None:
+        """Looks at a file with rows or frames before it is opened.
+
+        Raises:
+          SourceError: it is a link that leads out of the dataset.
+          WrittenAnew: it is not the file that was opened before.
+        """
+        check_link(self.info.root, path)
+        try:
+            told = path.stat()
+        except OSError:
+            return  # whoever opens it says so
+        stamp = told.st_size, told.st_mtime_ns
+        if self.stamps.setdefault(path, stamp) != stamp:
+            raise WrittenAnew(f"{path}: was written anew after it was first looked at; open the source again")
 
     @property
     def task_path(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.lerobot.dataset import LANGUAGE_INSTRUCTION, Dataset
+from rlds2reverb.readers.lerobot.dataset import LANGUAGE_INSTRUCTION, Dataset, WrittenAnew
 from rlds2reverb.readers.lerobot.features import (
     EPISODE_INDEX,
     FRAME_INDEX,
@@ -26,7 +26,6 @@ from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
 from rlds2reverb.readers.lerobot.tables import Rows, Taken
 from rlds2reverb.readers.lerobot.values import column, image_files
 from rlds2reverb.readers.lerobot.videos import frames
-from rlds2reverb.readers.paths import check_link
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 
 _COUNTED = (FRAME_INDEX, INDEX)
@@ -63,11 +62,14 @@ class Reader:
 
         Raises:
           BrokenEpisode: its rows or its videos cannot be read, or are not those that meta/ tells of.
+          WrittenAnew: its files are not those that were opened before.
         """
         try:
             path, first, count = self._dataset.episodes.rows(number)
             read = self._opened(path, count).read(first, first + count)
             return self._recording(number, path, read)
+        except WrittenAnew:
+            raise
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
@@ -75,7 +77,7 @@ class Reader:
         """The file; of version 2, it has the episode's rows and no other."""
         if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
-            check_link(self._dataset.info.root, path)
+            self._dataset.check(path)
             self._rows = Rows(path, self._names(), self._row_bytes())
         if self._dataset.info.version[0] == 2 and self._rows.count != count:
             raise BrokenEpisode(
@@ -128,7 +130,7 @@ class Reader:
 
     def _frames(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
         video, begin = self._dataset.episodes.video(number, feature.name)
-        check_link(self._dataset.info.root, video)
+        self._dataset.check(video)
         seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
         if not np.isfinite(seconds).all():
             raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")

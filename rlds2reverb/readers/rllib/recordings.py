@@ -118,10 +118,12 @@ class RllibRecordings:
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers."""
+        self._store.stamps.check()
         with closing(self._reader(self._others)) as reader:
             rows = Rows(reader, self._columns, self._last_step)
             for number in numbers:
                 yield self._recording(rows, number)
+        self._store.stamps.check()
 
     def _reader(self, others: Sequence[str]) -> Reader:
         return self._store.reader(_ASKED_FOR.union(others))

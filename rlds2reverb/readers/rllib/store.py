@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.rllib.batches import TERMINATED
+from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.names import Names
 from rlds2reverb.readers.rllib.values import Leaves
@@ -71,10 +73,24 @@ class Reader(Protocol):
         """Gives up the files."""
 
 
+class Stamps:
+    """What files were when they were first looked at."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self._of_paths = {file.path: _stamp(file.path) for file in files}
+
+    def check(self) -> None:
+        """Raises `SourceError` when one of them is another by now."""
+        for path, stamp in self._of_paths.items():
+            if _stamp(path) != stamp:
+                raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+
+
 class Store(Protocol):
     """Files of one kind."""
 
     troubles: Troubles
+    stamps: Stamps
 
     @property
     def settings(self) -> Settings:

@@ -23,7 +23,7 @@ from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.records import converted, parts
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Troubles, Wanted
+from rlds2reverb.readers.rllib.store import Reader, Settings, Stamps, Troubles, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import line_of
 
@@ -38,7 +38,7 @@ class RecordTables:
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         self._files, self.settings = files, settings
-        self.troubles = Troubles()
+        self.troubles, self.stamps = Troubles(), Stamps(files)
         self._digest = xxhash.xxh3_128()
 
     @property

@@ -19,7 +19,7 @@ from rlds2reverb.readers.rllib.batches import Head, Part, part_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Troubles, Wanted
+from rlds2reverb.readers.rllib.store import Reader, Settings, Stamps, Store, Troubles, Wanted
 from rlds2reverb.readers.rllib.table_records import EPISODE, RecordTables
 from rlds2reverb.readers.rllib.values import Converter, Leaves
 
@@ -64,7 +64,7 @@ class StepTables:
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         self._files, self.settings = files, settings
-        self.troubles = Troubles()
+        self.troubles, self.stamps = Troubles(), Stamps(files)
         self._digest = xxhash.xxh3_128()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -327,3 +328,15 @@ def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(v30: Path, monkeypat
     before = pa.total_allocated_bytes()
     assert all("bytes to read at once" in why for why in faults(v30, "?videos=skip"))
     assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@pytest.mark.parametrize("kind", ["*.parquet", "*.mp4"])
+def test_files_that_are_written_anew_between_passes_are_told(folder: Path, kind: str) -> None:
+    source = open_source(f"lerobot:{folder}")
+    assert not any(one.faults for one in source)
+    assert not any(one.faults for one in source)
+    path = next(path for part in ("data", "videos") for path in sorted((folder / part).rglob(kind)))
+    told = path.stat()
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns + 1_000))
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)

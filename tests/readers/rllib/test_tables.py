@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -288,3 +289,15 @@ def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(tmp_path: Path, monk
     with pytest.raises(SourceError, match="bytes to read at once"):
         open_source(f"rllib:{tmp_path}")
     assert sum(len(one) - 1 for one in open_source(f"rllib:{tmp_path}?others=drop")) == 3_000
+
+
+@pytest.mark.parametrize("folder", ["steps", "episodes", "batches", "packed"])
+def test_files_that_are_written_anew_between_passes_are_told(tmp_path: Path, folder: str) -> None:
+    shutil.copytree(DATA / folder, tmp_path, dirs_exist_ok=True)
+    source = open_source(f"rllib:{tmp_path}")
+    assert len(list(source)) == len(list(source))
+    path = next(path for path in sorted(tmp_path.rglob("*")) if path.is_file())
+    told = path.stat()
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns + 1_000))
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)
