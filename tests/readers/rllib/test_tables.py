@@ -227,7 +227,7 @@ def batches(**columns: Any) -> Any:
 
 def test_batches_in_rows_keep_the_dtypes_of_the_file(tmp_path: Path) -> None:
     structs = pa.array([[{"a": 1, "b": [2, 3]}] * 2, [{"a": 4, "b": [5, 6]}] * 3])
-    structs = structs.cast(pa.list_(pa.struct({"a": pa.uint8(), "b": pa.list_(pa.float16())})))
+    structs = structs.cast(pa.list_(pa.struct({"a": pa.uint8(), "b": pa.list_(pa.float32())})))
     note = pa.array([["x", "y"], ["z", "", "w"]])
     pq.write_table(batches(more=structs, note=note), tmp_path / "x.parquet")
     found = read(f"rllib:{tmp_path}?float=32")
@@ -237,7 +237,7 @@ def test_batches_in_rows_keep_the_dtypes_of_the_file(tmp_path: Path) -> None:
         "reward": "<f4",
         "discount": "<f4",
         "more/a": "|u1",
-        "more/b": "<f2",
+        "more/b": "<f4",
         "note": "|O",
     }
     assert found["1"].columns["more/b"].tolist() == [[2, 3], [2, 3], [0, 0]]
