@@ -3,7 +3,7 @@
 | option | values | meaning |
 | --- | --- | --- |
 | `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
-| `links` | `inside`, `follow` | whether links to files outside of the dataset's folder are followed; "inside" by default |
+| `links` | `inside`, `follow` | whether links, of HDF5 and of the file system, to files outside of the dataset's folder are followed; "inside" by default |
 | `spaces` | `told`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
 """
 

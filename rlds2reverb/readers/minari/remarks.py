@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rlds2reverb.readers.features import left_out_remarks
 from rlds2reverb.readers.minari.episodes import BOTH_ENDS, CAST, LEFT_OUT, NO_END, SPACE
@@ -24,11 +24,12 @@ class Tally:
 
     Args:
       told: how many episodes the metadata tell; None when they do not.
-      found: how many the files have.
+      numbers: those of the files' episodes, ascending.
     """
 
-    def __init__(self, told: int | None, found: int) -> None:
-        self._told, self._found = told, found
+    def __init__(self, told: int | None, numbers: Sequence[int]) -> None:
+        self._told, self._found = told, len(numbers)
+        self._gap = next((at for at, number in enumerate(numbers) if at != number), None)
         self._episodes: dict[tuple[str, str], set[int]] = {}
 
     def note(self, number: int, notes: Iterable[tuple[str, str]]) -> None:
@@ -41,6 +42,9 @@ class Tally:
         return (*self._of_count(), *left_out_remarks(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Remark]:
+        if self._gap is not None:
+            text = f"there is no episode {self._gap:,}, and there are some behind it, which Minari itself does not find; they are read"
+            yield Remark(EPISODE_COUNT, text)
         if self._told is not None and self._told != self._found:
             read = min(self._told, self._found)
             text = (

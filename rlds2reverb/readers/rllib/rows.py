@@ -165,7 +165,12 @@ def _number_per_step(reward: Array) -> Array:
     if reward.size != len(reward) or reward.dtype.kind not in "biuf":
         raise BrokenEpisode(REWARD, f"has shape {reward.shape} and dtype {reward.dtype}; expected a number per step")
     flat = reward.reshape(-1)
-    return flat if flat.dtype.kind == "f" else flat.astype(np.float64)
+    if flat.dtype.kind == "f":
+        return flat
+    made = exactly(flat.astype(np.int8) if flat.dtype == bool else flat, np.dtype(np.float64))
+    if made is None:
+        raise BrokenEpisode(REWARD, f"whole numbers of {flat.dtype} that float64 does not hold exactly")
+    return made
 
 
 def _shortened(columns: Leaves) -> Leaves:
