@@ -6,7 +6,6 @@ While it is written, data/ and meta/episodes/ have files that are whole, each of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.growing_files import put
 from rlds2reverb.destinations.lerobot import LOSSES, arrow, finishing, stats
 from rlds2reverb.destinations.lerobot.fields import FILES, PIXELS, TEXT, Plan
 from rlds2reverb.destinations.lerobot.rows import Written, rows_of
@@ -195,8 +195,7 @@ class LeRobotSink:
         if self._writer is None or self._file is None:
             return
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        put(self._file)
         self.close()
         self._state["files"] += 1
 

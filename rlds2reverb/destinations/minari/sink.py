@@ -6,7 +6,6 @@ A part is on disk or it is not: nothing that ends the process leaves half of one
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -21,12 +20,12 @@ from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
 from rlds2reverb.destinations.minari.values import attribute, encoded_texts, usual_discount
-from rlds2reverb.destinations.whole_files import whole, write_whole
+from rlds2reverb.destinations.whole_files import remove_whole, whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.metadata import metadata_path
 
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
-_PARTS, _DONE = ".parts", ".parts-done"
+_PARTS = ".parts"
 _PART_BYTES = 64 << 20
 _TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
 _INT_REWARDS = np.dtype(np.float64)
@@ -97,10 +96,8 @@ class MinariSink:
             told = self._describe(self._episodes, self._steps, self._texts)
             told["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
             write_whole(self._data / METADATA_FILE, json.dumps(told).encode())
-            shutil.rmtree(self._data / _DONE, ignore_errors=True)
-            self._folder.rename(self._data / _DONE)
             self._is_done = True
-        shutil.rmtree(self._data / _DONE, ignore_errors=True)
+        remove_whole(self._folder)
 
     def close(self) -> None:
         """Drops what is in memory."""

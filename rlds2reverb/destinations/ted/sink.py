@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.ted.h5 import write_h5
 from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of
 from rlds2reverb.destinations.ted.spool import Growing, Spool
-from rlds2reverb.destinations.whole_files import whole, write_json
+from rlds2reverb.destinations.whole_files import remove_whole, whole, write_json
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.readers.nests import nested
@@ -147,7 +146,7 @@ class H5Sink:
         if self._file.parent != self._work:
             write_buffer(self._work, self._steps, self._batch_size)
         self.close()
-        shutil.rmtree(self._work / _SPOOL, ignore_errors=True)
+        remove_whole(self._work / _SPOOL)
 
     def close(self) -> None:
         """Lets go of the files."""
