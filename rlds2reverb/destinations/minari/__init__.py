@@ -8,6 +8,7 @@ LOSSES = {
     "dtype": "HDF5 or Gymnasium's spaces hold no values of this dtype or shape; left out",
     "reward_dtype": "rewards that are whole numbers are written as float64",
     "rewards": "rewards that are several per step, or no numbers; left out, and the rewards are 0",
+    "name": "HDF5 has no such name; left out",
     "discount": "Minari has no discounts; another than 1, or 0 before a terminal end, is lost",
     "last_row": "the last row of an episode has no step in Minari: its action and reward are left out, and they are not 0",
     "terminal": "an episode of one row has no step that could be terminated",

@@ -19,7 +19,7 @@ from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
-from rlds2reverb.destinations.minari.values import attribute, encoded_texts, usual_discount
+from rlds2reverb.destinations.minari.values import attribute, encoded_texts, is_attribute, usual_discount
 from rlds2reverb.destinations.whole_files import remove_whole, whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.metadata import metadata_path
@@ -150,7 +150,7 @@ class MinariSink:
             if name in ours:
                 if not np.array_equal(value, ours[name]):
                     losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
-            else:
+            elif is_attribute(name):
                 held = attribute(value)
                 if held is None:
                     losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))

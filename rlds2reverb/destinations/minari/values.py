@@ -14,6 +14,16 @@ _MOST_ATTRIBUTE_BYTES = 60_000
 """An attribute lies in the header of its group, which has 64 KiB."""
 
 
+def is_name(part: str) -> bool:
+    """Whether HDF5 has groups and datasets of such names."""
+    return is_attribute(part) and part not in (".", "..")
+
+
+def is_attribute(name: str) -> bool:
+    """Whether HDF5 has attributes of such names."""
+    return bool(name) and "\0" not in name
+
+
 def encoded_texts(column: Array) -> tuple[Array, bool]:
     """Texts as `str`, and whether one had to be changed: HDF5 ends them at a NUL, and Minari reads UTF-8."""
     flat = column.ravel().tolist()
