@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlds2reverb.destinations.account import Account
+from rlds2reverb.destinations.flags import lost_flags
 from rlds2reverb.destinations.job import Job
 from rlds2reverb.destinations.place import Place, opened
 from rlds2reverb.destinations.report import ConvertReport
@@ -200,7 +201,8 @@ class Converter:
         if prepared is None:
             account.steps_rejected += len(episode)
             return
-        losses = sink.write(prepared)
+        losses = list(sink.write(prepared))
+        losses += lost_flags(self._job.destination, prepared, (*self._job.losses, *losses))
         self._job.check_losses(losses, f"episode {episode.title}")
         account.count_written(prepared, losses, is_end_mended)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations.flags import LOSSES as OF_FLAGS
 from rlds2reverb.destinations.losing import lines, refused
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConversionError, SourceError
@@ -18,13 +19,15 @@ from rlds2reverb.source_options import parted
 from rlds2reverb.sources.base import Source, check_steps, checked_spec, kept_images, metadata_spec_of, with_encoded
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.validation import Policy, Problem, Standard
+from rlds2reverb.wording import counted
 
 LOSSES = {
+    **OF_FLAGS,
     "ragged_metadata": "features of an episode with several free sizes, whose rows may have different lengths; they are left out",
 }
 """Code -> what no destination is given."""
 
-FORMAT = 1
+FORMAT = 2
 """Of saved progress."""
 
 
@@ -89,7 +92,7 @@ class Job:
         }
 
     def prepared(self, episode: Episode, policy: Policy, found: Sequence[Problem]) -> tuple[Episode | None, bool]:
-        """What is written of an episode, None when it is rejected; and whether its end was mended.
+        """What is written of an episode, None when it is rejected, or the format can hold nothing of it; and whether its end was mended.
 
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
@@ -98,9 +101,17 @@ class Job:
         if accepted is None:
             return None, False
         put = self.standard.put(accepted)
+        if len(put) < self.destination.least_rows:
+            return policy.reject(episode, [Problem("single_step", "", self._too_short(put))]).episode, False
         columns = {path: _plain(put.columns[path]) for path in self.content.columns}
         metadata = metadata_values(episode, self.content.metadata)
         return replace(put, columns=columns, metadata=metadata), self.standard.conventions.mends_end(accepted)
+
+    def _too_short(self, episode: Episode) -> str:
+        return (
+            f"{self.destination.name} holds episodes of at least {counted(self.destination.least_rows, 'step')}, got {len(episode)}; "
+            "on_invalid=skip (--on-invalid skip) leaves it out"
+        )
 
 
 def job_of(

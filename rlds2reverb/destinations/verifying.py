@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from rlds2reverb.destinations.base import LAST_ROW
 from rlds2reverb.destinations.job import Job
-from rlds2reverb.destinations.losing import Losses
+from rlds2reverb.destinations.losing import Losses, rows_told
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.metadata import metadata_path, metadata_values
@@ -37,7 +38,7 @@ def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], 
         found = next(back, None)
         if found is None:
             raise _differs(job, f"has {number - 1:,} episodes, and more were written")
-        if odd := differences(wanted, found, lambda column, at=number - 1: losses.holds(at, column)):  # type: ignore[misc]
+        if odd := differences(wanted, found, losses.told(number - 1)):
             raise _differs(job, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
         tell(number, wanted)
     if next(back, None) is not None:
@@ -45,17 +46,19 @@ def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], 
     return number
 
 
-def differences(wanted: Episode, found: Episode, holds: Callable[[str], bool]) -> list[str]:
-    """What differs, one text per column or feature, of those that the format `holds`."""
-    odd = [
-        f'column "{path}": {_difference(column, found.columns.get(path))}'
-        for path, column in wanted.columns.items()
-        if holds(path) and not _are_equal(column, found.columns.get(path))
-    ]
+def differences(wanted: Episode, found: Episode, told: Mapping[str, str]) -> list[str]:
+    """What differs, one text per column or feature; but for what was told (see `Losses.told`)."""
+    odd = []
+    for path, column in wanted.columns.items():
+        rows, other = rows_told(told, path), found.columns.get(path)
+        if rows == LAST_ROW and other is not None and len(other) == len(column):
+            column, other = column[:-1], other[:-1]
+        if rows in (None, LAST_ROW) and not _are_equal(column, other):
+            odd.append(f'column "{path}": {_difference(column, other)}')
     there = metadata_values(found, found.metadata)
     for name, value in wanted.metadata.items():
         one, other = _as_array(value), _as_array(there[name]) if name in there else None
-        if holds(metadata_path(name)) and not _are_equal(one, other):
+        if rows_told(told, metadata_path(name)) is None and not _are_equal(one, other):
             odd.append(f'metadata "{name}": {_difference(one, other)}')
     return odd
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.conversion import convert, planned
 from rlds2reverb.destinations import converting, locking, open_destination, place, verifying
-from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations.base import LAST_ROW, Content, Destination, Loss
+from rlds2reverb.destinations.flags import made_flags
+from rlds2reverb.destinations.losing import Losses, lines, rows_told
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError
@@ -329,7 +332,7 @@ def test_differences_name_columns_and_metadata() -> None:
         {"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}, {"m": 1.0, "n": np.int64(1), "t": b"x"}, "w"
     )
     found = Episode({"a": np.zeros(2, np.float32), "b": np.zeros(2)}, {"n": np.int64(2), "t": b"x"}, "f")
-    assert verifying.differences(wanted, found, lambda path: path != "metadata/m") == [
+    assert verifying.differences(wanted, found, {"metadata/m": "all"}) == [
         'column "a": expected float64[2], found float32[2]',
         'column "c": is not there',
         'metadata "n": the values differ',
@@ -337,7 +340,21 @@ def test_differences_name_columns_and_metadata() -> None:
 
 
 class Losing(TfdsDestination):
-    """A destination that cannot hold all actions."""
+    """A destination that cannot hold all actions; `action` makes what it holds of them, and `told` is what it says."""
+
+    least = 1
+    told: Sequence[Loss] = (Loss("actions", "actions are left out", "action"),)
+
+    @staticmethod
+    def action(action: Any) -> Any:
+        return action * 0
+
+    @property
+    def least_rows(self) -> int:
+        return self.least
+
+    def flags(self, episode: Episode) -> Any:
+        return made_flags(episode)
 
     def losses(self, content: Content) -> list[Loss]:
         return [Loss("no_discount", "discounts are left out", "discount")]
@@ -347,17 +364,91 @@ class Losing(TfdsDestination):
         write = sink.write
 
         def losing(episode: Episode) -> list[Loss]:
-            write(episode.with_columns(action=episode.columns["action"] * 0))
-            return [Loss("actions", "actions are left out", "action")] if episode.id.endswith(("1", "2")) else []
+            write(episode.with_columns(action=self.action(episode.columns["action"])))
+            return list(self.told) if episode.id.endswith(("1", "2")) else []
 
         sink.write = losing  # type: ignore[method-assign]
         return sink
 
 
 @pytest.fixture
-def losing(name: str) -> Destination:
+def losing(name: str) -> Any:
     destination: Any = open_destination(name)
     return Losing(destination._target)
+
+
+def without_last(action: Any) -> Any:
+    return np.concatenate([action[:-1], action[-1:] + 1])
+
+
+def test_all_rows_but_those_told_are_compared(losing: Any, episodes: list[Episode]) -> None:
+    losing.told = [Loss("actions", "the last one is another", "action", LAST_ROW)]
+    losing.action = without_last
+    report = convert(episodes[1:3], losing, verify=True)
+    assert [(loss.rows, loss.episodes) for loss in report.losses] == [("all", None), ("last", 2)]
+    losing.action = lambda action: action * 0
+    with pytest.raises(ConversionError, match='column "action": the values differ'):
+        convert(episodes[1:3], losing, verify=True, overwrite=True)
+
+
+def test_a_loss_of_no_path_excuses_nothing_not_even_a_column_without_a_name(
+    losing: Any, episodes: list[Episode]
+) -> None:
+    losing.told = [Loss("whole", "something of the episode")]
+    with pytest.raises(ConversionError, match='column "action": the values differ'):
+        convert(episodes, losing, verify=True)
+    assert lines([Loss("a", "b"), Loss("c", "d", "")]) == ["a: b", 'c: "": d']
+
+
+def test_flags_that_do_not_come_back_are_told(losing: Any, episodes: list[Episode]) -> None:
+    losing.action, losing.told = (lambda action: action), []
+    odd = episodes[1].with_columns(is_terminal=np.arange(len(episodes[1])) < 1)
+    report = convert([episodes[0], odd], losing, allow=["terminal_inside"])
+    assert [(loss.code, loss.path, loss.episodes) for loss in report.losses[1:]] == [("flags", "is_terminal", 1)]
+    with pytest.raises(ConversionError, match="flags"):
+        convert(
+            [episodes[0], odd],
+            losing,
+            allow=["terminal_inside"],
+            strict=True,
+            allow_loss=["no_discount"],
+            overwrite=True,
+        )
+    losing.told = [Loss("ends", "told by the sink", "is_terminal")]
+    report = convert([episodes[0], odd], losing, allow=["terminal_inside"], overwrite=True)
+    assert [loss.code for loss in report.losses[1:]] == ["ends"]
+
+
+def test_episodes_that_are_too_short_for_the_format_are_rejected_whatever_is_allowed(
+    losing: Any, episodes: list[Episode], tmp_path: Path
+) -> None:
+    losing.least, losing.action, losing.told = 2, (lambda action: action), []
+    short = episodes[1].with_only_columns({path: column[:1] for path, column in episodes[1].columns.items()})
+    short = short.with_columns(is_last=np.ones(1, bool))
+    listed = tmp_path / "bad.jsonl"
+    options: dict[str, Any] = {"verify": True, "on_invalid": "quarantine", "quarantine": listed}
+    report = convert([episodes[0], short, episodes[3]], losing, allow=["single_step"], **options)
+    assert (report.episodes_read, report.episodes_written, report.verified) == (3, 2, 2)
+    assert report.rejected == {"single_step": 1}
+    (line,) = listed.read_text(encoding="utf-8").splitlines()
+    assert "at least 2 steps" in json.loads(line)["detail"]
+    with pytest.raises(InvalidEpisode, match="single_step"):
+        convert([episodes[0], short], losing, overwrite=True)
+
+
+def test_many_losses_of_single_episodes_are_found_by_number() -> None:
+    losses = Losses((Loss("all", "", "a"), Loss("whole", "")))
+    for number in range(0, 9, 2):
+        losses.add(number, [Loss("x", "", "b", LAST_ROW)] * 2)
+    losses.add(8, [Loss("y", "", "b")])
+    losses.add(9, [Loss("x", "", "b", LAST_ROW)])
+    assert [losses.told(number).get("b") for number in range(11)] == ["last", None] * 4 + ["all", "last", None]
+    assert {losses.told(number)["a"] for number in range(11)} == {"all"}
+    again = Losses(losses.of_all)
+    again.restore(json.loads(json.dumps(losses.as_state())))
+    assert again.counted() == losses.counted()
+    assert rows_told({"a": "last", "a/b": "all"}, "a/b/c") == "all"
+    assert rows_told({"": "all"}, "a") is None
 
 
 def test_losses_are_counted_and_not_compared(losing: Destination, episodes: list[Episode]) -> None:

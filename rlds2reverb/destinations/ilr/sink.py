@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import LAST_ROW, Content, Loss, State
 from rlds2reverb.destinations.ilr import LOSSES
 from rlds2reverb.destinations.ilr.archive import ArchiveWriter, member
 from rlds2reverb.destinations.ilr.description import Description
@@ -148,7 +148,7 @@ class IlrSink:
                 yield Loss("discounts", LOSSES["discounts"], path)
         for path in self._beside:
             if not is_empty(columns[path][-1:]):
-                yield Loss("last_row", LOSSES["last_row"], path)
+                yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
 
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
         read = description.features(self._target.actions or max(1, self._state["actions"]))

@@ -12,14 +12,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.lerobot import fields
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
 from rlds2reverb.specs import ArraySpec
@@ -83,6 +85,15 @@ class LeRobotDestination:
           ConfigError: the option `task` names no text.
         """
         return fields.plan(content, self._choices)[1]
+
+    @property
+    def least_rows(self) -> int:
+        """Two, where the last step is dropped."""
+        return 1 if self._choices.last_step == KEEP else 2
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """All are kept with last_step=keep; else made of the length, and of whether the last step is terminal."""
+        return {} if self._choices.last_step == KEEP else made_flags(episode)
 
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
         """Begins to write, or goes on."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.destinations.base import Loss
+from rlds2reverb.destinations.base import LAST_ROW, Loss
 from rlds2reverb.destinations.lerobot import LOSSES
 from rlds2reverb.destinations.lerobot.fields import FILES, KEEP, PIXELS, Field, Plan
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array, Episode, is_under
@@ -56,10 +56,10 @@ def _lost(columns: Mapping[str, Array], plan: Plan, rows: int) -> Iterator[Loss]
         return
     observations = [one for one in plan.fields if is_under(one.path, OBSERVATION)]
     if any(not _repeats(columns[one.path]) for one in observations):
-        yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION)
+        yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION, LAST_ROW)
     for one in plan.fields:
         if one not in observations and one.path != DISCOUNT and not _follows(one, columns[one.path]):
-            yield Loss("last_row", LOSSES["last_row"], one.path)
+            yield Loss("last_row", LOSSES["last_row"], one.path, LAST_ROW)
 
 
 def _repeats(column: Array) -> bool:

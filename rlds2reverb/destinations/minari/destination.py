@@ -12,8 +12,9 @@ from rlds2reverb.destinations.base import Content, Loss, Sink, State
 from rlds2reverb.destinations.minari.layout import Place, is_image, places_of
 from rlds2reverb.destinations.minari.sink import METADATA_FILE, MinariSink
 from rlds2reverb.destinations.minari.spaces import Texts, space_of
-from rlds2reverb.episodes import ACTION, OBSERVATION, is_under
+from rlds2reverb.episodes import ACTION, IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.minari.facts import read_json
 from rlds2reverb.readers.minari.places import data_folder, datasets_root, is_id
 from rlds2reverb.readers.minari.spaces import parse_space
@@ -89,6 +90,17 @@ class MinariDestination:
         if self._like is not None:
             self._check_like(places)
         return losses
+
+    @property
+    def least_rows(self) -> int:
+        """One: an observation without a step."""
+        return 1
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """Made of the length, and of whether the last step is terminal."""
+        terminal = episode.columns.get(IS_TERMINAL)
+        rows = len(episode)
+        return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""

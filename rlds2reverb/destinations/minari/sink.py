@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.base import LAST_ROW, Loss, State
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
@@ -129,7 +129,7 @@ class MinariSink:
     def _write_column(self, group: h5py.Group, place: Place, column: Array, losses: list[Loss]) -> None:
         rows = column[:-1] if place.is_of_steps else column
         if place.is_of_steps and column[-1:].astype(bool).any():
-            losses.append(Loss("last_row", LOSSES["last_row"], place.path))
+            losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
             _write_files(group, place.dataset, rows)
         elif place.spec.dtype.kind == "O":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss, Sink, State
+from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
-from rlds2reverb.episodes import OBSERVATION, is_under
+from rlds2reverb.episodes import OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
 from rlds2reverb.specs import ArraySpec
@@ -61,6 +62,15 @@ class TedDestination:
         if not any(is_under(key.path, OBSERVATION) for key in keys):
             raise ConfigError(f"{self.name}: no observation of {content.source} is a tensor")
         return losses
+
+    @property
+    def least_rows(self) -> int:
+        """Two: a step has an action and the observation behind it."""
+        return 2
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """Made of the length, and of whether the last step is terminal."""
+        return made_flags(episode)
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""

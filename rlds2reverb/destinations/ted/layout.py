@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.destinations.base import Content, Loss
+from rlds2reverb.destinations.base import LAST_ROW, Content, Loss
 from rlds2reverb.destinations.ted import LOSSES
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_TERMINAL, REWARD, Array, Episode, is_under
 from rlds2reverb.readers.ted.dtypes import NAMES
@@ -128,9 +128,9 @@ def losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
         if key.path == DISCOUNT:
             usual = 0 if IS_TERMINAL in columns and columns[IS_TERMINAL][-1:].any() else 1
             if (last != usual).any():
-                yield Loss("last_discount", LOSSES["last_discount"], key.path)
+                yield Loss("last_discount", LOSSES["last_discount"], key.path, LAST_ROW)
         elif not key.is_observed and (last != 0).any():
-            yield Loss("last_row", LOSSES["last_row"], key.path)
+            yield Loss("last_row", LOSSES["last_row"], key.path, LAST_ROW)
     if IS_TERMINAL in columns and columns[IS_TERMINAL][:1].any():
         yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
 

@@ -95,7 +95,7 @@ def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) 
         ("time", "timestamp"),
         ("last_observation", "observation"),
         ("last_row", "action"),
-        ("single_step", ""),
+        ("single_step", None),
     ]
     assert len(list(open_source(f"lerobot:{tmp_path / 'out'}"))) == 2
 

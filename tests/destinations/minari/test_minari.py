@@ -36,7 +36,7 @@ def content(**columns: ArraySpec) -> Content:
     return Content("own", {"observation": FLOAT, "action": FLOAT, **columns, **flags}, {})
 
 
-def lost(one: Content, name: str = "minari:/none/own-v0") -> dict[str, str]:
+def lost(one: Content, name: str = "minari:/none/own-v0") -> dict[str | None, str]:
     return {loss.path: loss.code for loss in open_destination(name).losses(one)}
 
 

@@ -48,7 +48,7 @@ def datasets(draw: st.DrawFn) -> list[Episode]:
 
 
 def lost(losses: Sequence[Loss], path: str) -> bool:
-    return any(is_under(path, loss.path) for loss in losses)
+    return any(loss.path is not None and is_under(path, loss.path) for loss in losses)
 
 
 @FEW
