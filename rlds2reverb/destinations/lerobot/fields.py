@@ -110,6 +110,17 @@ class Plan:
     metadata: tuple[str, ...]
     choices: Choices = field(default_factory=Choices)
 
+    @property
+    def paths(self) -> list[str]:
+        """Columns that are written, each of whose rows comes back."""
+        time, task = [TIMESTAMP] if self.has_time else [], [self.task] if self.tells_task else []
+        return [*(one.path for one in self.fields), *time, *task]
+
+    @property
+    def tells_task(self) -> bool:
+        """Whether the column with the task is written as the task alone."""
+        return self.task == LANGUAGE_INSTRUCTION
+
 
 def plan(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     """How a content is written, and what is lost of it.
@@ -145,7 +156,7 @@ def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, 
         if path in RESERVED:
             losses.append(Loss("renumbered", LOSSES["renumbered"], path))
             continue
-        kind = _kind(spec, choices)
+        kind = _kind(spec, choices) if path else None
         if kind is None:
             losses.append(Loss("column", f"{spec}: {LOSSES['column']}", path))
             continue

@@ -12,7 +12,6 @@ LOSSES = {
     "discount": "Minari has no discounts; another than 1, or 0 before a terminal end, is lost",
     "last_row": "the last row of an episode has no step in Minari: its action and reward are left out, and they are not 0",
     "terminal": "an episode of one row has no step that could be terminated",
-    "first_terminal": "the first row is marked is_terminal, which no step before it can say",
     "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
     "text": "the text is no UTF-8, or has a NUL: such bytes are written as escapes",
     "metadata": "an attribute cannot hold it, and it is left out; or its size differs between episodes, and Minari alone reads it back",

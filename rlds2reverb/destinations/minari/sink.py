@@ -16,13 +16,15 @@ import h5py
 import numpy as np
 
 from rlds2reverb.destinations.base import LAST_ROW, Loss, State
+from rlds2reverb.destinations.comparing import are_equal, rows_that_differ
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
-from rlds2reverb.destinations.minari.values import attribute, encoded_texts, is_attribute, usual_discount
+from rlds2reverb.destinations.minari.values import attribute, encoded_texts, is_attribute
 from rlds2reverb.destinations.whole_files import remove_whole, whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.metadata import metadata_path
+from rlds2reverb.readers.alignment import terminal_discount, zero_row
 
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
 _PARTS = ".parts"
@@ -128,7 +130,7 @@ class MinariSink:
 
     def _write_column(self, group: h5py.Group, place: Place, column: Array, losses: list[Loss]) -> None:
         rows = column[:-1] if place.is_of_steps else column
-        if place.is_of_steps and column[-1:].astype(bool).any():
+        if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
             losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
             _write_files(group, place.dataset, rows)
@@ -191,11 +193,11 @@ def _write_files(group: h5py.Group, name: str, files: Array) -> None:
 
 
 def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
-    discount, terminal = episode.columns.get(DISCOUNT), episode.columns.get(IS_TERMINAL)
-    if len(episode) == 1 and is_terminal:
+    discount, rows = episode.columns.get(DISCOUNT), len(episode)
+    if rows == 1 and is_terminal:
         yield Loss("terminal", LOSSES["terminal"], IS_TERMINAL)
         yield Loss("discount", LOSSES["discount"], DISCOUNT)
-    elif terminal is not None and terminal[:-1].any():
-        yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
-    if discount is not None and not np.array_equal(discount, usual_discount(len(episode), is_terminal)):
-        yield Loss("discount", LOSSES["discount"], DISCOUNT)
+    elif discount is not None and (discount.dtype, discount.shape) == (np.float32, (rows,)):
+        odd = rows_that_differ(discount, terminal_discount(rows, is_terminal))
+        if odd is not None:
+            yield Loss("discount", LOSSES["discount"], DISCOUNT, odd)

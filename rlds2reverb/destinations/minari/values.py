@@ -46,13 +46,5 @@ def attribute(value: Any) -> Any:
     return made[()] if made.dtype.kind in ATTRIBUTE_KINDS and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
 
 
-def usual_discount(rows: int, is_terminal: bool) -> Array:
-    """The discount that is read of what has none."""
-    discount = np.ones(rows, np.float32)
-    if is_terminal:
-        discount[-2:] = 0
-    return discount
-
-
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")

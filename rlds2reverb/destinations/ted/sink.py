@@ -33,10 +33,10 @@ class MemmapSink:
       work: the folder of the buffer.
       keys: of a step.
       state: of an earlier run.
-      batch_size: of the buffer; None to be said at sampling.
+      batch_size: of the buffer.
     """
 
-    def __init__(self, work: Path, keys: Sequence[Key], state: State | None, batch_size: int | None) -> None:
+    def __init__(self, work: Path, keys: Sequence[Key], state: State | None, batch_size: int) -> None:
         self._work, self._keys, self._batch_size = work, list(keys), batch_size
         files: dict[str, Growing] = {IDS: Growing(_INT64, ())}
         for key in keys:
@@ -162,7 +162,7 @@ class H5Sink:
         return self._spool, self._lengths
 
 
-def write_buffer(folder: Path, rows: int, batch_size: int | None) -> None:
+def write_buffer(folder: Path, rows: int, batch_size: int) -> None:
     """What `ReplayBuffer.loads` reads beside the storage, of a full buffer."""
     (folder / "writer").mkdir(exist_ok=True)
     write_json(folder / "writer" / "metadata.json", {"cursor": 0, "write_count": rows})

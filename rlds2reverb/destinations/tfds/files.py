@@ -68,7 +68,9 @@ def write_files(folder: Path, file_format: str, names: Sequence[str], bounds: Se
 def _cut(folder: Path, names: Sequence[str], bounds: Sequence[int], lengths: Array) -> None:
     """The last file first: its records are copied, and cut off the spool, so that at most one file stands there twice. The first is the rest."""
     spool = folder / RECORDS
-    if not spool.exists() and (folder / names[0]).exists():
+    if not spool.exists():
+        if not (folder / names[0]).exists():
+            raise lost(spool, int(lengths.sum()))
         return  # a run before came so far
     ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + FRAME_BYTES)])  # [n + 1]
     for name, start, stop in list(zip(names, bounds, bounds[1:]))[:0:-1]:

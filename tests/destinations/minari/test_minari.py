@@ -110,7 +110,7 @@ def changed(**columns: Array) -> Episode:
         (changed(action=np.ones((2, 2), np.float32)), ["last_row"]),
         (changed(reward=np.ones(2, np.float32)), ["last_row"]),
         (changed(discount=np.ones(2, np.float32)), ["discount"]),
-        (changed(is_terminal=np.ones(2, bool)), ["first_terminal"]),
+        (changed(action=np.full((2, 2), -0.0, np.float32)), ["last_row"]),
         (changed(**{"infos/said": np.array([b"a\0b", b"c"], object)}), ["text"]),
         (changed(**{"infos/said": np.array([b"\xff", b"c"], object)}), ["text"]),
         (Episode(episode(0).columns, {"id": 7}), ["renumbered"]),

@@ -284,7 +284,7 @@ def test_a_spool_that_has_lost_records_is_no_dataset(tmp_path: Path, name: str, 
     sink.close()
     (work / name).unlink()
     again = destination.sink(work, told, state)
-    with pytest.raises(OSError, match=r"begin anew|No such file.*lengths"):
+    with pytest.raises(OSError, match=r"begin anew|No such file.*lengths'"):
         again.finish()
     with pytest.raises(OSError, match="begin anew"):
         again.write(episodes[0])
