@@ -105,7 +105,7 @@ def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
     for path, spec in sorted(content.columns.items()):
         if path in FLAGS:
             continue
-        code = _unfit(path, spec, choices)
+        code = _unfit(path, spec, choices) or _beside_another(path, content, choices)
         if code:
             losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
         if code in ("", "bfloat16", "shape"):
@@ -163,6 +163,13 @@ def _unfit(path: str, spec: ArraySpec, choices: Choices) -> str:
     if path in (REWARD, DISCOUNT) and spec.shape == (1,):
         return "shape"
     return "bfloat16" if _is_widened(spec, choices) else ""
+
+
+def _beside_another(path: str, content: Content, choices: Choices) -> str:
+    """Whether a column `next/...` would be taken for what another one is after the step: the code of the loss, "" if not."""
+    below = path.removeprefix(NEXT)
+    others = () if choices.is_h5 or below == path else content.columns
+    return "name" if any(is_under(one, below) or is_under(below, one) for one in others) else ""
 
 
 def _is_widened(spec: ArraySpec, choices: Choices) -> bool:
