@@ -36,7 +36,7 @@ FULL = ("chaos", "conformance", "examples", "faults", "security", "server", "tf"
 SYSTEMS = "systems"
 """The folder of tests that run where the system that they are about is installed."""
 
-collect_ignore_glob: list[str] = []
+collect_ignore_glob = ["data/make_*.py"]  # scripts, each for the system whose files it makes
 if importlib.util.find_spec("tensorflow") is None:
     # The core's environment has no TensorFlow: what needs it is not even imported.
     collect_ignore_glob += [f"{folder}/*" for folder in FULL]
