@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rlds2reverb.destinations.base import LAST_ROW
+from rlds2reverb.destinations.comparing import are_equal
 from rlds2reverb.destinations.job import Job
 from rlds2reverb.destinations.losing import Losses, rows_told
 from rlds2reverb.episodes import Array, Episode
@@ -54,12 +55,12 @@ def differences(wanted: Episode, found: Episode, told: Mapping[str, str]) -> lis
         rows, other = rows_told(told, path), found.columns.get(path)
         if rows == LAST_ROW and other is not None and len(other) == len(column):
             column, other = column[:-1], other[:-1]
-        if rows in (None, LAST_ROW) and not _are_equal(column, other):
+        if rows in (None, LAST_ROW) and not are_equal(column, other):
             odd.append(f'column "{path}": {_difference(column, other)}')
     there = metadata_values(found, found.metadata)
     for name, value in wanted.metadata.items():
         one, other = _as_array(value), _as_array(there[name]) if name in there else None
-        if rows_told(told, metadata_path(name)) is None and not _are_equal(one, other):
+        if rows_told(told, metadata_path(name)) is None and not are_equal(one, other):
             odd.append(f'metadata "{name}": {_difference(one, other)}')
     return odd
 
@@ -83,15 +84,6 @@ def _as_array(value: object) -> Array:
         text[()] = value
         return text
     return np.asarray(value)
-
-
-def _are_equal(one: Array, other: Array | None) -> bool:
-    """Whether dtype, shape and every bit are the same."""
-    if other is None or one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    if one.dtype.kind == "O":
-        return bool(one.tolist() == other.tolist())
-    return bool(one.tobytes() == other.tobytes())
 
 
 def _difference(one: Array, other: Array | None) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rlds2reverb.destinations.base import Content, Loss, Sink, State
 from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
-from rlds2reverb.episodes import OBSERVATION, Array, Episode, is_under
+from rlds2reverb.episodes import IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
 from rlds2reverb.specs import ArraySpec
@@ -75,8 +77,9 @@ class TedDestination:
         return 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """Made of the length, and of whether the last step is terminal."""
-        return made_flags(episode)
+        """Made of the length, and of which rows are terminal; no step tells it of the first."""
+        made, terminal = made_flags(episode), episode.columns.get(IS_TERMINAL)
+        return made if terminal is None else {**made, IS_TERMINAL: np.append(False, terminal[1:])}
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""

@@ -80,7 +80,7 @@ def test_columns_that_no_feature_holds_are_told(spec: ArraySpec, code: str, tmp_
 
 
 def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) -> None:
-    first, second, third = episodes(3)
+    first, second = episodes(2)
     repeated = second.with_columns(
         **{
             path: np.concatenate([column[:-1], column[-2:-1]])
@@ -89,15 +89,12 @@ def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) 
         },
         action=np.concatenate([second.columns["action"][:-1], np.zeros_like(second.columns["action"][:1])]),
     )
-    single = third.with_only_columns({path: column[:1] for path, column in third.columns.items()})
-    told = written(tmp_path / "out", [first, repeated, single])
+    told = written(tmp_path / "out", [first, repeated])
     assert [(loss.code, loss.path) for loss in told] == [
         ("time", "timestamp"),
         ("last_observation", "observation"),
         ("last_row", "action"),
-        ("single_step", None),
     ]
-    assert len(list(open_source(f"lerobot:{tmp_path / 'out'}"))) == 2
 
 
 def test_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
