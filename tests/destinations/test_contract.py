@@ -27,6 +27,7 @@ from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.destinations.cases import data
+from tests.destinations.cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
 FOLDER = Path(__file__).parent / "cases"
@@ -103,7 +104,9 @@ def test_what_is_written_comes_back_and_what_is_lost_is_told(scheme: str, name: 
     assert report.verified == report.episodes_written == report.episodes_read == data.EPISODES
     losses = importlib.import_module(f"rlds2reverb.destinations.{scheme}").LOSSES
     assert {loss.code for loss in report.losses} <= set(losses)
-    assert left_over(open_destination(name)) == []
+    destination = open_destination(name)
+    assert_comes_back(list(source), open_source(destination.source(destination.path)), report.losses)
+    assert left_over(destination) == []
 
 
 def test_every_loss_says_what_is_lost(scheme: str) -> None:

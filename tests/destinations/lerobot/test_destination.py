@@ -39,7 +39,7 @@ def digest(folder: Path) -> dict[str, Any]:
         ("lerobot:", "expected lerobot:PATH"),
         ("lerobot:x?fps=0", "at least 1"),
         ("lerobot:x?fps=fast", "whole number"),
-        ("lerobot:x?robot=", "expected a name"),
+        ("lerobot:x?robot=", "expected a text"),
         ("lerobot:x?speed=3", "unknown option"),
         ("lerobot:x?last_step=maybe", "expected drop or keep"),
     ],
