@@ -91,6 +91,13 @@ class Destination(Protocol):
     def source(self, path: Path) -> str:
         """The name by which `open_source` reads what was written, while it is at `path`: the folder `work`, or the file in it."""
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """What a folder has that is such a dataset: the pattern of a path that each has, then those of further names at its top.
+
+        Only such a folder is replaced. () where the dataset is a file.
+        """
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """Whether a column of encoded images (`spec.image`) can be kept as the bytes of their files; else it comes decoded."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,6 @@ LOSSES = {
 }
 """Code -> what no destination is given."""
 
-FORMAT = 2
-"""Of saved progress."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -45,7 +43,9 @@ class Job:
       encoded: paths of the images that stay their files' bytes.
       strict: whether losses are refused, but those allowed.
       allowed_losses: their codes.
+      places: folders and files that the source is read from.
       label: what else must be the same where a conversion goes on.
+      source_label: what the source is called, wherever it lies.
       choice: of the policy, as plain values.
     """
 
@@ -58,7 +58,9 @@ class Job:
     encoded: tuple[str, ...] = ()
     strict: bool = False
     allowed_losses: Sequence[str] = ()
+    places: Sequence[Path] = ()
     label: str = ""
+    source_label: str = ""
     choice: Mapping[str, Any] = field(default_factory=dict)
 
     def check_losses(self, losses: Sequence[Loss], where: str) -> None:
@@ -80,8 +82,8 @@ class Job:
         specs = {path: f"{spec} {spec.name}" for path, spec in self.content.columns.items()}
         scheme, _, rest = self.destination.name.partition(":")
         return {
-            "format": FORMAT,
             "source": {
+                "name": self.source_label,
                 "first episode": first,
                 "episodes": self.source.episode_count,
                 "columns": specs,

@@ -14,6 +14,9 @@ from rlds2reverb.wording import counted as plural
 ALL = "all"
 """In place of codes: every loss."""
 
+_MOST_TOLD = 8
+"""Paths on one line."""
+
 Key = tuple[str, str | None, str]
 """Code, path and rows of a loss."""
 
@@ -30,8 +33,8 @@ class Lost:
     code: str
     text: str
     path: str | None = None
-    rows: str = ALL_ROWS
     episodes: int | None = None
+    rows: str = ALL_ROWS
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -66,10 +69,10 @@ class Losses:
     def counted(self) -> tuple[Lost, ...]:
         """All of them."""
         found = [
-            Lost(code, text, path, rows, sum(stop - start for start, stop in self.ranges[code, path, rows]))
+            Lost(code, text, path, sum(stop - start for start, stop in self.ranges[code, path, rows]), rows)
             for (code, path, rows), text in self.texts.items()
         ]
-        return (*(Lost(one.code, one.text, one.path, one.rows) for one in self.of_all), *found)
+        return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
 
     def told(self, number: int) -> dict[str, str]:
         """Of a written episode: path of a column, or "metadata/NAME" -> of which rows something was told."""
@@ -113,8 +116,13 @@ def lines(losses: Iterable[Loss | Lost]) -> list[str]:
         text = one.text if counted is None else f"{one.text} ({plural(counted, 'episode')})"
         paths.setdefault((one.code, text), []).extend([] if one.path is None else [one.path or '""'])
     return [
-        f"{code}: {', '.join(every)}: {text}" if every else f"{code}: {text}" for (code, text), every in paths.items()
+        f"{code}: {_listed(every)}: {text}" if every else f"{code}: {text}" for (code, text), every in paths.items()
     ]
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_TOLD
+    return ", ".join(paths) if more <= 0 else f"{', '.join(paths[:_MOST_TOLD])} and {more:,} more"
 
 
 def table(losses: Mapping[str, Mapping[str, str]]) -> str:

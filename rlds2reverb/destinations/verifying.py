@@ -17,6 +17,7 @@ from rlds2reverb.metadata import metadata_path, metadata_values
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, with_encoded
 from rlds2reverb.validation.endings import with_problems_of_ends
+from rlds2reverb.wording import counted
 
 _MOST_TOLD = 5
 
@@ -38,12 +39,12 @@ def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], 
     for number, wanted in enumerate(_wanted(job), 1):
         found = next(back, None)
         if found is None:
-            raise _differs(job, f"has {number - 1:,} episodes, and more were written")
+            raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
         if odd := differences(wanted, found, losses.told(number - 1)):
-            raise _differs(job, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
+            raise _differs(job, path, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
         tell(number, wanted)
     if next(back, None) is not None:
-        raise _differs(job, f"has more than the {number:,} episodes that were written")
+        raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
     return number
 
 
@@ -93,8 +94,9 @@ def _difference(one: Array, other: Array | None) -> str:
     return "the values differ"
 
 
-def _differs(job: Job, what: str) -> ConversionError:
+def _differs(job: Job, path: Path, what: str) -> ConversionError:
+    final = job.destination.path
+    where = f"It is at {final} already" if path == final.absolute() else f"Nothing was put into {final}"
     return ConversionError(
-        f"{job.destination.name}: what was written is not what was read: {what}. Nothing was put into {job.destination.path}; "
-        "the source changed meanwhile, or this is a fault of the program; begin anew with restart=True (--restart)"
+        f"{job.destination.name}: what was written is not what was read: {what}. {where}; the source changed meanwhile, or this is a fault of the program; begin anew with restart=True (--restart)"
     )

@@ -21,6 +21,7 @@ def whole(path: Path) -> Iterator[Path]:
     yield unfinished
     sync(unfinished)
     unfinished.replace(path)
+    sync(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:

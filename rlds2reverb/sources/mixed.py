@@ -66,6 +66,11 @@ class MixedSource:
         """Of the last reading, of each part."""
 
     @property
+    def order(self) -> str:
+        """What decides in which order the parts' episodes come, and how many."""
+        return str(self._draw)
+
+    @property
     def episode_count(self) -> int | None:
         """How many there are; None where a part does not know."""
         if self._draw.length is not None:

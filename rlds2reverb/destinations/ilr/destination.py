@@ -48,6 +48,11 @@ class IlrDestination:
         """`ilr:PATH`."""
         return f"ilr:{path.absolute()}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Archives."""
+        return () if self._target.is_archive else ("*.tar.zst", "*.tar")
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: il-representations reads arrays."""
         return False

@@ -67,6 +67,11 @@ class LeRobotDestination:
         """`lerobot:PATH`."""
         return f"lerobot:{path.absolute()}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Those of a dataset, of any version."""
+        return ("meta/info.json", "data", "videos", "images", "README.md", ".gitattributes")
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """One image of 8 bits and of a known size per step."""
         return fields.holds_files(spec)

@@ -76,6 +76,11 @@ class MinariDestination:
         """`minari:PATH`."""
         return f"minari:{path.absolute()}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """The folder `data`."""
+        return ("data/metadata.json",)
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """JPEG of colour images that Minari takes for images, where `images=files` asks for it."""
         image = spec.image

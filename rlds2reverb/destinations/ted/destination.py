@@ -17,6 +17,7 @@ from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read
 from rlds2reverb.specs import ArraySpec
 
 _H5, _MEMMAP = "h5", "memmap"
+_AROUND_STORAGE = ("sampler", "writer", "buffer_metadata.json", "prefetch.pkl", "transform.t", "rng_state")
 
 
 def open_ted(text: str) -> TedDestination:
@@ -50,6 +51,11 @@ class TedDestination:
     def source(self, path: Path) -> str:
         """`ted:PATH`."""
         return f"ted:{path.absolute()}"
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Those of a buffer that TorchRL dumps."""
+        return () if self.path.suffix == ".h5" else ("storage/*", *_AROUND_STORAGE)
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: tensors are numbers."""

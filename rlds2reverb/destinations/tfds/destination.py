@@ -52,6 +52,11 @@ class TfdsDestination:
         """`tfds:PATH@SPLIT`."""
         return f"tfds:{path.absolute()}@{self._target.split}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Those of a version directory."""
+        return ("dataset_info.json", "*.json", "*.txt", "*-of-*", "*.tfrecord*")
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """Those of columns with one image per step."""
         return spec.image is not None and not spec.shape
