@@ -7,9 +7,7 @@ the kinds of `cases.data.KINDS` of which nothing is lost.
 from __future__ import annotations
 
 import importlib
-import random
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +17,17 @@ import pytest
 from rlds2reverb.conversion import convert, planned
 from rlds2reverb.destinations import converting, open_destination
 from rlds2reverb.destinations.base import Destination
-from rlds2reverb.destinations.losing import rows_told
 from rlds2reverb.destinations.place import PREFIX
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.destinations.report import ConvertReport
-from rlds2reverb.episodes import Array, Episode, content_digest
+from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.errors import ConfigError, ConversionError, Rlds2ReverbError, SourceError
 from rlds2reverb.metadata import metadata_values
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.destinations.cases import data
-from tests.destinations.interrupting import Interrupted, interrupted
-from tests.profiles import SEED, drawn
+from tests.destinations.cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
 FOLDER = Path(__file__).parent / "cases"
@@ -73,33 +69,6 @@ def left_over(destination: Destination) -> list[Path]:
     return [path for path in destination.path.parent.iterdir() if path.name.startswith(PREFIX)]
 
 
-def unequal(given: list[Episode], name: str, report: ConvertReport) -> list[str]:
-    """Columns and features that do not come back as they were, of which the report does not say so; but for rows that it tells of."""
-    destination = open_destination(name)
-    back = list(open_source(destination.source(destination.path)))
-    told = {loss.path: loss.rows for loss in sorted(report.losses, key=lambda one: one.rows != "last") if loss.path}
-    odd = [] if len(back) == len(given) else [f"{len(back)} episodes"]
-    for one, other in zip(given, back):
-        for path, column in one.columns.items():
-            rows = rows_told(told, path)
-            till = -1 if rows == "last" else None
-            if rows != "all" and (path not in other.columns or bits(column[:till]) != bits(other.columns[path][:till])):
-                odd.append(path)
-        read = metadata_values(other, other.metadata)
-        odd += [
-            feature
-            for feature, value in one.metadata.items()
-            if not rows_told(told, f"metadata/{feature}")
-            and (feature not in read or not np.array_equal(read[feature], value))
-        ]
-    return odd
-
-
-def bits(column: Array) -> Any:
-    """What is equal for equal dtypes, shapes and bits."""
-    return column.dtype, column.shape, column.tolist() if column.dtype == object else column.tobytes()
-
-
 class Stopping:
     """A list of episodes that cannot be read to its end."""
 
@@ -133,11 +102,11 @@ def test_what_is_written_comes_back_and_what_is_lost_is_told(scheme: str, name: 
         assert isinstance(report, ConfigError), report
         return
     assert report.verified == report.episodes_written == report.episodes_read == data.EPISODES
-    if kind != "files":
-        assert unequal(source, name, report) == []
     losses = importlib.import_module(f"rlds2reverb.destinations.{scheme}").LOSSES
     assert {loss.code for loss in report.losses} <= set(losses)
-    assert left_over(open_destination(name)) == []
+    destination = open_destination(name)
+    assert_comes_back(list(source), open_source(destination.source(destination.path)), report.losses)
+    assert left_over(destination) == []
 
 
 @pytest.mark.parametrize("column", ["observation", "action", "reward"])
@@ -166,40 +135,6 @@ def test_a_value_that_is_not_written_is_found(
         with pytest.raises(ConversionError, match=f'column "{column}": the values differ'):
             convert(episodes, made, verify=True, restart=True)
         assert not made.path.exists()
-
-
-def points(calls: int) -> list[int]:
-    """Where a conversion of so many calls is interrupted: everywhere in a deep run, else a few times."""
-    few = drawn(3, calls)
-    return list(range(1, calls + 1)) if few >= calls else sorted(random.Random(SEED).sample(range(1, calls + 1), few))
-
-
-@pytest.mark.parametrize("replaces", [False, True])
-def test_wherever_it_is_interrupted_it_is_done_the_second_time(
-    scheme: str, replaces: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(converting, "SYNC_SECONDS", 0.0)
-    episodes = data.KINDS["plain"](tmp_path)[:2]
-
-    def converted(folder: str, at: int | None = None) -> tuple[Destination, int]:
-        name = CASES[scheme].name(tmp_path / folder)
-        if replaces:
-            convert(episodes[:1], name)
-        with suppress(Interrupted), interrupted(at) as calls:
-            convert(episodes, name, overwrite=replaces)
-        return open_destination(name), calls.count
-
-    whole, calls = converted("whole")
-    expected = written(whole)
-    for at in points(calls):
-        destination, _ = converted(f"at {at}", at)
-        again = outcome_of(ConfigError, lambda: convert(episodes, destination, overwrite=replaces))  # noqa: B023
-        if isinstance(again, ConfigError):  # all was done, but for the folder beside it
-            assert "is there already" in str(again)
-        else:
-            assert again.episodes_written == 2, at
-        assert written(destination) == expected, at
-        assert left_over(destination) == [], at
 
 
 def test_every_loss_says_what_is_lost(scheme: str) -> None:

@@ -23,20 +23,13 @@ from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, some_text
 from rlds2reverb.specs import ArraySpec
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("expected a name")
-    return text
-
 
 OPTIONS: dict[str, Parse] = {
     "fps": at_least_one,
-    "robot": _text,
-    "task": _text,
+    "robot": some_text,
+    "task": some_text,
     "last_step": one_of(drop=DROP, keep=KEEP),
     "images": one_of(png=PNG, arrays=ARRAYS),
     "file_mb": at_least_one,

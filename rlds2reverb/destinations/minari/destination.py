@@ -18,7 +18,7 @@ from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.minari.facts import read_json
 from rlds2reverb.readers.minari.places import data_folder, datasets_root, is_id
 from rlds2reverb.readers.minari.spaces import parse_space
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, some_text
 from rlds2reverb.specs import ArraySpec
 
 MINARI_VERSION = "0.5.4"
@@ -182,18 +182,12 @@ def _id_of(folder: str) -> str:
     return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
 
 
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("expected a text")
-    return text
-
-
 def _like(text: str) -> str:
-    return _text(text).replace(":", "/")
+    return some_text(text).replace(":", "/")
 
 
 _OPTIONS: dict[str, Parse] = {
-    "id": _text,
+    "id": some_text,
     "like": _like,
     "images": one_of(decoded=False, files=True),
 }

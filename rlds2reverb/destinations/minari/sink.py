@@ -197,7 +197,7 @@ def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
     if rows == 1 and is_terminal:
         yield Loss("terminal", LOSSES["terminal"], IS_TERMINAL)
         yield Loss("discount", LOSSES["discount"], DISCOUNT)
-    elif discount is not None and (discount.dtype, discount.shape) == (np.float32, (rows,)):
+    elif discount is not None and discount.dtype == np.float32 and discount.shape == (rows,):
         odd = rows_that_differ(discount, terminal_discount(rows, is_terminal))
         if odd is not None:
             yield Loss("discount", LOSSES["discount"], DISCOUNT, odd)

@@ -107,8 +107,12 @@ class H5Sink:
         files = {f"{_SPOOL}/{number}": self._columns[name] for number, name in self._names.items()}
         lengths = {f"{_SPOOL}/{_LENGTHS}": Growing(_INT64, ())}
         is_done = state is not None and file.exists() and not (work / _SPOOL).exists()
-        self._spool = None if is_done else Spool(work, files, told["episodes"], told["steps"])
         self._lengths = None if is_done else Spool(work, lengths, 0, told["episodes"])
+        with ExitStack() as opened:
+            if self._lengths is not None:
+                opened.callback(self._lengths.close)
+            self._spool = None if is_done else Spool(work, files, told["episodes"], told["steps"])
+            opened.pop_all()
         self._steps = told["steps"]
 
     def write(self, episode: Episode) -> Sequence[Loss]:

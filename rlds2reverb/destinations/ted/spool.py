@@ -52,10 +52,12 @@ class Spool:
     def __init__(self, folder: Path, files: Mapping[str, Growing], episodes: int = 0, steps: int = 0) -> None:
         self.episodes, self.steps, self._columns = episodes, steps, dict(files)
         self._open: dict[str, Any] = {}
-        for name, column in self._columns.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._open[name] = at_end(path, column.rows(episodes, steps) * column.row_bytes)
+        with ExitStack() as opened:  # a full disk keeps none of them open
+            for name, column in self._columns.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._open[name] = opened.enter_context(at_end(path, column.rows(episodes, steps) * column.row_bytes))
+            self._files = opened.pop_all()
 
     def append(self, values: Mapping[str, Array], steps: int) -> None:
         """Takes an episode: file -> its rows."""
@@ -72,6 +74,4 @@ class Spool:
 
     def close(self) -> None:
         """Lets go of the files."""
-        with ExitStack() as files:  # a full disk keeps none of them open
-            for file in self._open.values():
-                files.callback(file.close)
+        self._files.close()

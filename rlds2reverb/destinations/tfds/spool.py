@@ -70,7 +70,8 @@ class Spool:
         there = path.stat().st_size if path.exists() else 0
         if there < size:
             self._lost = lost(path, size)
-        return at_end(path, min(there, size))
+        file: BinaryIO = at_end(path, min(there, size))
+        return file
 
 
 def lengths_in(folder: Path, records: int) -> Array:
