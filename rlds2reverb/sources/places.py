@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import parted
+from rlds2reverb.source_options import parted, unescaped
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.mix import SEPARATOR
 from rlds2reverb.sources.mixed import MixedSource
@@ -68,7 +68,7 @@ def _of_name(name: str) -> Iterator[Path]:
 def _of_text(text: str) -> Iterator[Path]:
     """The paths, or patterns of such, with ";" between them."""
     whole = parted(text)[0]
-    for written in {whole, *whole.split(";")}:
+    for written in map(unescaped, {whole, *whole.split(";")}):
         if not written or "\0" in written:
             continue
         try:

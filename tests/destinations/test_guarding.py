@@ -144,6 +144,8 @@ def test_places_and_labels_are_told_by_names(tmp_path: Path) -> None:
     assert places_of(EPISODES, open_source(EPISODES)) == []
     assert places_of("tfds:/none/of/these", mixed) == []
     assert places_of(f"rllib:{tmp_path};{tmp_path}/none?x=1", mixed) == [tmp_path]
+    (tmp_path / "o?d").touch()
+    assert places_of(f"npz:{tmp_path}/o%3Fd?x=1", mixed) == [tmp_path / "o?d"]
     for nowhere in (
         f"npz:{'x' * 300}",
         "npz:~nobody/here",
