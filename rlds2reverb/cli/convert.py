@@ -39,7 +39,7 @@ _own_options = with_options(
         help='Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
         "kept where both formats can; may be repeated.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace what is at DEST, when all is done."),
+    click.option("--overwrite", is_flag=True, help="Replace the dataset that is at DEST, when all is done."),
     click.option("--restart", is_flag=True, help="Begin anew, whatever a run that was stopped has done."),
     click.option(
         "--decode", is_flag=True, help="Decode images also where both formats could hold the bytes of their files."
