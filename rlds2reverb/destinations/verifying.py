@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -35,16 +36,17 @@ def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], 
       ConversionError: an episode differs, is missing, or is one too many; says where.
       SourceError: one side cannot be read.
     """
-    number, back = 0, iter(_written(job, path))
-    for number, wanted in enumerate(_wanted(job), 1):
-        found = next(back, None)
-        if found is None:
-            raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
-        if odd := differences(wanted, found, losses.told(number - 1)):
-            raise _differs(job, path, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
-        tell(number, wanted)
-    if next(back, None) is not None:
-        raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
+    number = 0
+    with closing(_each(_written(job, path))) as back, closing(_wanted(job)) as every:  # which read ahead in threads
+        for number, wanted in enumerate(every, 1):
+            found = next(back, None)
+            if found is None:
+                raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
+            if odd := differences(wanted, found, losses.told(number - 1)):
+                raise _differs(job, path, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
+            tell(number, wanted)
+        if next(back, None) is not None:
+            raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
     return number
 
 
@@ -70,7 +72,11 @@ def _written(job: Job, path: Path) -> Source:
     return with_encoded(source, job.encoded) if job.encoded else source
 
 
-def _wanted(job: Job) -> Iterator[Episode]:
+def _each(source: Source) -> Generator[Episode, None, None]:
+    yield from source
+
+
+def _wanted(job: Job) -> Generator[Episode, None, None]:
     policy = job.policy(again=True)
     for episode, found in with_problems_of_ends(job.source, job.standard.conventions):
         prepared, _ = job.prepared(episode, policy, found)

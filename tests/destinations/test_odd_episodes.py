@@ -81,16 +81,18 @@ ODD: dict[str, Callable[[], tuple[Mapping[str, Array], Mapping[str, Any]]]] = {
         {"other": b"\xfe"},
     ),
     "tasks": lambda: ({}, {"language_instruction": b"pick", "other": b"place"}),
+    "rewards": lambda: ({"reward/a": full(1), "reward/b": full(2, 2)}, {"benchmark_name": b"\xff", "task_name": 3}),
     "no action": lambda: ({"deep/action": full(1), "infos/x": full(2)}, {}),
     "terminal before": lambda: ({"is_terminal": np.array([False, True, False, True])}, {}),
     "terminal at first": lambda: ({"is_terminal": np.array([True, False, False, False])}, {}),
 }
+LEFT_OUT = {"no action": ("action",), "rewards": ("reward",)}
 ALLOWED = ("terminal_inside", "terminal_discount", "terminal_unmarked", "nan", "infinite", "discount_range")
 
 
 def episodes(kind: str) -> list[Episode]:
     columns, metadata = ODD[kind]()
-    plain = {path: one for path, one in data.episode(2).columns.items() if kind != "no action" or path != "action"}
+    plain = {path: one for path, one in data.episode(2).columns.items() if path not in LEFT_OUT.get(kind, ())}
     described = {"other": b"", **metadata}
     return [Episode({**plain, **columns}, described, "a"), Episode({**plain, **columns}, described, "b")]
 

@@ -145,10 +145,16 @@ class IlrSink:
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
         read = description.features(self._target.actions or max(1, self._state["actions"]))
         for name in FEATURES:
-            if name in episode.metadata and read.get(name) != _text(episode.metadata[name]).encode():
+            if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):
                 yield Loss("metadata", LOSSES["metadata"], metadata_path(name))
 
 
 def _text(value: object) -> str:
-    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
+    plain = _plain(value)
     return plain.decode("utf-8", "replace") if isinstance(plain, bytes) else str(plain)
+
+
+def _plain(value: object) -> object:
+    """A text as bytes; a number without numpy around it."""
+    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
+    return plain.encode() if isinstance(plain, str) else plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,9 @@ def test_what_shards_cannot_hold_is_told(tmp_path: Path) -> None:
     assert lost([episode(3, task_name=b"a"), episode(3, task_name=b"b")], f"ilr:{tmp_path / 'd'}") == {
         "metadata/task_name": "metadata"
     }
+    for odd_name in (b"\xff", np.int64(3)):
+        assert lost([episode(3, task_name=odd_name)], f"ilr:{tmp_path / 'e'}") == {"metadata/task_name": "metadata"}
+        shutil.rmtree(tmp_path / "e")
 
 
 def test_terminals_keep_what_an_end_was(tmp_path: Path) -> None:
