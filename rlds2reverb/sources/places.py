@@ -28,7 +28,7 @@ def places_of(source: object, opened: Source) -> list[Path]:
       opened: what that gave.
     """
     names = [source] if isinstance(source, str) else _names(opened)
-    return [place for name in names for place in _of_name(name) if _exists(place)]
+    return [place for place in dict.fromkeys(place for name in names for place in _of_name(name)) if _exists(place)]
 
 
 def label_of(source: object, opened: Source) -> str:
