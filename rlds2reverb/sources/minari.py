@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rlds2reverb.readers.minari.places import data_folder
 from rlds2reverb.readers.minari.recordings import MinariRecordings, Options
-from rlds2reverb.source_options import Parse, one_of
+from rlds2reverb.source_options import Parse, one_of, parted, unescaped
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 
@@ -21,6 +23,15 @@ OPTIONS: dict[str, Parse] = {
     "spaces": one_of(told=False, stored=True),
 }
 """Beside those of every format with numbered episodes."""
+
+
+def folder_of(text: str) -> Path:
+    """The folder `data` of what stands behind "minari:".
+
+    Raises:
+      SourceError: there is none.
+    """
+    return data_folder(unescaped(parted(text)[0]))
 
 
 def open_minari(text: str) -> Source:

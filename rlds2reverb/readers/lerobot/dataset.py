@@ -84,9 +84,13 @@ class Dataset:
         told: dict[str, Any] = {name: values[number] for name, values in self.episodes.metadata.items()}
         told[EPISODE_INDEX] = self.episodes.columns[EPISODE_INDEX][number]
         if self.task == METADATA:
-            tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
-            told[LANGUAGE_INSTRUCTION] = tasks[0].encode(errors="backslashreplace") if tasks else b""
+            told.setdefault(_TASK if LANGUAGE_INSTRUCTION in told else LANGUAGE_INSTRUCTION, self.task_of(number))
         return told
+
+    def task_of(self, number: int) -> bytes:
+        """The task of an episode, as meta/episodes tells it; "" where it tells none."""
+        tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
+        return tasks[0].encode(errors="backslashreplace") if tasks else b""
 
     @cached_property
     def digest(self) -> str:

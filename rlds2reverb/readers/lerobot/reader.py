@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.lerobot.dataset import LANGUAGE_INSTRUCTION, Dataset, WrittenAnew
+from rlds2reverb.readers.lerobot.dataset import Dataset, WrittenAnew
 from rlds2reverb.readers.lerobot.features import (
     EPISODE_INDEX,
     FRAME_INDEX,
@@ -109,7 +109,7 @@ class Reader:
         if dataset.task == COLUMN:
             columns[dataset.task_path] = self._texts(path, read)
         elif dataset.task == METADATA:
-            self._check_task(metadata[LANGUAGE_INSTRUCTION], path, read)
+            self._check_task(dataset.task_of(number), path, read)
         done = dataset.steps.done
         flags = None if done is None else self._plain(done.name, path, read)
         if flags is not None and flags[:-1].any():
