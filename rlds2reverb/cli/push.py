@@ -82,19 +82,23 @@ def push(
     named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
-    with open_client(**given) as client:
-        data = first_episodes(open_data(), limit)
-        if dry_run:
-            _show(as_json, plan_push(data, options, client.transport.server_info))
-            return
-        with told_when_stopped(as_json, options.again):
-            plan = plan_push(data, options, client.transport.server_info)
-            _tell_left_out(plan)
-            try:
-                with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                    report = Pusher(client.transport, plan.telling(on_progress)).run()
-            finally:
-                tell()
+    if dry_run:
+        with open_client(**given) as client:
+            _show(as_json, plan_push(first_episodes(open_data(), limit), options, client.transport.server_info))
+        return
+    begun: list[Pusher] = []
+    with (
+        told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
+        open_client(**given) as client,
+    ):
+        plan = plan_push(first_episodes(open_data(), limit), options, client.transport.server_info)
+        _tell_left_out(plan)
+        try:
+            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
+                begun.append(Pusher(client.transport, plan.telling(on_progress)))
+                report = begun[0].run()
+        finally:
+            tell()
     print_report(as_json, report)
 
 

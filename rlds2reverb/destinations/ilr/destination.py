@@ -16,6 +16,7 @@ from rlds2reverb.metadata import metadata_path
 from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.ilr import keys
 from rlds2reverb.readers.ilr.metadata import FEATURES
+from rlds2reverb.source_options import escaped
 from rlds2reverb.specs import ArraySpec
 
 
@@ -46,7 +47,7 @@ class IlrDestination:
 
     def source(self, path: Path) -> str:
         """`ilr:PATH`."""
-        return f"ilr:{path.absolute()}"
+        return f"ilr:{escaped(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:

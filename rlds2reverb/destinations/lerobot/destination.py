@@ -23,7 +23,7 @@ from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, some_text
+from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, some_text, unescaped
 from rlds2reverb.specs import ArraySpec
 
 OPTIONS: dict[str, Parse] = {
@@ -49,7 +49,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
     if not path or "\0" in path:
         raise ConfigError(f'"{people}": expected lerobot:PATH, the folder of the dataset to be')
     file_bytes = wanted.pop("file_mb", 100) << 20
-    return LeRobotDestination(people, Path(path).expanduser(), Choices(**wanted, file_bytes=file_bytes))
+    return LeRobotDestination(people, Path(unescaped(path)).expanduser(), Choices(**wanted, file_bytes=file_bytes))
 
 
 class LeRobotDestination:
@@ -65,7 +65,7 @@ class LeRobotDestination:
 
     def source(self, path: Path) -> str:
         """`lerobot:PATH`."""
-        return f"lerobot:{path.absolute()}"
+        return f"lerobot:{escaped(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:
