@@ -23,7 +23,7 @@ from rlds2reverb.readers.alignment import LAST_STEPS
 from rlds2reverb.readers.lerobot.dataset import read_dataset
 from rlds2reverb.readers.lerobot.reading import COLUMN, DECODE, METADATA, NOTHING, SKIP, TERMINAL, TIMEOUT, Reading
 from rlds2reverb.readers.lerobot.recordings import LeRobotRecordings
-from rlds2reverb.source_options import Parse, one_of, parted, words
+from rlds2reverb.source_options import Parse, one_of, parted, unescaped, words
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 
@@ -66,7 +66,7 @@ def folder_of(text: str) -> Path:
     Raises:
       SourceError: there is none.
     """
-    return _folder(f"lerobot:{text}", parted(text)[0])
+    return _folder(f"lerobot:{text}", unescaped(parted(text)[0]))
 
 
 def _folder(people: str, where: str) -> Path:

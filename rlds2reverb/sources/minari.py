@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rlds2reverb.readers.minari.places import data_folder
 from rlds2reverb.readers.minari.recordings import MinariRecordings, Options
-from rlds2reverb.source_options import Parse, one_of, parted
+from rlds2reverb.source_options import Parse, one_of, parted, unescaped
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 
@@ -31,7 +31,7 @@ def folder_of(text: str) -> Path:
     Raises:
       SourceError: there is none.
     """
-    return data_folder(parted(text)[0])
+    return data_folder(unescaped(parted(text)[0]))
 
 
 def open_minari(text: str) -> Source:

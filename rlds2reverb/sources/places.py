@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import parted
+from rlds2reverb.source_options import parted, unescaped
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.mix import SEPARATOR
 from rlds2reverb.sources.mixed import MixedSource
@@ -28,7 +28,7 @@ def places_of(source: object, opened: Source) -> list[Path]:
       opened: what that gave.
     """
     names = [source] if isinstance(source, str) else _names(opened)
-    return [place for name in names for place in _of_name(name) if place.exists()]
+    return [place for place in dict.fromkeys(place for name in names for place in _of_name(name)) if _exists(place)]
 
 
 def label_of(source: object, opened: Source) -> str:
@@ -54,7 +54,7 @@ def _of_name(name: str) -> Iterator[Path]:
             yield from _of_name(part)
         return
     known = SOURCES.named(name)
-    if known is None:
+    if known is None or any(form.choices for form in known.forms):
         return
     if known.place is not None:
         try:
@@ -68,10 +68,20 @@ def _of_name(name: str) -> Iterator[Path]:
 def _of_text(text: str) -> Iterator[Path]:
     """The paths, or patterns of such, with ";" between them."""
     whole = parted(text)[0]
-    for written in {whole, *whole.split(";")}:
+    for written in map(unescaped, {whole, *whole.split(";")}):
         if not written or "\0" in written:
             continue
-        path = Path(written).expanduser().absolute()
+        try:
+            path = Path(written).expanduser().absolute()
+        except RuntimeError:  # "~nobody"
+            continue
         yield path
         if has_magic(written):
             yield from islice(Path(path.anchor).glob(str(path.relative_to(path.anchor))), _MOST_FILES)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long, say
+        return False

@@ -660,7 +660,7 @@ def test_others_episodes_in_the_middle_are_another_source(name: str) -> None:
 def test_another_order_of_a_mix_is_another_source(
     name: str, one: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = "mix:bundled:cartpole|bundled:cartpole@train[:2]|?"
+    parts = "mix:bundled:cartpole@train[:2]|bundled:cartpole@train[2:]|?"
     killed_at("publish", parts + one, name)
     with pytest.raises(ConfigError, match="another source"):
         convert(parts + other, name)

@@ -144,6 +144,18 @@ def test_places_and_labels_are_told_by_names(tmp_path: Path) -> None:
     assert places_of(EPISODES, open_source(EPISODES)) == []
     assert places_of("tfds:/none/of/these", mixed) == []
     assert places_of(f"rllib:{tmp_path};{tmp_path}/none?x=1", mixed) == [tmp_path]
+    (tmp_path / "o?d").touch()
+    assert places_of(f"npz:{tmp_path}/o%3Fd?x=1", mixed) == [tmp_path / "o?d"]
+    for nowhere in (
+        f"npz:{'x' * 300}",
+        "npz:~nobody/here",
+        "bundled:.",
+        "npz:",
+        "npz:\0",
+        "reverb:localhost:1/t",
+        "none",
+    ):
+        assert places_of(nowhere, mixed) == [], nowhere
     assert "seed=3" in label_of(mixed, mixed)
     assert places_of(f"mix:bundled:cartpole|rllib:{tmp_path}?x=1|?seed=3", mixed) == [tmp_path]
     assert label_of("mix:tfds:/a/b/c@train|ted:d/e.h5|?seed=1", mixed) == "mix:tfds:c@train|ted:e.h5|?seed=1"
