@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.extras import needing
-from rlds2reverb.source_options import parted
+from rlds2reverb.source_options import parted, unescaped
 
 Opened = TypeVar("Opened")
 
@@ -85,6 +85,7 @@ class Format(Generic[Opened]):
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
       marks: what its files look like: patterns of a file's name, or of what lies below its folder. For guesses only.
+      place: where the data of a name lie, whose text behind "scheme:" it is given; None where that text is a path. As a rule `Lazily`.
       page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
     """
 
@@ -97,6 +98,7 @@ class Format(Generic[Opened]):
     objects: str = ""
     objects_are: str = ""
     marks: tuple[str, ...] = ()
+    place: Callable[[str], Path] | None = None
     page: str = ""
 
     @property
@@ -171,7 +173,7 @@ class Formats(Generic[Opened]):
             return f"{near[0]}:{rest}" if near else ""
         bare = name.partition("@")[0]
         owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
-        owners += [one.scheme for one in self.known if _is_of(parted(name)[0], one.marks)]
+        owners += [one.scheme for one in self.known if _is_of(unescaped(parted(name)[0]), one.marks)]
         return f"{owners[0]}:{name}" if owners else ""
 
     def help(self) -> str:

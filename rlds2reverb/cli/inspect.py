@@ -55,7 +55,7 @@ from rlds2reverb.wording import counted
 @click.option(
     "--server-config",
     is_flag=True,
-    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them.",
+    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
 )
 @click.option("--table", help="What to call the table, in that config, too; replay without it.")
 @json_option
@@ -74,7 +74,10 @@ def command(
     ray: str | None,
     **conventions: str,
 ) -> None:
-    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems."""
+    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems.
+
+    Ranges of actions, rewards and discounts are those of transitions: a last row that was added for the last observation has none.
+    """
     if server_config and as_json:
         raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
     name = table or "replay"
@@ -86,7 +89,7 @@ def command(
     if execute is None:
         inspection = inspect_source(with_encoded(opened(source), encoded), views, limit, put, wanted)
     else:
-        inspection = inspected(Wanted(Named(source, limit), encoded, views, put, wanted), execute)
+        inspection = inspected(Wanted(Named(source), encoded, views, put, wanted, limit), execute)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]

@@ -27,8 +27,9 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
+from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
-from rlds2reverb.scale.pushing import pusher_of
+from rlds2reverb.scale.pushing import DividedPush, pusher_of
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
@@ -84,20 +85,25 @@ def push(
     named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
-    with open_client(**given) as client:
-        whole, known_as = open_data()
-        data, shared = first_episodes(whole, limit), Named(known_as, limit)
-        if dry_run:
+    if dry_run:
+        with open_client(**given) as client:
+            data = first_episodes(open_data()[0], limit)
             _show(as_json, plan_push(data, options, client.transport.server_info))
-            return
-        with told_when_stopped(as_json, options.again):
-            plan = plan_push(data, options, client.transport.server_info)
-            _tell_left_out(plan)
-            try:
-                with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                    report = pusher_of(client.transport, plan.telling(on_progress), shared).run()
-            finally:
-                tell()
+        return
+    begun: list[Pusher | DividedPush] = []
+    with (
+        told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
+        open_client(**given) as client,
+    ):
+        source, known_as = open_data()
+        plan = plan_push(first_episodes(source, limit), options, client.transport.server_info)
+        _tell_left_out(plan)
+        try:
+            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
+                begun.append(pusher_of(client.transport, plan.telling(on_progress), Named(known_as, limit)))
+                report = begun[0].run()
+        finally:
+            tell()
     print_report(as_json, report)
 
 

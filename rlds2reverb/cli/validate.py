@@ -60,7 +60,7 @@ def command(
     if execute is None:
         episodes, findings = validate_source(with_encoded(opened(source), encoded), limit, put, wanted)
     else:
-        episodes, findings = validated(Wanted(Named(source, limit), encoded, {}, put, wanted), execute)
+        episodes, findings = validated(Wanted(Named(source), encoded, {}, put, wanted, limit), execute)
     rejecting = findings.codes(strict, allow)
     if as_json:
         remarks = [remark.as_dict() for remark in findings.remarks]

@@ -51,6 +51,7 @@ class Wanted:
       encoded: image columns to keep as the bytes of their files.
       views: table -> view whose items to count; {} only to judge the episodes.
       conventions, transform: what a push would mend, and do to the columns first.
+      limit: episodes to read at most; None for all.
     """
 
     source: Named
@@ -58,6 +59,7 @@ class Wanted:
     views: Mapping[str, View] = field(default_factory=dict)
     conventions: Conventions = Conventions()
     transform: Transform = Transform()
+    limit: int | None = None
 
     def open(self) -> Source:
         """Opens the source."""
@@ -250,6 +252,8 @@ def validated(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> tu
 def _read(wanted: Wanted, execute: Execute, most: int) -> _Together:
     begun = wanted.begin()
     count = known_count(begun.source)
+    if wanted.limit is not None:
+        count = min(count, wanted.limit)
     with execute(wanted) as executor:
         together = _Together(begun, divided(count, executor.workers, most))
         Driver(executor, together).run()

@@ -70,7 +70,8 @@ class Inspection:
         reward is.
       step_bytes: bytes of one step, text not counted; encoded images by their mean.
       images: its image columns, with their sizes.
-      ranges: path -> range of the values.
+      ranges: path -> range of the values. A last row that was added for the last observation counts for neither action, reward nor
+        discount, which mean nothing there.
       findings: what is wrong.
       transform: what is done to the columns first.
       left_out: paths of the recorded columns that it leaves out.

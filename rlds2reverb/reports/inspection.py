@@ -7,8 +7,8 @@ from itertools import islice
 
 import numpy as np
 
-from rlds2reverb.conventions import Conventions
-from rlds2reverb.episodes import REWARD, Episode
+from rlds2reverb.conventions import Conventions, last_row_is_added
+from rlds2reverb.episodes import ACTION, DISCOUNT, REWARD, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, OutputCut, cut_for_all, take_in
 from rlds2reverb.reports.begun import begin
@@ -107,9 +107,11 @@ def return_of(episode: Episode) -> list[float]:
 
 
 def add_ranges(ranges: dict[str, Range], episode: Episode) -> None:
-    """Takes in what an episode's columns span."""
+    """Takes in what an episode's columns span; see `Inspection.ranges`."""
+    is_added = len(episode) > 1 and last_row_is_added(episode)
     for path, column in episode.columns.items():
-        ranges.setdefault(path, Range()).add(column)
+        has_none = is_added and path.partition("/")[0] in (ACTION, REWARD, DISCOUNT)
+        ranges.setdefault(path, Range()).add(column[:-1] if has_none else column)
 
 
 def cut(cutters: Sequence[Cutter], episode: Episode) -> tuple[list[OutputCut], list[Problem]]:
