@@ -139,11 +139,17 @@ class PushJob:
         transport = self.server.open()
         try:
             self._check_server(transport)
-            plan = plan_push(self.source.open(), self.options, lambda: self.info, self.tuning)
+            plan = plan_push(self.source.open(), self._own_options(), lambda: self.info, self.tuning)
             self._check_source(plan)
             yield PushWork(self, transport, plan)
         finally:
             transport.close()
+
+    def _own_options(self) -> PushOptions:
+        """The options with a quarantine file that any machine can write; each part has one of its own."""
+        if self.options.quarantine is None:
+            return self.options
+        return replace(self.options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
 
     def _check_server(self, transport: Transport) -> None:
         found = transport.server_info().state_id

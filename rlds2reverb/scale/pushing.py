@@ -104,6 +104,7 @@ class DividedPush:
                 self._plan, divided(count, executor.workers, self._most), self._merged, places, ledgers, self._began
             )
             Driver(executor, parts, parts.look).run()
+            assert parts.is_all_begun  # else episodes would be missing, and nobody told
         self._merged.finish()
         self._merged.check_ids()
         with suppress(TransportError):  # the server has gone meanwhile: what was new stays unknown
@@ -151,6 +152,11 @@ class _Parts:
         self._plan, self._merged, self._places, self._ledgers, self._began = plan, merged, places, ledgers, began
         self._left = deque(tasks)
         self._looked_at = time.monotonic()
+
+    @property
+    def is_all_begun(self) -> bool:
+        """Whether no part is left."""
+        return not self._left
 
     def next_task(self, running: Collection[Task]) -> Task | None:
         """The next part that places can be found for."""
