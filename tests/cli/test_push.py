@@ -46,7 +46,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-@pytest.mark.parametrize("what", ["open_client", "opened", "plan_push", "Pusher"])
+@pytest.mark.parametrize("what", ["open_client", "opened", "plan_push", "pusher_of"])
 def test_before_anything_is_sent_it_says_that_nothing_is_stored(
     run: Any, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_dry_run_stores_nothing_anyway(run: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_after_everything_was_sent_it_prints_the_account(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push, "Pusher", Interrupted)
+    monkeypatch.setattr(push, "pusher_of", lambda transport, plan, _: Interrupted(transport, plan))
     code, shown, said = run("--json")
     account = json.loads(shown)
     assert (code, account["episodes_pushed"], account["stopped"]) == (130, 3, "interrupted")

@@ -68,6 +68,8 @@ def test_plain_values_go_through_json() -> None:
         "remarks": [],
         "stopped": "",
         "transform": {},
+        "workers": 0,
+        "parts_again": 0,
         "episodes_unconfirmed": 0,
         "items_per_second": 6.4,
     }
