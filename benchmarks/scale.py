@@ -32,31 +32,40 @@ SHORT = Size(items=200_000, reference_items=200_000, repeats=1)
 LENGTH = 100
 """Steps of an episode."""
 
+IMAGE_EPISODES = (64, 128)
+"""Of the dataset with images: in short runs, and in full ones."""
+
 COST_GOAL, SPEED_GOAL, DRIVER_GOAL = Goal(1.15, at_most=True), Goal(1.7), Goal(0.02, at_most=True)
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah, 2-step items, episodes of 100 steps from TFDS files; rates in steps per second. `Size.items` counts the steps of the
-    driver's run, `Size.reference_items` those of the others.
+    """2-step items from TFDS files: half-cheetah in episodes of 100 steps, and RT-1's images, decoded; rates in steps per second.
+
+    `Size.items` counts the steps of the run that the driver is measured in, `Size.reference_items` those of the others.
     """
-    named = _named(size.reference_items)
-    sides = [
-        Side("one pusher", lambda _: _alone(named), 1),
-        Side("1 worker", lambda _: _divided(named, 1)[0], 1),
-        Side("2 workers", lambda _: _divided(named, 2)[0], 1),
-    ]
-    runs = alternate(sides, size.repeats)
-    yield comparison("scale/speed", runs, "2 workers", "1 worker", "steps/s", SPEED_GOAL)
-    for name in ("1 worker", "2 workers"):
-        costs = [a.processor_microseconds / b.processor_microseconds for a, b in zip(runs[name], runs["one pusher"])]
-        yield figure(
-            f"scale/cost of {name}", statistics.median(costs), "of one pusher's processor time per step", COST_GOAL
-        )
+    yield from _case("steps", _named(size.reference_items), size)
+    images = datasets.open_x("rt1", IMAGE_EPISODES[size.repeats > 1])
+    yield from _case("images", f"tfds:{images}", size)
     workers, driver = _divided(_named(size.items), 2)
     share = driver.processor_seconds / workers.processor_seconds
     episodes = workers.count // LENGTH
     note(f"  driver: {driver.processor_seconds:.2f} s of {workers.processor_seconds:.2f} s, {episodes:,} episodes")
     yield figure("scale/driver", share, "of the workers' processor time", DRIVER_GOAL, episodes=episodes)
+
+
+def _case(name: str, source: str, size: Size) -> Iterator[Result]:
+    """Two workers against one, and both against one pusher."""
+    sides = [
+        Side("one pusher", lambda _: _alone(source), 1),
+        Side("1 worker", lambda _: _divided(source, 1)[0], 1),
+        Side("2 workers", lambda _: _divided(source, 2)[0], 1),
+    ]
+    runs = alternate(sides, size.repeats)
+    yield comparison(f"scale/{name}", runs, "2 workers", "1 worker", "steps/s", SPEED_GOAL)
+    for count, side in enumerate(("1 worker", "2 workers"), 1):
+        costs = [a.processor_microseconds / b.processor_microseconds for a, b in zip(runs[side], runs["one pusher"])]
+        unit = f"of one pusher's processor time per step, {side}"
+        yield figure(f"scale/{name}_cost_{count}", statistics.median(costs), unit, COST_GOAL)
 
 
 def _named(steps: int) -> str:
