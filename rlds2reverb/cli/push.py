@@ -27,8 +27,7 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
-from rlds2reverb.push.pipeline import Pusher
-from rlds2reverb.push.plan import PushPlan, plan_push
+from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
 
@@ -57,6 +56,8 @@ def command(source: str, **given: Any) -> None:
 
     Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
     is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
+
+    With several servers (--server A,B,...) every episode goes to one of them, the same one each time; see docs/scale.md.
     """
     push(lambda: opened(source), **given)
 
@@ -85,14 +86,14 @@ def push(
     with open_client(**given) as client:
         data = first_episodes(open_data(), limit)
         if dry_run:
-            _show(as_json, plan_push(data, options, client.transport.server_info))
+            _show(as_json, client.planned(data, options))
             return
         with told_when_stopped(as_json, options.again):
-            plan = plan_push(data, options, client.transport.server_info)
+            plan = client.planned(data, options)
             _tell_left_out(plan)
             try:
                 with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                    report = Pusher(client.transport, plan.telling(on_progress)).run()
+                    report = client.run(plan.telling(on_progress))
             finally:
                 tell()
     print_report(as_json, report)

@@ -33,7 +33,7 @@ from rlds2reverb.validation import Policy, Problem, Standard
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.policy import REPAIR
 
-_LINGER_SECONDS = 2.0
+LINGER_SECONDS = 2.0
 """How long an interrupted push waits for confirmations of what it has sent."""
 
 
@@ -118,6 +118,14 @@ class RunningPush:
             reconnects=0 if sender is None else sender.reconnects,
         )
 
+    def has(self, episode_id: str) -> bool:
+        """Whether a ledger says that the server process has confirmed an episode, for one of the outputs at least."""
+        return any(one.ledger is not None and episode_id in one.ledger for one in self._outputs)
+
+    def had(self, episode_id: str) -> bool:
+        """Whether a ledger says that another process at the server's address has confirmed it."""
+        return any(one.ledger is not None and one.ledger.was_here(episode_id) for one in self._outputs)
+
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
         """See `Feeder.take`; also looks at what others do to the tables.
 
@@ -164,13 +172,18 @@ class RunningPush:
         self.drain()
         self._opened_admission.finish()
 
-    def wind_up(self, error: BaseException) -> None:
-        """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is."""
+    def wind_up(self, error: BaseException, linger_seconds: float = LINGER_SECONDS) -> None:
+        """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is.
+
+        Args:
+          error: what ended the push.
+          linger_seconds: how long to wait for confirmations where it was an interruption.
+        """
         deadlines, admission = self._plan.tuning.deadlines, self._opened_admission
         if not can_send_after(error):
             deadlines = replace(deadlines, reconnect=deadlines.call, stall=min(deadlines.stall, 2 * deadlines.call))
         if not isinstance(error, Exception):
-            self._opened_sender.linger(_LINGER_SECONDS)
+            self._opened_sender.linger(linger_seconds)
         with suppress(Exception):
             self._feeder.writer.drain_after(error)
         with suppress(Exception):
@@ -230,12 +243,28 @@ class RunningPush:
 
     def _open_ledgers(self, stack: ExitStack) -> None:
         """One ledger per output, all in one file, so that an output added later is filled without sending the others again."""
-        if self._options.ledger is None:
-            return
-        mended = (REPAIR,) if self._options.on_invalid == REPAIR else ()
-        for one in self._outputs:
-            push = "|".join((one.names.identity, *mended, *one.output.tables))
-            one.ledger = stack.enter_context(Ledger(self._options.ledger, push, f"{self._plan.info.state_id:032x}"))
+        process = f"{self._plan.info.state_id:032x}"
+        for one, ledger in zip(self._outputs, opened_ledgers(stack, self._plan, process, self._transport.address)):
+            one.ledger = ledger
+
+
+def opened_ledgers(stack: ExitStack, plan: PushPlan, process: str, address: str) -> list[Ledger]:
+    """The ledgers of a push to one server, one per output; none where the push has no ledger.
+
+    Args:
+      stack: closes them.
+      plan: of the push.
+      process, address: of the server; see `Ledger`.
+
+    Raises:
+      LedgerError: one cannot be used.
+    """
+    options = plan.options
+    if options.ledger is None:
+        return []
+    mended = (REPAIR,) if options.on_invalid == REPAIR else ()
+    names = ["|".join((ItemNames(one, plan.identity).identity, *mended, *one.tables)) for one in options.outputs]
+    return [stack.enter_context(Ledger(options.ledger, name, process, address)) for name in names]
 
 
 def _open_outputs(plan: PushPlan) -> list[OpenOutput]:

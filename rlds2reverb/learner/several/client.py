@@ -18,6 +18,12 @@ from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.learner.several.sampler import SeveralSampler
 from rlds2reverb.learner.several.servers import Servers
 from rlds2reverb.learner.several.sizes import ASK_SECONDS, Sizes
+from rlds2reverb.push.calling import takes
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.several.plan import SeveralPlan, plan_several
+from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
@@ -175,29 +181,66 @@ class ClientGroup:
         paths = self._servers.each(lambda one: one.checkpoint(seconds))
         return {self.addresses[number]: path for number, path in paths.items()}
 
-    def push(self, *_: Any, **__: Any) -> NoReturn:
+    @takes(PushOptions)
+    def plan(self, source: Any, options: PushOptions) -> SeveralPlan:
+        """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
+
+        Args:
+          source, options: as for `push`; no episode is read.
+
+        Raises:
+          Rlds2ReverbError: as `push` does before it reads the first episode.
+        """
+        return self.planned(source, options)
+
+    @takes(PushOptions)
+    def push(self, source: Any, options: PushOptions) -> PushReport:
+        """Stores a dataset's items, every episode on one server, each item exactly once. The tables of all are checked first.
+
+        Rendezvous hashing of an episode's name and the servers' addresses says which server it is: the same push run again finds its
+        items, and with another server about 1/n of the episodes belong elsewhere. Where a ledger says which server has an episode,
+        that one keeps it.
+
+        With `allow_missing`, episodes of a server that is missing are left out, and counted; the same push, run again when it is
+        back, stores them. Without it the push stops, and says what is stored where.
+
+        Args:
+          source: as for `Client.push`.
+          options: each field of `PushOptions` as an argument of its own: table, view, and the others by name.
+
+        Returns:
+          The account of the push; `servers` has that of every server.
+
+        Raises:
+          ConfigError: a view of streams, whose items depend on other episodes; others as `Client.push`.
+          Rlds2ReverbError: as `Client.push`; an error of one server names it, and its `report` says what each has stored.
+        """
+        return self.run(self.planned(source, options))
+
+    def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
+        """`plan` of options in one piece."""
+        return plan_several(source, options, self.addresses, self.servers())
+
+    def run(self, plan: PushPlan) -> PushReport:
+        """Makes a push that was planned just before; raises as `push` does, and `ConfigError` for a plan of one server."""
+        if not isinstance(plan, SeveralPlan) or plan.addresses != self.addresses:
+            raise ConfigError("run: expected what `plan` of these servers gave")
+        transports = dict(zip(self.addresses, self._servers.transports))
+        return SeveralPusher(transports, plan, self._servers.allow_missing).run()
+
+    def target(self, *_: Any, **__: Any) -> NoReturn:
         """Is for one server.
 
         Raises:
           ConfigError: always; says how to go on.
         """
-        self._refuse("push")
-
-    def plan(self, *_: Any, **__: Any) -> NoReturn:
-        """Is for one server; raises as `push`."""
-        self._refuse("plan")
-
-    def target(self, *_: Any, **__: Any) -> NoReturn:
-        """Is for one server; raises as `push`."""
-        self._refuse("target")
+        self._refuse("target", "push a shard of the source to each (`source.shard(i, n)`)")
 
     def writer(self, *_: Any, **__: Any) -> NoReturn:
-        """Is for one server; raises as `push`."""
+        """Is for one server; raises as `target`."""
         self._refuse("writer", "give every actor one of them")
 
-    def _refuse(
-        self, method: str, way_out: str = "push a shard of the source to each (`source.shard(i, n)`)"
-    ) -> NoReturn:
+    def _refuse(self, method: str, way_out: str) -> NoReturn:
         raise ConfigError(
             f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
             f"{', '.join(self.addresses)}, and {way_out}"
