@@ -172,18 +172,18 @@ class RunningPush:
         self.drain()
         self._opened_admission.finish()
 
-    def wind_up(self, error: BaseException, linger_seconds: float = LINGER_SECONDS) -> None:
+    def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
         """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is.
 
         Args:
           error: what ended the push.
-          linger_seconds: how long to wait for confirmations where it was an interruption.
+          linger_seconds: how long to wait for confirmations where it was an interruption; two seconds by default.
         """
         deadlines, admission = self._plan.tuning.deadlines, self._opened_admission
         if not can_send_after(error):
             deadlines = replace(deadlines, reconnect=deadlines.call, stall=min(deadlines.stall, 2 * deadlines.call))
         if not isinstance(error, Exception):
-            self._opened_sender.linger(linger_seconds)
+            self._opened_sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
         with suppress(Exception):
             self._feeder.writer.drain_after(error)
         with suppress(Exception):

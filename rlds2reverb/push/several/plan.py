@@ -11,6 +11,7 @@ from rlds2reverb.push.opening import opened
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan, check_room, plan_of
 from rlds2reverb.push.several.tables import merged
+from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.wire.messages import ServerInfo
 
 
@@ -38,7 +39,11 @@ class SeveralPlan(PushPlan):
 
 
 def plan_several(
-    source: Any, options: PushOptions, addresses: Sequence[str], infos: Mapping[str, ServerInfo]
+    source: Any,
+    options: PushOptions,
+    addresses: Sequence[str],
+    infos: Mapping[str, ServerInfo],
+    tuning: Tuning | None = None,
 ) -> SeveralPlan:
     """Looks at the source and at the tables of all servers, and refuses what cannot go well.
 
@@ -46,6 +51,7 @@ def plan_several(
       source, options: as for `push.plan.plan_push`.
       addresses: of all servers.
       infos: address -> what the server tells, of those that can be reached; at least one.
+      tuning: how it sends; None for what the options say.
 
     Raises:
       ConfigError: a view of streams; others as `plan_push`. An error that is of one server names it.
@@ -57,12 +63,12 @@ def plan_several(
     parts: dict[str, PushPlan] = {}
     for address, info in infos.items():
         try:
-            parts[address] = plan_of(ready, info, is_part=True)
+            parts[address] = plan_of(ready, info, tuning, is_part=True)
         except Rlds2ReverbError as error:
             raise named(error, address) from error
     tables = set(options.tables)
     together = merged({address: _only(info, tables) for address, info in infos.items()})
-    whole = plan_of(ready, together)
+    whole = plan_of(ready, together, tuning)
     if len(parts) == len(addresses):
         check_room(whole)
     return SeveralPlan(**vars(whole), addresses=tuple(addresses), parts=parts)
