@@ -87,6 +87,38 @@ def test_two_servers_are_sampled_and_changed_as_one(two: list[Any]) -> None:
         assert group.tables()["replay"].current_size == 0
 
 
+def test_one_push_fills_all_and_priorities_weigh_in_exactly(forks: Forks) -> None:
+    """Every sample's probability is that of its server times that on it: exact values, from the priorities that were set."""
+    tables = [TableConfig("replay", signature_of("two_step"), sampler="prioritized", priority_exponent=1.0)]
+    with forks.embedded(tables) as one, forks.embedded(tables) as other:
+        with rlds2reverb.connect([one.address, other.address]) as group:
+            report = group.push(SOURCE, "replay")
+            counts = [part.items_confirmed for part in report.servers.values()]
+            total = sum(counts)
+            assert group.push(SOURCE, "replay").items_new == 0
+            assert [info.tables["replay"].current_size for info in group.servers().values()] == counts
+            assert all(counts)
+            with group.sample("replay", 64, samples=64, prefetch=1) as sampler:
+                batch = next_of(sampler)
+            changed = dict(zip(batch.info.key.tolist(), source_of(batch).tolist()))
+            group.update_priorities("replay", np.array([*changed], np.uint64), 9.0)
+            sums = [float(count) for count in counts]
+            for number in changed.values():
+                sums[number] += 8.0
+            with group.sample("replay", 256, samples=512, prefetch=1, weights="unscaled", beta=0.5) as sampler:
+                batches = list(sampler)
+        for batch in batches:
+            servers = source_of(batch)
+            assert batch.info.weight is not None
+            for key, number, probability, weight in zip(
+                batch.info.key.tolist(), servers.tolist(), batch.info.probability, batch.info.weight, strict=True
+            ):
+                priority = 9.0 if key in changed else 1.0
+                expected = counts[number] / total * priority / sums[number]
+                assert probability == pytest.approx(expected, rel=1e-6)
+                assert weight == pytest.approx((1 / (total * expected)) ** 0.5, rel=1e-5)
+
+
 def test_a_server_that_is_stopped_is_named_or_left_out(two: list[Any]) -> None:
     addresses = [server.address for server in two]
     for server in two:
