@@ -25,7 +25,7 @@ server_options = with_options(
         envvar="RLDS2REVERB_SERVER",
         show_envvar=True,
         metavar="HOST:PORT[,HOST:PORT...]",
-        help="Address of the Reverb server; or of several, which are used as one.",
+        help="Address of the Reverb server; or of several, used as one, each as NAME=HOST:PORT if it is to keep its name elsewhere.",
     ),
     click.option(
         "--allow-missing",
@@ -72,7 +72,7 @@ def open_client(
     credentials = _credentials(**certificates)
     metadata = [(name.lower(), value) for name, _, value in pairs]
     if "," in server:
-        addresses = [address.strip() for address in server.split(",")]
+        addresses = [address.strip() for address in server.split(",") if address.strip()]
         return connect(addresses, credentials, metadata, timeout, wait or 0.0, allow_missing)
     if allow_missing:
         raise ConfigError("--allow-missing is for several servers: --server HOST:PORT,HOST:PORT")

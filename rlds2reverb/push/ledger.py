@@ -2,7 +2,7 @@
 
 An episode is written down only when the server has confirmed all its items. A row also holds which server process
 confirmed it: after a restart of the server the row is no longer proof, and the episode is sent again, which item keys
-make harmless. And it holds the server's address, so that of several servers the same one gets the episode again.
+make harmless. And it holds the server's name, so that of several servers the same one gets the episode again.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Ledger:
       path: the file; created when absent. Several pushes may share it.
       push: what identifies the push (tables, view and options); not the server's address, which may change.
       server: what identifies the server process; "" for none, as of a server that is away.
-      address: where it is.
+      name: what the server is called, such as its address.
 
     Raises:
       LedgerError: the file is no ledger, or of another version, or cannot be written.
     """
 
-    def __init__(self, path: str | Path, push: str, server: str, address: str = "") -> None:
+    def __init__(self, path: str | Path, push: str, server: str, name: str = "") -> None:
         self._path = Path(path)
         self._push = push
-        self._server = f"{server} {address}".strip()
+        self._server = f"{server} {name}".strip()
         try:
             self._database = sqlite3.connect(self._path, timeout=30.0)
             rows = self._recorded()
@@ -75,7 +75,7 @@ class Ledger:
             raise LedgerError(f"ledger {self._path}: cannot be used ({error}); name another file") from error
         told = [(episode, *recorded.partition(" ")[::2], items) for episode, recorded, items in rows]
         self._confirmed = {episode: items for episode, process, _, items in told if process == server}
-        self._here = {episode for episode, process, where, _ in told if process != server and where == address != ""}
+        self._here = {episode for episode, process, where, _ in told if process != server and where == name != ""}
         self.outdated = len(rows) - len(self._confirmed)
 
     def __enter__(self) -> Ledger:
@@ -92,7 +92,7 @@ class Ledger:
         return len(self._confirmed)
 
     def was_here(self, episode: str) -> bool:
-        """Whether the episode was confirmed by another process at this address, and nowhere else since."""
+        """Whether the episode was confirmed by another process of this name, and nowhere else since."""
         return episode in self._here
 
     def items_in_all_tables(self, episode: str) -> int:

@@ -44,12 +44,14 @@ class RunningPush:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
       are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
+      name: what ledgers call the server; its address by default.
 
     Attributes:
       holdings: what columns held, as far as the caller lets it know.
     """
 
-    def __init__(self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True) -> None:
+    def __init__(self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True, name: str = "") -> None:
+        self._name = name or transport.address
         self._transport, self._plan, self._options = transport, plan, plan.options
         self._outputs = _open_outputs(plan)
         self._policy = _policy_of(plan)
@@ -123,7 +125,7 @@ class RunningPush:
         return any(one.ledger is not None and episode_id in one.ledger for one in self._outputs)
 
     def had(self, episode_id: str) -> bool:
-        """Whether a ledger says that another process at the server's address has confirmed it."""
+        """Whether a ledger says that another process of the server's name has confirmed it."""
         return any(one.ledger is not None and one.ledger.was_here(episode_id) for one in self._outputs)
 
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
@@ -244,17 +246,17 @@ class RunningPush:
     def _open_ledgers(self, stack: ExitStack) -> None:
         """One ledger per output, all in one file, so that an output added later is filled without sending the others again."""
         process = f"{self._plan.info.state_id:032x}"
-        for one, ledger in zip(self._outputs, opened_ledgers(stack, self._plan, process, self._transport.address)):
+        for one, ledger in zip(self._outputs, opened_ledgers(stack, self._plan, process, self._name)):
             one.ledger = ledger
 
 
-def opened_ledgers(stack: ExitStack, plan: PushPlan, process: str, address: str) -> list[Ledger]:
+def opened_ledgers(stack: ExitStack, plan: PushPlan, process: str, name: str) -> list[Ledger]:
     """The ledgers of a push to one server, one per output; none where the push has no ledger.
 
     Args:
       stack: closes them.
       plan: of the push.
-      process, address: of the server; see `Ledger`.
+      process, name: of the server; see `Ledger`.
 
     Raises:
       LedgerError: one cannot be used.
@@ -263,8 +265,8 @@ def opened_ledgers(stack: ExitStack, plan: PushPlan, process: str, address: str)
     if options.ledger is None:
         return []
     mended = (REPAIR,) if options.on_invalid == REPAIR else ()
-    names = ["|".join((ItemNames(one, plan.identity).identity, *mended, *one.tables)) for one in options.outputs]
-    return [stack.enter_context(Ledger(options.ledger, name, process, address)) for name in names]
+    pushes = ["|".join((ItemNames(one, plan.identity).identity, *mended, *one.tables)) for one in options.outputs]
+    return [stack.enter_context(Ledger(options.ledger, push, process, name)) for push in pushes]
 
 
 def _open_outputs(plan: PushPlan) -> list[OpenOutput]:

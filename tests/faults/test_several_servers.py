@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from replay_server import TableConfig
@@ -45,17 +46,18 @@ def three(forks: Forks, tmp_path: Path) -> Iterator[list[Embedded]]:
         ]
 
 
-def push(servers: list[Embedded], source: object, allow_missing: bool = False, **options: object) -> PushReport:
+def push(servers: list[Embedded], source: object, allow_missing: bool = False, **options: Any) -> PushReport:
     """A push in small requests, which gives a server up after a second."""
     tuning = Tuning(deadlines=replace(tools.QUICK, call=1.0, reconnect=1.0), **tools.SMALL)
-    with ExitStack() as stack:
-        transports = {server.address: GrpcTransport(server.address, call_seconds=1.0) for server in servers}
-        for transport in transports.values():
-            stack.callback(transport.close)
+    transports = {server.address: GrpcTransport(server.address, call_seconds=1.0) for server in servers}
+    try:
         infos = {address: transport.server_info() for address, transport in transports.items()}
-        plan = plan_several(source, PushOptions("one", **options), tuple(transports), infos, tuning)  # type: ignore[arg-type]
-        report = SeveralPusher(transports, plan, allow_missing).run()
-    return report
+        names = {address: address for address in transports}
+        plan = plan_several(source, PushOptions("one", **options), names, infos, tuning)
+        return SeveralPusher(transports, plan, allow_missing).run()
+    finally:
+        for transport in transports.values():
+            transport.close()
 
 
 def kill_after_half(victim: Embedded) -> tools.EventfulList:

@@ -37,6 +37,7 @@ class ClientGroup:
       allow_missing: go on without servers that cannot be reached, as long as one can; the log `rlds2reverb.learner` is told.
       ask_seconds: how often the sizes of tables are asked for while they are sampled.
       missing: number -> why, of servers that were found missing just now.
+      names: what a push calls the servers, in their order; their addresses by default. See `push`.
 
     Raises:
       ConfigError: no server, or one that is named twice.
@@ -49,8 +50,12 @@ class ClientGroup:
         allow_missing: bool = False,
         ask_seconds: float = ASK_SECONDS,
         missing: Mapping[int, ServerUnreachable] | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self._servers = Servers(transports, allow_missing)
+        self._names = dict(zip(self.addresses, self.addresses if names is None else names, strict=True))
+        if len(set(self._names.values())) < len(self._names):
+            raise ConfigError(f"connect: two servers have one name in {', '.join(self._names.values())}")
         lost = [self._servers.lost(number, error) for number, error in sorted((missing or {}).items())]
         if len(lost) == len(transports):
             raise lost[-1]
@@ -197,9 +202,9 @@ class ClientGroup:
     def push(self, source: Any, options: PushOptions) -> PushReport:
         """Stores a dataset's items, every episode on one server, each item exactly once. The tables of all are checked first.
 
-        Rendezvous hashing of an episode's name and the servers' addresses says which server it is: the same push run again finds its
-        items, and with another server about 1/n of the episodes belong elsewhere. Where a ledger says which server has an episode,
-        that one keeps it.
+        Rendezvous hashing of an episode's name and the servers' names says which server it is: the same push run again finds its
+        items, and with another server about 1/n of the episodes belong elsewhere. A server's name is its address as `connect` was told
+        it, or NAME of NAME=HOST:PORT. Where a ledger says which server has an episode, that one keeps it.
 
         With `allow_missing`, episodes of a server that is missing are left out, and counted; the same push, run again when it is
         back, stores them. Without it the push stops, and says what is stored where.
@@ -219,11 +224,11 @@ class ClientGroup:
 
     def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
         """`plan` of options in one piece."""
-        return plan_several(source, options, self.addresses, self.servers())
+        return plan_several(source, options, self._names, self.servers())
 
     def run(self, plan: PushPlan) -> PushReport:
         """Makes a push that was planned just before; raises as `push` does, and `ConfigError` for a plan of one server."""
-        if not isinstance(plan, SeveralPlan) or plan.addresses != self.addresses:
+        if not isinstance(plan, SeveralPlan) or plan.names != self._names:
             raise ConfigError("run: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
         return SeveralPusher(transports, plan, self._servers.allow_missing).run()

@@ -39,7 +39,11 @@ class Part:
         self, plan: SeveralPlan, address: str, transport: Transport | None, on_progress: Callable[[Progress], object]
     ) -> None:
         self.address, self._plan, self._stack = address, plan, ExitStack()
-        self.push = None if transport is None else RunningPush(transport, plan.parts[address].telling(on_progress))
+        self.push = (
+            None
+            if transport is None
+            else RunningPush(transport, plan.parts[address].telling(on_progress), name=plan.names[address])
+        )
         self.missing = "" if transport is not None else _AWAY
         self.episodes_left_out = self.steps_left_out = 0
         self._ledgers: Sequence[Ledger] = ()
@@ -47,7 +51,7 @@ class Part:
     def __enter__(self) -> Part:
         with ExitStack() as stack:
             if self.push is None:
-                self._ledgers = opened_ledgers(stack, self._plan, "", self.address)
+                self._ledgers = opened_ledgers(stack, self._plan, "", self._plan.names[self.address])
             else:
                 stack.enter_context(self.push)
             self._stack = stack.pop_all()
@@ -66,7 +70,7 @@ class Part:
         return self.push is not None and self.push.has(episode_id)
 
     def had(self, episode_id: str) -> bool:
-        """Whether a ledger says that another process at this address has confirmed it."""
+        """Whether a ledger says that another process of this name has confirmed it."""
         if self.push is not None:
             return self.push.had(episode_id)
         return any(ledger.was_here(episode_id) for ledger in self._ledgers)

@@ -12,20 +12,20 @@ from rlds2reverb.wire.keys import seed
 
 
 class Placing:
-    """Places episodes. The order of the servers does not matter; their addresses do, as they are written.
+    """Places episodes. The order of the servers does not matter; their names do.
 
     Args:
-      addresses: of the servers, at least one.
+      names: of the servers, at least one: their addresses as they are written, where they have no others.
     """
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._addresses = tuple(addresses)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
 
     def of(self, episode_id: str) -> str:
-        """The address of the server that gets the episode.
+        """The name of the server that gets the episode.
 
         >>> placing = Placing(["a:8000", "b:8000", "c:8000"])
         >>> [placing.of(f"cartpole/{number}")[0] for number in range(8)]
         ['b', 'a', 'a', 'a', 'c', 'a', 'b', 'b']
         """
-        return max(self._addresses, key=lambda address: (seed(address, episode_id), address))
+        return max(self._names, key=lambda name: (seed(name, episode_id), name))

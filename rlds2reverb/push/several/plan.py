@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,17 @@ class SeveralPlan(PushPlan):
     """A push of one source to several servers, before anything is sent; sizes and room are those of all together.
 
     Attributes:
-      addresses: of all servers; they decide which one gets an episode.
+      names: address -> name, of all servers; names decide which server gets an episode.
       parts: address -> the plan of that server, of those that can be reached.
     """
 
-    addresses: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, PushPlan] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of all servers."""
+        return tuple(self.names)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -41,7 +46,7 @@ class SeveralPlan(PushPlan):
 def plan_several(
     source: Any,
     options: PushOptions,
-    addresses: Sequence[str],
+    names: Mapping[str, str],
     infos: Mapping[str, ServerInfo],
     tuning: Tuning | None = None,
 ) -> SeveralPlan:
@@ -49,7 +54,7 @@ def plan_several(
 
     Args:
       source, options: as for `push.plan.plan_push`.
-      addresses: of all servers.
+      names: address -> name, of all servers.
       infos: address -> what the server tells, of those that can be reached; at least one.
       tuning: how it sends; None for what the options say.
 
@@ -69,9 +74,9 @@ def plan_several(
     tables = set(options.tables)
     together = merged({address: _only(info, tables) for address, info in infos.items()})
     whole = plan_of(ready, together, tuning)
-    if len(parts) == len(addresses):
+    if len(parts) == len(names):
         check_room(whole)
-    return SeveralPlan(**vars(whole), addresses=tuple(addresses), parts=parts)
+    return SeveralPlan(**vars(whole), names=names, parts=parts)
 
 
 def named(error: Rlds2ReverbError, address: str) -> Rlds2ReverbError:

@@ -52,7 +52,8 @@ class SeveralPusher:
             address: Part(plan, address, transports[address] if address in plan.parts else None, self._hearing(address))
             for address in plan.addresses
         }
-        self._placing = Placing(plan.addresses)
+        self._placing = Placing([*plan.names.values()])
+        self._address_of = {name: address for address, name in plan.names.items()}
         self._progress: dict[str, Progress] = {}
         self._holdings = Holdings.of(flatten(plan.step_spec))
         self._began = time.monotonic()
@@ -115,7 +116,7 @@ class SeveralPusher:
                 for part in self._parts.values():
                     if has(part, episode.id):
                         return part
-        return self._parts[self._placing.of(episode.id)]
+        return self._parts[self._address_of[self._placing.of(episode.id)]]
 
     def _with(self, part: Part, act: Callable[[RunningPush], None]) -> None:
         """Does it to what runs in a part; nothing where its server is missing."""

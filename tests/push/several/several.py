@@ -22,10 +22,22 @@ def servers(count: int) -> dict[str, Server]:
     return {f"{chr(97 + number)}:8000": Server(state_id=100 + number) for number in range(count)}
 
 
-def planned(group: Servers, source: Sequence[Episode], away: Sequence[str] = (), **options: Any) -> SeveralPlan:
+def planned(
+    group: Servers,
+    source: Sequence[Episode],
+    away: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    **options: Any,
+) -> SeveralPlan:
     tuning = Tuning(**{name: options.pop(name) for name in TUNING & options.keys()})
     infos = {address: server.server_info() for address, server in group.items() if address not in away}
-    return plan_several(EpisodeList(list(source), "test"), options_of(**options), tuple(group), infos, tuning)
+    return plan_several(
+        EpisodeList(list(source), "test"),
+        options_of(**options),
+        names or {address: address for address in group},
+        infos,
+        tuning,
+    )
 
 
 def pusher(group: Servers, plan: SeveralPlan, allow_missing: bool = False) -> SeveralPusher:

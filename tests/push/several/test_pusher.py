@@ -290,6 +290,16 @@ def test_a_missing_server_keeps_what_the_ledger_says_it_has(tmp_path: Path) -> N
     assert not keys_of(group["c:8000"]) | keys_of(group["d:8000"])
 
 
+def test_names_place_the_episodes_whatever_the_addresses(tmp_path: Path) -> None:
+    source, group = episodes(12), servers(3)
+    push(group, source, names={address: address[0] for address in group})
+    held = [keys_of(server) for server in group.values()]
+    elsewhere = {f"gateway:{9000 + number}": server for number, server in enumerate(group.values())}
+    again = push(elsewhere, source, names=dict(zip(elsewhere, "abc")), ledger=tmp_path / "l.db")
+    assert again.items_new == 0
+    assert [keys_of(server) for server in group.values()] == held
+
+
 # In Python.
 
 
