@@ -74,7 +74,7 @@ def fetch(address: str) -> Any:
         answer = connection.getresponse()
         body = _body(answer, time.monotonic() + _TIMEOUT_SECONDS)
     except (OSError, http.client.HTTPException) as error:
-        raise PeerError(f"no answer ({error})") from error
+        raise PeerError(str(error) or type(error).__name__) from error
     finally:
         connection.close()
     if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
