@@ -74,7 +74,8 @@ class HttpSection(_Section, frozen=True):
       allowed_hosts: names, besides localhost and `host`, by which the server may be asked; see `replay_server.admission`.
       token: wanted of requests that change something, as "Authorization: Bearer TOKEN"; none by default.
       token_file: a file that holds it, in place of `token`.
-      peers: "HOST:PORT" of the HTTP of other replay servers, which the status page shows and sums up beside this one.
+      peers: "HOST:PORT" of the HTTP of other replay servers, which the status page shows and sums up beside this one. This one,
+        by a name in `allowed_hosts`, may be among them.
     """
 
     host: str = "127.0.0.1"

@@ -114,12 +114,18 @@ def page() -> flask.Response:
     return response
 
 
+def _others(section: HttpSection) -> list[str]:
+    """The peers without this server itself, so that all servers may have the same list."""
+    own = {f"{name}:{section.port}" for name in section.allowed_hosts}
+    return [address for address in section.peers if address not in own]
+
+
 class _Answers:
     """Answers that only tell how the server is."""
 
     def __init__(self, state: ServerState) -> None:
         self._state, self._metrics = state, registry(state)
-        self._peers = Peers(state.config.http.peers)
+        self._peers = Peers(_others(state.config.http))
 
     def document(self) -> flask.Response:
         own = status(self._state)
