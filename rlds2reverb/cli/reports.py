@@ -108,6 +108,8 @@ def _fields(report: PushReport) -> dict[str, str]:
     optional = {
         "left out": report.episodes_left_out
         and f"{counted(report.episodes_left_out, 'episode')} of servers that are missing; run the same push again when they are back",
+        "moved": report.items_moved
+        and f"{counted(report.items_moved, 'item')} taken out of servers where they do not belong any more",
         "not stored": _not_stored(report),
         "taken out": report.items_taken_out
         and f"{counted(report.items_taken_out, 'item')} of a full table, which could not be put back; run the same push again",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlds2reverb.errors import CapacityError, keep_report, reason_of
+from rlds2reverb.errors import CapacityError, ConfigError, keep_report, reason_of
 from rlds2reverb.push.opening import Opened, identity_of, opened
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output
@@ -151,6 +151,8 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
+    if options.move:
+        raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
     plan = plan_of(opened(source, options), ask(), tuning)
     check_room(plan)
     return plan

@@ -44,6 +44,7 @@ class PushReport:
       stopped: what ended the push, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
       episodes_left_out: read, and not sent: their server is missing. The same push, run again when it is back, stores them.
+      items_moved: items taken out of servers where they do not belong any more (`move`), by the sizes of their tables.
       servers: of several servers, address -> the account of its part; the others are their sums. `stopped` says there why a
         server is missing.
     """
@@ -77,6 +78,7 @@ class PushReport:
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
     episodes_left_out: int = 0
+    items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)
 
     @property

@@ -7,13 +7,13 @@ everything else here belongs to the thread that sends.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.push.account import Account
-from rlds2reverb.push.admission import Admission
+from rlds2reverb.push.admission import Admission, unheard
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
@@ -32,6 +32,7 @@ from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.validation import Policy, Problem, Standard
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.policy import REPAIR
+from rlds2reverb.wire.insert.requests import EncodedEpisode
 
 LINGER_SECONDS = 2.0
 """How long an interrupted push waits for confirmations of what it has sent."""
@@ -45,13 +46,21 @@ class RunningPush:
       plan: what is pushed, and how; made just before.
       are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
       name: what ledgers call the server; its address by default.
+      on_encoded: told of every episode, or part of one, that goes out.
 
     Attributes:
       holdings: what columns held, as far as the caller lets it know.
     """
 
-    def __init__(self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True, name: str = "") -> None:
-        self._name = name or transport.address
+    def __init__(
+        self,
+        transport: Transport,
+        plan: PushPlan,
+        are_ids_checked: bool = True,
+        name: str = "",
+        on_encoded: Callable[[EncodedEpisode], object] = unheard,
+    ) -> None:
+        self._name, self._on_encoded = name or transport.address, on_encoded
         self._transport, self._plan, self._options = transport, plan, plan.options
         self._outputs = _open_outputs(plan)
         self._policy = _policy_of(plan)
@@ -241,7 +250,7 @@ class RunningPush:
     def _new_admission(self, sender: Sender) -> Admission:
         is_guarded, tuning = not self._options.allow_eviction, self._plan.tuning
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
-        return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines)
+        return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines, self._on_encoded)
 
     def _open_ledgers(self, stack: ExitStack) -> None:
         """One ledger per output, all in one file, so that an output added later is filled without sending the others again."""

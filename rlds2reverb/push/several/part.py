@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import Rlds2ReverbError, reason_of
+from rlds2reverb.push.admission import unheard
 from rlds2reverb.push.ledger import Ledger
 from rlds2reverb.push.plan import report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
@@ -15,6 +16,7 @@ from rlds2reverb.push.running import RunningPush, opened_ledgers
 from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.validation import Problem
+from rlds2reverb.wire.insert.requests import EncodedEpisode
 
 _AWAY = "ServerUnreachable: it was missing when the push began"
 
@@ -33,6 +35,7 @@ class Part:
       push: what runs; None without a transport.
       missing: why its episodes are left out; "" while they are not.
       episodes_left_out, steps_left_out: so far.
+      sent: table -> keys of the items that were sent, where items are to be moved.
     """
 
     def __init__(
@@ -42,10 +45,16 @@ class Part:
         self.push = (
             None
             if transport is None
-            else RunningPush(transport, plan.parts[address].telling(on_progress), name=plan.names[address])
+            else RunningPush(
+                transport,
+                plan.parts[address].telling(on_progress),
+                name=plan.names[address],
+                on_encoded=self._note_keys if plan.options.move else unheard,
+            )
         )
         self.missing = "" if transport is not None else _AWAY
         self.episodes_left_out = self.steps_left_out = 0
+        self.sent: dict[str, list[Array]] = {}
         self._ledgers: Sequence[Ledger] = ()
 
     def __enter__(self) -> Part:
@@ -89,6 +98,10 @@ class Part:
         if self.push is not None:
             self.push.wind_up(error)
             self.push.close()
+
+    def _note_keys(self, episode: EncodedEpisode) -> None:
+        for table, keys in episode.table_keys.items():
+            self.sent.setdefault(table, []).append(keys)
 
     def report(self) -> PushReport:
         """The account of this part so far."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import (
     CapacityError,
     Rlds2ReverbError,
@@ -21,6 +21,7 @@ from rlds2reverb.errors import (
 from rlds2reverb.push.plan import report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.running import LINGER_SECONDS, RunningPush
+from rlds2reverb.push.several.moving import take_out
 from rlds2reverb.push.several.part import Part
 from rlds2reverb.push.several.placing import Placing
 from rlds2reverb.push.several.plan import SeveralPlan, named
@@ -47,7 +48,8 @@ class SeveralPusher:
     """
 
     def __init__(self, transports: Mapping[str, Transport], plan: SeveralPlan, allow_missing: bool = False) -> None:
-        self._plan, self._allow_missing = plan, allow_missing
+        self._plan, self._transports, self._allow_missing = plan, transports, allow_missing
+        self._moved = 0
         self._parts = {
             address: Part(plan, address, transports[address] if address in plan.parts else None, self._hearing(address))
             for address in plan.addresses
@@ -64,6 +66,7 @@ class SeveralPusher:
             report_of_nothing(self._plan),
             remarks=(*remarks_of(self._plan.source), *self._holdings.remarks),
             seconds=self._seconds,
+            items_moved=self._moved,
         )
         return total(whole, {address: part.report() for address, part in self._parts.items()})
 
@@ -94,6 +97,7 @@ class SeveralPusher:
             for part in self._parts.values():
                 self._with(part, RunningPush.finish)
             self._note()
+            self._move()
         except BaseException as error:
             self._wind_up(error)
             raise
@@ -108,6 +112,17 @@ class SeveralPusher:
             if time.monotonic() - noted_at > _NOTE_SECONDS:
                 noted_at = time.monotonic()
                 self._note()
+
+    def _move(self) -> None:
+        """Takes what is stored out of the servers where it does not belong; nothing where that is not asked for."""
+        for part in self._parts.values():
+            keys = {} if part.missing else part.sent
+            for other in self._parts.values() if keys else ():
+                if other is not part and not other.missing:
+                    self._watched(other, lambda: self._take_out(other, keys))  # noqa: B023  called at once
+
+    def _take_out(self, part: Part, keys: dict[str, list[Array]]) -> None:
+        self._moved += take_out(self._transports[part.address], keys)
 
     def _part_for(self, episode: Episode) -> Part:
         """The part that has the episode, by a ledger; else the one that it is placed in."""

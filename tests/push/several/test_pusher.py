@@ -300,6 +300,40 @@ def test_names_place_the_episodes_whatever_the_addresses(tmp_path: Path) -> None
     assert [keys_of(server) for server in group.values()] == held
 
 
+@settings(max_examples=20)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 12))
+def test_items_move_to_where_they_belong_when_servers_come_or_go(before: int, after: int, count: int) -> None:
+    source, group = episodes(count), servers(3)
+    first = {address: group[address] for address in [*group][:before]}
+    then = {address: group[address] for address in [*group][3 - after :]}
+    push(first, source)
+    there = sum(len(keys_of(server)) for server in then.values())
+    report = push(then, source, move=True)
+    held = [keys_of(server) for server in then.values()]
+    assert set().union(*held) == keys_of(alone(source))
+    assert sum(map(len, held)) == len(keys_of(alone(source)))  # nothing twice
+    assert report.items_moved == there + (report.items_new or 0) - len(keys_of(alone(source)))
+    assert push(then, source, move=True).items_moved == 0
+
+
+def test_nothing_moves_from_a_server_to_one_that_is_missing() -> None:
+    source, group = episodes(12), servers(3)
+    push({"a:8000": group["a:8000"]}, source)
+    report = push(group, source, away=["b:8000"], move=True)
+    assert report.episodes_left_out
+    assert set().union(*map(keys_of, group.values())) == keys_of(alone(source))
+    push(group, source, move=True)
+    assert sum(len(keys_of(server)) for server in group.values()) == len(keys_of(alone(source)))
+
+
+@pytest.mark.parametrize("others", [{"again": True}, {"ledger": "l.db"}])
+def test_what_does_not_go_with_moving_is_refused(others: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="--move"):
+        planned(servers(2), episodes(1), move=True, **others)
+    with pytest.raises(ConfigError, match="is for several servers"):
+        in_memory.push(Server(), episodes(1), move=True)
+
+
 # In Python.
 
 
