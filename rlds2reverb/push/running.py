@@ -17,7 +17,7 @@ from rlds2reverb.push.admission import Admission, unheard
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
-from rlds2reverb.push.ledger import Ledger
+from rlds2reverb.push.ledgers import open_ledgers
 from rlds2reverb.push.names import ItemNames
 from rlds2reverb.push.open_output import OpenOutput, by_table
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
@@ -31,7 +31,6 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.validation import Policy, Problem, Standard
 from rlds2reverb.validation.holdings import Holdings
-from rlds2reverb.validation.policy import REPAIR
 from rlds2reverb.wire.insert.requests import EncodedEpisode
 
 LINGER_SECONDS = 2.0
@@ -84,7 +83,8 @@ class RunningPush:
           LedgerError: a ledger cannot be used.
         """
         with ExitStack() as stack:
-            self._open_ledgers(stack)
+            for one, ledger in zip(self._outputs, open_ledgers(self._plan, stack, self._name)):
+                one.ledger = ledger
             sender = self._sender = stack.enter_context(self._new_sender())
             admission = self._admission = stack.enter_context(self._new_admission(sender))
             judge = Judge(self._policy, _standard_of(self._plan))
@@ -251,31 +251,6 @@ class RunningPush:
         is_guarded, tuning = not self._options.allow_eviction, self._plan.tuning
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
         return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines, self._on_encoded)
-
-    def _open_ledgers(self, stack: ExitStack) -> None:
-        """One ledger per output, all in one file, so that an output added later is filled without sending the others again."""
-        process = f"{self._plan.info.state_id:032x}"
-        for one, ledger in zip(self._outputs, opened_ledgers(stack, self._plan, process, self._name)):
-            one.ledger = ledger
-
-
-def opened_ledgers(stack: ExitStack, plan: PushPlan, process: str, name: str) -> list[Ledger]:
-    """The ledgers of a push to one server, one per output; none where the push has no ledger.
-
-    Args:
-      stack: closes them.
-      plan: of the push.
-      process, name: of the server; see `Ledger`.
-
-    Raises:
-      LedgerError: one cannot be used.
-    """
-    options = plan.options
-    if options.ledger is None:
-        return []
-    mended = (REPAIR,) if options.on_invalid == REPAIR else ()
-    pushes = ["|".join((ItemNames(one, plan.identity).identity, *mended, *one.tables)) for one in options.outputs]
-    return [stack.enter_context(Ledger(options.ledger, push, process, name)) for push in pushes]
 
 
 def _open_outputs(plan: PushPlan) -> list[OpenOutput]:

@@ -10,9 +10,10 @@ from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import Rlds2ReverbError, reason_of
 from rlds2reverb.push.admission import unheard
 from rlds2reverb.push.ledger import Ledger
+from rlds2reverb.push.ledgers import open_ledgers
 from rlds2reverb.push.plan import report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
-from rlds2reverb.push.running import RunningPush, opened_ledgers
+from rlds2reverb.push.running import RunningPush
 from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.validation import Problem
@@ -60,7 +61,7 @@ class Part:
     def __enter__(self) -> Part:
         with ExitStack() as stack:
             if self.push is None:
-                self._ledgers = opened_ledgers(stack, self._plan, "", self._plan.names[self.address])
+                self._ledgers = open_ledgers(self._plan, stack, self._plan.names[self.address], is_away=True)
             else:
                 stack.enter_context(self.push)
             self._stack = stack.pop_all()
