@@ -221,12 +221,12 @@ class Client:
           WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
         """
-        return self.run(self.planned(source, options))
+        return self.pusher(self.planned(source, options)).run()
 
     def planned(self, source: Any, options: PushOptions) -> PushPlan:
         """`plan` of options in one piece."""
         return plan_push(source, options, self.transport.server_info)
 
-    def run(self, plan: PushPlan) -> PushReport:
-        """Makes a push that was planned just before; raises as `push` does."""
-        return Pusher(self.transport, plan).run()
+    def pusher(self, plan: PushPlan) -> Pusher:
+        """A push that was planned just before, to be run; tells its account meanwhile."""
+        return Pusher(self.transport, plan)

@@ -12,6 +12,8 @@ from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
 
+_WAITED_FOR = "One that is just starting is waited for with --wait SECONDS (wait_seconds=)"
+
 
 @overload
 def connect(
@@ -70,7 +72,13 @@ def connect(
         return GrpcTransport(one, credentials, metadata, timeout_seconds)
 
     def opened(one: str) -> GrpcTransport:
-        return retry_until(wait_seconds, deadlines, lambda: _open(made(one)))
+        try:
+            return retry_until(wait_seconds, deadlines, lambda: _open(made(one)))
+        except ServerUnreachable as error:
+            if not error.retryable:
+                raise
+            waited = f"Waited {wait_seconds:g} s for it (--wait, wait_seconds=)" if wait_seconds else _WAITED_FOR
+            raise ServerUnreachable(f"{error}{'' if str(error).endswith('?') else '.'} {waited}") from error.__cause__
 
     if not isinstance(address, str):
         return _group(address, opened, made, allow_missing)

@@ -86,12 +86,21 @@ class InvalidEpisode(Rlds2ReverbError):
         listed = "; ".join(str(problem) for problem in self.problems)
         super().__init__(
             f"episode {self.title}: {listed}. Nothing of this episode was stored; go on with "
-            'on_invalid="skip" or "quarantine" (--on-invalid), or tolerate a code with allow=(code,) (--allow)'
+            f'on_invalid="skip" or "quarantine" (--on-invalid), or tolerate {_tolerated(self.problems)}'
             + ('; on_invalid="repair" mends what has one right answer' if repairable else "")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.episode_id, self.problems, self.title), vars(self)
+
+
+def _tolerated(problems: Sequence[Problem]) -> str:
+    """How to go on with such an episode. Advice is a fault only strictly, so all of its codes are named."""
+    codes = sorted({problem.code for problem in problems})
+    if not codes or not all(problem.is_advice for problem in problems):
+        return "a code with allow=(code,) (--allow CODE)"
+    given = f"allow={tuple(codes)} ({' '.join(f'--allow {code}' for code in codes)})"
+    return f"{given.replace(chr(39), chr(34))}, or leave out strict (--strict)"
 
 
 class ViewError(Rlds2ReverbError):

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.extras import needing
-from rlds2reverb.source_options import parted
+from rlds2reverb.source_options import parted, unescaped
 
 Opened = TypeVar("Opened")
 
@@ -171,7 +171,7 @@ class Formats(Generic[Opened]):
             return f"{near[0]}:{rest}" if near else ""
         bare = name.partition("@")[0]
         owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
-        owners += [one.scheme for one in self.known if _is_of(parted(name)[0], one.marks)]
+        owners += [one.scheme for one in self.known if _is_of(unescaped(parted(name)[0]), one.marks)]
         return f"{owners[0]}:{name}" if owners else ""
 
     def help(self) -> str:

@@ -1,10 +1,22 @@
 """Options behind a source's name: `minari:door/human-v2?episodes=0:100,seed=3`, `key=value` separated by commas.
 
-A path may hold any character: options begin at the last "?" that no separator follows.
+Options begin at the last "?" that no separator follows. A sign that would end a path or a value is written as in an address:
+
+| sign | ends | written |
+| --- | --- | --- |
+| `?` | a path | `%3F` |
+| `@` | a path of `tfds:` | `%40` |
+| `;` | a path of `rllib:` | `%3B` |
+| `|` | a part of `mix:` | `%7C` |
+| `,` | an option's value | `%2C` |
+| `%` | nothing; where one of these codes is meant as it stands | `%25` |
+
+No other code is one: "%20" are three signs.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -18,8 +30,23 @@ Parse = Callable[[str], Any]
 _OPTIONS = re.compile(r"(?P<rest>.*)\?(?P<options>[^/\\]*)", re.DOTALL)
 
 
+_SIGNS = "?@;|,%"
+_CODE = re.compile("%(" + "|".join(f"{ord(sign):02X}" for sign in _SIGNS) + ")", re.IGNORECASE)
+_ENDING = re.compile(f"[?@;|]|%(?={_CODE.pattern[1:]})", re.IGNORECASE)
+
+
+def unescaped(text: str) -> str:
+    """A path or a value as it is meant."""
+    return _CODE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def escaped(path: object) -> str:
+    """A path as it stands in a name, so that opening the name finds it."""
+    return _ENDING.sub(lambda found: f"%{ord(found[0]):02X}", str(path))
+
+
 def parted(text: str) -> tuple[str, str]:
-    """What stands before the options, and the options' text; "" where there are none."""
+    """What stands before the options, as it is written; and the options' text, "" where there are none."""
     found = _OPTIONS.fullmatch(text)
     return (found["rest"], found["options"]) if found else (text, "")
 
@@ -44,14 +71,23 @@ def read_options(
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f'; did you mean "{near[0]}={value}"?' if near else ""
-            raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}')
+            raise error(
+                f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}{_meant_as_path(people)}'
+            )
         if key in wanted:
             raise error(f'"{people}": option "{key}" is given twice')
         try:
-            wanted[key] = known[key](value)
+            wanted[key] = known[key](unescaped(value))
         except ValueError as wrong:
             raise error(f'"{people}": option "{option}": {wrong}') from wrong
     return wanted
+
+
+def _meant_as_path(people: str) -> str:
+    """How to write the name of a path that is there, options and all; "" where none is."""
+    scheme, _, text = people.partition(":")
+    is_there = os.path.lexists(text)
+    return f'; for the path that is there write "{scheme}:{escaped(text)}"' if is_there else ""
 
 
 def one_of(**known: Any) -> Parse:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import notes
-from tests.profiles import DEEP, SEED
+from tests.profiles import DEEP, SEED, SIZE, drawn
 
 if TYPE_CHECKING:  # the core has no TensorFlow
     from rlds2reverb import Client
@@ -27,7 +27,7 @@ _HERE = Path(__file__).parent
 settings.register_profile("any", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 # A change passes or fails by itself, not by its draws: the gate draws the same each time.
 settings.register_profile("gate", settings.get_profile("any"), derandomize=True, max_examples=100)
-settings.register_profile("deep", settings.get_profile("any"), max_examples=300)
+settings.register_profile("deep", settings.get_profile("any"), max_examples=drawn(100, 300))
 settings.load_profile("deep" if DEEP else "gate")
 
 FULL = ("chaos", "conformance", "examples", "faults", "security", "server", "tf")
@@ -36,7 +36,7 @@ FULL = ("chaos", "conformance", "examples", "faults", "security", "server", "tf"
 SYSTEMS = "systems"
 """The folder of tests that run where the system that they are about is installed."""
 
-collect_ignore_glob: list[str] = []
+collect_ignore_glob = ["data/make_*.py"]  # scripts, each for the system whose files it makes
 if importlib.util.find_spec("tensorflow") is None:
     # The core's environment has no TensorFlow: what needs it is not even imported.
     collect_ignore_glob += [f"{folder}/*" for folder in FULL]
@@ -102,7 +102,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if DEEP and failed:
         terminalreporter.section("again, with the same draws")
         for nodeid in dict.fromkeys(failed):
-            terminalreporter.line(f"RLDS2REVERB_DEEP=1 RLDS2REVERB_SEED={SEED} pytest '{nodeid}'")
+            terminalreporter.line(f"RLDS2REVERB_DEEP={SIZE:g} RLDS2REVERB_SEED={SEED} pytest '{nodeid}'")
 
 
 @pytest.fixture(scope="session")

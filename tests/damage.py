@@ -19,7 +19,7 @@ import pytest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
 from tests import notes
-from tests.profiles import DEEP, SEED
+from tests.profiles import DEEP, SEED, drawn
 from tests.raising import outcome_of
 
 PARTS = range(50 if DEEP else 1)
@@ -64,7 +64,7 @@ def each_case(what: str, part: int, few: int, deep: int, job: Callable[[str, ran
       part: one of `PARTS`.
       few: cases in all; deep: those of a deep run.
     """
-    seed, count = (SEED, deep // len(PARTS)) if DEEP else (1, few)
+    seed, count = (SEED, -(-drawn(few, deep) // len(PARTS))) if DEEP else (1, few)
     killers = notes.unfinished()
     for number in range(part * count, (part + 1) * count):
         name = f"{what}, case {number} of seed {seed}"

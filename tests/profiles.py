@@ -7,10 +7,18 @@ import secrets
 
 from hypothesis import HealthCheck, settings
 
-DEEP = os.environ.get("RLDS2REVERB_DEEP") == "1"
+SIZE = float(os.environ.get("RLDS2REVERB_DEEP") or 0)
+"""Of a deep run: 1 for all of it, 0.2 for a fifth of what is drawn; 0 where the run is none."""
+
+DEEP = SIZE > 0
 
 SEED = int(os.environ.setdefault("RLDS2REVERB_SEED", str(secrets.randbits(32))))
 """What deep tests draw from, one for all processes of a run; other runs draw the same for ever."""
+
+
+def drawn(few: int, deep: int) -> int:
+    """How many cases a test draws: `few`, or in a deep run `deep` of them times its size, but no fewer."""
+    return max(few, round(deep * SIZE))
 
 
 def scaled(count: int) -> int:
@@ -20,7 +28,7 @@ def scaled(count: int) -> int:
 
 def examples(few: int, deep: int = 300) -> settings:
     """Of a property whose examples are long, as they write files: `few` of them, or `deep` in a deep run."""
-    return settings(max_examples=deep if DEEP else few)
+    return settings(max_examples=drawn(few, deep))
 
 
 def on_one_server(count: int) -> settings:

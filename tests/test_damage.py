@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import damage, notes
-from tests.profiles import DEEP
+from tests.profiles import DEEP, SIZE
 from tests.sizes import CHECKOUT
 
 
@@ -24,7 +24,7 @@ def draws(part: int) -> dict[str, float]:
     def job(name: str, draw: random.Random) -> None:
         found[name] = draw.random()
 
-    damage.each_case("x", part, few=5, deep=5 * len(damage.PARTS), job=job)
+    damage.each_case("x", part, few=5, deep=round(5 * len(damage.PARTS) / (SIZE or 1)), job=job)
     return found
 
 
@@ -50,13 +50,14 @@ def test_an_error_that_is_not_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 KILLS = """
 import os
 from tests import damage
+from tests.profiles import SIZE
 
 def job(name, draw):
     if "case 3 " in name:
         os.kill(os.getpid(), 9)
 
 def test_kills():
-    damage.each_case("x", 0, few=5, deep=5 * len(damage.PARTS), job=job)
+    damage.each_case("x", 0, few=5, deep=round(5 * len(damage.PARTS) / (SIZE or 1)), job=job)
 
 def test_others():
     pass

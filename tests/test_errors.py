@@ -86,6 +86,16 @@ def test_an_invalid_episode_names_itself_and_every_problem() -> None:
     assert 'on_invalid="skip"' in str(error)
 
 
+def test_advice_that_strict_rejects_is_named_with_the_way_to_tolerate_it() -> None:
+    advice = [Problem("last_reward", "reward", "1"), Problem("terminal_discount", "discount", "1")]
+    text = str(errors.InvalidEpisode("e", advice))
+    assert 'allow=("last_reward", "terminal_discount") (--allow last_reward --allow terminal_discount)' in text
+    assert "or leave out strict (--strict)" in text
+    mixed = str(errors.InvalidEpisode("e", [*advice, *PROBLEMS]))
+    assert "allow=(code,) (--allow CODE)" in mixed
+    assert "strict" not in mixed
+
+
 def test_a_spec_mismatch_is_a_value_error_and_lists_every_leaf() -> None:
     error = errors.SpecMismatch('table "replay"', ["one", "two"])
     assert isinstance(error, ValueError)

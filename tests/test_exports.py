@@ -52,7 +52,7 @@ class Client()
     @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
     @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
     planned(self, source: Any, options: PushOptions) -> PushPlan
-    run(self, plan: PushPlan) -> PushReport
+    pusher(self, plan: PushPlan) -> Pusher
 class ClientGroup()
     __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS, missing: Mapping[int, ServerUnreachable] | None=None, names: Sequence[str] | None=None) -> None
     __enter__(self) -> ClientGroup
@@ -72,7 +72,7 @@ class ClientGroup()
     @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> SeveralPlan
     @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
     planned(self, source: Any, options: PushOptions) -> SeveralPlan
-    run(self, plan: PushPlan) -> PushReport
+    pusher(self, plan: PushPlan) -> SeveralPusher
     target(self, *_: Any, **__: Any) -> NoReturn
     writer(self, *_: Any, **__: Any) -> NoReturn
 class ConvertOptions()

@@ -5,7 +5,7 @@
 | 0 | done |
 | 1 | the data has problems, or a conversion would lose some of it |
 | 2 | the command line or an option makes no sense |
-| 3 | the source cannot be opened or read |
+| 3 | the source cannot be opened or read, or its name makes no sense, options behind the "?" included |
 | 4 | the table does not take the items: signature or size |
 | 5 | the server cannot be reached, was restarted, or confirms nothing |
 | 6 | the ledger or another file of this run cannot be used; or the disk is full |

@@ -49,7 +49,7 @@ from rlds2reverb.wording import counted
 @click.option(
     "--server-config",
     is_flag=True,
-    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them.",
+    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
 )
 @click.option("--table", help="What to call the table, in that config, too; replay without it.")
 @json_option
@@ -66,7 +66,10 @@ def command(
     as_json: bool,
     **conventions: str,
 ) -> None:
-    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems."""
+    """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems.
+
+    Ranges of actions, rewards and discounts are those of transitions: a last row that was added for the last observation has none.
+    """
     if server_config and as_json:
         raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
     name = table or "replay"

@@ -13,7 +13,7 @@ from rlds2reverb.cli.options import ANSWERS_H, with_options
 from rlds2reverb.cli.push import push, pushing_options
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.sources.mix import weights_of
-from rlds2reverb.sources.mix_parts import COLUMNS, EQUAL
+from rlds2reverb.sources.mix_parts import COLUMNS, EQUAL, check_names
 from rlds2reverb.sources.mixed import MixedSource
 from rlds2reverb.wording import counted
 
@@ -49,6 +49,7 @@ def command(sources: tuple[str, ...], weights: str | None, seed: int, length: in
     chosen = _weights(weights)
 
     def mixed() -> MixedSource:
+        check_names(sources)
         mixes.append(MixedSource([opened(name) for name in sources], chosen, seed, length=length, columns=columns))
         return mixes[0]
 

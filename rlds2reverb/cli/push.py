@@ -27,7 +27,9 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
+from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
 
@@ -83,19 +85,23 @@ def push(
     named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
     options.check_files()  # all before TensorFlow is imported or a server is asked
-    with open_client(**given) as client:
-        data = first_episodes(open_data(), limit)
-        if dry_run:
-            _show(as_json, client.planned(data, options))
-            return
-        with told_when_stopped(as_json, options.again):
-            plan = client.planned(data, options)
-            _tell_left_out(plan)
-            try:
-                with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                    report = client.run(plan.telling(on_progress))
-            finally:
-                tell()
+    if dry_run:
+        with open_client(**given) as client:
+            _show(as_json, client.planned(first_episodes(open_data(), limit), options))
+        return
+    begun: list[Pusher | SeveralPusher] = []
+    with (
+        told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
+        open_client(**given) as client,
+    ):
+        plan = client.planned(first_episodes(open_data(), limit), options)
+        _tell_left_out(plan)
+        try:
+            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
+                begun.append(client.pusher(plan.telling(on_progress)))
+                report = begun[0].run()
+        finally:
+            tell()
     print_report(as_json, report)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.errors import report_of
+from rlds2reverb.errors import reason_of, report_of
 from rlds2reverb.push.plan import PushPlan, TablePlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.plan import SeveralPlan
@@ -17,21 +18,31 @@ from rlds2reverb.wording import counted
 
 _AFTER = "what the server confirmed stays; the same push, run again, adds the rest"
 _AFTER_AGAIN = "what the server confirmed stays; another push with --again stores it once more"
+_NOTHING = "stopped before anything was sent; nothing of this push is stored"
 """What an interruption leaves behind."""
 
 
 @contextmanager
-def told_when_stopped(as_json: bool, again: bool) -> Iterator[None]:
+def told_when_stopped(
+    as_json: bool, again: bool, account: Callable[[], PushReport | None] = lambda: None
+) -> Iterator[None]:
     """Prints what is stored and what is not when an error or an interruption stops a push; it is raised all the same.
 
     Args:
       as_json: how.
       again: the push makes new item keys, so another run of it stores everything once more.
+      account: of a push that is interrupted before or after it reads and sends; None when there is none yet.
     """
     try:
         yield
     except BaseException as error:
-        if (report := report_of(error)) is not None:
+        report = report_of(error)
+        if isinstance(error, KeyboardInterrupt) and report is None:
+            if (found := account()) is None:
+                output.talk(_NOTHING)
+            else:
+                report = replace(found, stopped=reason_of(error))
+        if report is not None:
             with suppress(OSError):  # a full disk: what stopped the push is what is told
                 print_report(as_json, report)
             if isinstance(error, KeyboardInterrupt):

@@ -31,7 +31,7 @@ from rlds2reverb.wording import counted
 @click.option(
     "-n",
     "--samples",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=1_000_000),
     default=1,
     show_default=True,
     help="How many. The server takes so many and not one more; one at a time.",

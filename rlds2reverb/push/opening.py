@@ -87,4 +87,7 @@ def check_remarks(source: Source, options: PushOptions) -> None:
     """
     told = faults(remarks_of(source), options.allow)
     if options.strict and told:
-        raise SourceError(f"{source.name}: {'; '.join(map(str, told))}; allow {told[0].code}, or leave out strict")
+        code = told[0].code
+        raise SourceError(
+            f"{source.name}: {'; '.join(map(str, told))}; tolerate {code} with allow=({code!r},) (--allow {code}), or leave out strict (--strict)"
+        )

@@ -20,6 +20,9 @@ from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
 
+_MOST_ROWS = (1 << 31) - 1
+"""Of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32."""
+
 AS_PUSHED = (
     "on_invalid",
     "quarantine",
@@ -211,8 +214,14 @@ def divided(kind: type[Any], where: str, options: Mapping[str, Any]) -> tuple[di
 
 
 def _check_chunk_length(rows: object) -> None:
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+    if rows is None:
+        return
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
+    if rows > _MOST_ROWS:
+        raise ConfigError(
+            f"chunk_length (--chunk-length) {rows:,}: expected at most {_MOST_ROWS:,}, the rows that Reverb can count in an episode"
+        )
 
 
 def _check_stall_seconds(seconds: object) -> None:

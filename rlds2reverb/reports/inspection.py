@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.conventions import Conventions, absent_fields, filled_spec
-from rlds2reverb.episodes import REWARD, Episode
+from rlds2reverb.conventions import Conventions, absent_fields, filled_spec, last_row_is_added
+from rlds2reverb.episodes import ACTION, DISCOUNT, REWARD, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, cut_for_all, take_in
 from rlds2reverb.push.outputs import Output
@@ -87,7 +87,8 @@ class Inspection:
         reward is.
       step_bytes: bytes of one step, text not counted; encoded images by their mean.
       images: its image columns, with their sizes.
-      ranges: path -> range of the values.
+      ranges: path -> range of the values. A last row that was added for the last observation counts for neither action, reward nor
+        discount, which mean nothing there.
       findings: what is wrong.
       transform: what is done to the columns first.
       left_out: paths of the recorded columns that it leaves out.
@@ -241,8 +242,10 @@ def _take_in(inspection: Inspection, episode: Episode, problems: list[Problem]) 
     if reward is not None and reward.dtype.kind in "fiu":
         with np.errstate(invalid="ignore", over="ignore"):  # of rewards that are not finite
             inspection.returns.append(float(reward.sum(dtype=np.float64)))
+    is_added = len(episode) > 1 and last_row_is_added(episode)
     for path, column in episode.columns.items():
-        inspection.ranges.setdefault(path, Range()).add(column)
+        has_none = is_added and path.partition("/")[0] in (ACTION, REWARD, DISCOUNT)
+        inspection.ranges.setdefault(path, Range()).add(column[:-1] if has_none else column)
 
 
 def _cut(cutters: Sequence[Cutter], tallies: Sequence[Tally], episode: Episode) -> list[Problem]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlds2reverb.datasets import bundled_path
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import Lazily
+from rlds2reverb.source_options import escaped
 
 if TYPE_CHECKING:
     from rlds2reverb.sources.base import Source
@@ -26,4 +27,4 @@ def open_bundled(text: str) -> Source:
         path = bundled_path(dataset)
     except ValueError as error:
         raise SourceError(str(error)) from error
-    return _open_tfds(f"{path}{text.removeprefix(dataset)}", f"bundled:{text}")  # type: ignore[no-any-return]
+    return _open_tfds(f"{escaped(path)}{text.removeprefix(dataset)}", f"bundled:{text}")  # type: ignore[no-any-return]

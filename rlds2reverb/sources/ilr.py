@@ -16,7 +16,7 @@ from typing import Any
 from rlds2reverb.readers.alignment import LAST_STEPS
 from rlds2reverb.readers.ilr.layouts import LAYOUTS, in_memory, recordings
 from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
-from rlds2reverb.source_options import Parse, words
+from rlds2reverb.source_options import Parse, unescaped, words
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.ilr_configs import CONFIGS, open_configs
 from rlds2reverb.sources.opening import asked
@@ -39,7 +39,7 @@ def open_ilr(what: Any) -> Source:
     if not isinstance(what, str):
         return RecordedSource(in_memory(what))
     if (configs := CONFIGS.fullmatch(what)) is not None:
-        return open_configs(Path(configs["path"]).expanduser(), configs["options"] or "")
+        return open_configs(Path(unescaped(configs["path"])).expanduser(), configs["options"] or "")
     wanted = asked("ilr", what, _OPTIONS)
     options = dict(wanted.options)
     layout = options.pop("layout", None)

@@ -28,7 +28,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.readers.ilr.layouts import SHARDS
 from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
-from rlds2reverb.source_options import Parse, read_options, words
+from rlds2reverb.source_options import Parse, escaped, read_options, words
 from rlds2reverb.sources import mix
 from rlds2reverb.sources.mix_parts import COMMON
 from rlds2reverb.sources.mixed import MixedSource
@@ -71,7 +71,7 @@ def open_configs(path: Path, options: str) -> MixedSource:
     Raises:
       SourceError: the file, a dataset or an option makes no sense; or the datasets' spaces differ.
     """
-    people = f"ilr:{path}"
+    people = f"ilr:{escaped(path)}"
     wanted = read_options(people, options, _OPTIONS)
     chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
     defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
@@ -170,7 +170,7 @@ def _recordings(entry: Entry, options: Options) -> ShardRecordings:
     for folder in entry.folders:
         found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
         if found:
-            return ShardRecordings(found, f"ilr:{folder}", options)
+            return ShardRecordings(found, f"ilr:{escaped(folder)}", options)
     looked = ", ".join(map(str, entry.folders))
     raise SourceError(
         f"{entry.where}: no shards; looked for *{', *'.join(SHARDS)} in {looked}. Name the data_root with ?root=FOLDER"

@@ -56,7 +56,7 @@ def open_lerobot(text: str) -> Source:
       SourceError: there is no such dataset, it is damaged or of another version, or an option makes no sense.
     """
     wanted = asked("lerobot", text, OPTIONS)
-    dataset = read_dataset(_folder(wanted.name, wanted.place), Reading(**wanted.options))
+    dataset = read_dataset(_folder(wanted.name, wanted.text), Reading(**wanted.options))
     return wanted.source_of(LeRobotRecordings(dataset, wanted.name))
 
 

@@ -32,4 +32,4 @@ def open_minari(text: str) -> Source:
     wanted = asked("minari", text, OPTIONS)
     options = wanted.options
     how = Options(options.get("links", False), options.get("infos", True), options.get("spaces", False))
-    return wanted.source_of(MinariRecordings(data_folder(wanted.place), wanted.name, how))
+    return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, how))

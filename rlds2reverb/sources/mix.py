@@ -17,7 +17,7 @@ from typing import Any
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.source_options import Parse, read_options, whole_number, words
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.mix_parts import COLUMNS
+from rlds2reverb.sources.mix_parts import COLUMNS, check_names
 from rlds2reverb.sources.mixed import MixedSource
 
 SEPARATOR = "|"
@@ -49,7 +49,7 @@ def open_mix(text: str) -> MixedSource:
     """Opens what stands behind "mix:".
 
     Raises:
-      SourceError: a part cannot be opened, or an option makes no sense.
+      SourceError: a part is named twice or cannot be opened, or an option makes no sense.
     """
     *names, last = text.split(SEPARATOR)
     options: dict[str, Any] = {}
@@ -59,6 +59,7 @@ def open_mix(text: str) -> MixedSource:
         names.append(last)
     if not all(names) or not names:
         raise SourceError(f'"mix:{text}": expected mix:SOURCE|SOURCE, and options as in mix:SOURCE|SOURCE|?weights=2+1')
+    check_names(names)
     try:
         return MixedSource([open_source(name) for name in names], **options)
     except ConfigError as error:

@@ -27,7 +27,7 @@ from rlds2reverb.sources.base import (
     remarks_of,
     with_encoded,
 )
-from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, Tally, check
+from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, Firsts, Tally, check
 from rlds2reverb.sources.mixing import Draw, Drawing
 from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
 
@@ -45,7 +45,7 @@ class MixedSource:
 
     Raises:
       ConfigError: no parts, weights that are not as many positive numbers, or another option out of its range.
-      SourceError: two parts are the same.
+      SourceError: two parts are one and the same source. When it is read: two parts have the same episodes.
     """
 
     def __init__(
@@ -62,8 +62,12 @@ class MixedSource:
         check(self._parts, chosen, seed, length, columns)
         self._draw, self._columns = Draw(chosen, seed, length), columns
         self.name = f"mix of {', '.join(part.name for part in self._parts)}"
-        self.tallies: tuple[Tally, ...] = tuple(Tally(part.name) for part in self._parts)
-        """Of the last reading, of each part."""
+        self._readings = [tuple(Tally(part.name) for part in self._parts)]
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What each part has given, in the last reading of the mix or of what `encoded` made of it."""
+        return self._readings[-1]
 
     @property
     def episode_count(self) -> int | None:
@@ -103,13 +107,15 @@ class MixedSource:
 
     def encoded(self, paths: Collection[str]) -> MixedSource:
         """The same mix with these images as their files' bytes."""
-        return MixedSource(
+        made = MixedSource(
             [with_encoded(part, list(paths)) for part in self._parts],
             self._draw.weights,
             self._draw.seed,
             length=self._draw.length,
             columns=self._columns,
         )
+        made._readings = self._readings
+        return made
 
     def __iter__(self) -> Iterator[Episode]:
         return self.without_first(0)
@@ -131,13 +137,16 @@ class MixedSource:
 
     def _mixed(self, drawing: Drawing, given: Sequence[int]) -> Iterator[Episode]:
         """The episodes that are still to be drawn, when the parts gave so many."""
-        self.tallies = tallies = tuple(Tally(part.name) for part in self._parts)
+        tallies = tuple(Tally(part.name) for part in self._parts)
+        self._readings[:] = [tallies]
         cursors = [Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._parts, given)]
+        firsts = Firsts(self._parts, cursors)
         while (part := drawing.part()) is not None:
             episode = cursors[part].next()
             if episode is None:
                 drawing.is_over(part)
                 continue
+            firsts.check(part, episode.id)
             drawing.number += 1
             tallies[part].episodes += 1
             tallies[part].steps += len(episode)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import Recordings
-from rlds2reverb.source_options import Parse, parted, read_options
+from rlds2reverb.source_options import Parse, parted, read_options, unescaped
 from rlds2reverb.sources.choice import CHOICES, Choice
 from rlds2reverb.sources.recorded import RecordedSource
 
@@ -20,7 +20,7 @@ class Asked:
 
     Attributes:
       name: all of it, for messages.
-      place: what stands before the options.
+      place: what stands before the options, as it is written.
       options: the format's own options that are given, by name.
       choice: which episodes.
     """
@@ -33,7 +33,12 @@ class Asked:
     @property
     def path(self) -> Path:
         """The place as a path; "~" is the home folder."""
-        return Path(self.place).expanduser()
+        return Path(self.text).expanduser()
+
+    @property
+    def text(self) -> str:
+        """The place as it is meant."""
+        return unescaped(self.place)
 
     def renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
         """The options, some by other names: option -> name."""

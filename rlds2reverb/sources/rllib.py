@@ -16,7 +16,7 @@ from rlds2reverb.readers.rllib.lines import JsonLines
 from rlds2reverb.readers.rllib.names import Names
 from rlds2reverb.readers.rllib.recordings import RllibRecordings
 from rlds2reverb.readers.rllib.store import Settings, Store
-from rlds2reverb.source_options import Parse, one_of, words
+from rlds2reverb.source_options import Parse, one_of, unescaped, words
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 
@@ -52,7 +52,7 @@ def open_rllib(text: str) -> Source:
 
 
 def _store(path: str, settings: Settings) -> Store:
-    files = find(path)
+    files = find([unescaped(one.strip()) for one in path.split(";")])
     if files[0].kind != PARQUET:
         return JsonLines(files, settings)
     with needing("reading RLlib's Parquet files", "parquet", SourceError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import EPISODE_ID, Array
+from rlds2reverb.episodes import EPISODE_ID, IS_LAST, Array
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
@@ -17,13 +18,31 @@ from rlds2reverb.stored.reads import Layout
 from rlds2reverb.stored.rows import RowReader
 from rlds2reverb.stored.runs import Runs
 from rlds2reverb.stored.snapshot import Snapshot
+from rlds2reverb.wording import counted
 
 REFUSE, SPLIT = "refuse", "split"
 GAPS = (REFUSE, SPLIT)
 """What becomes of an episode of which the items do not hold all rows."""
 
+TRUNCATED, OPEN = "truncated", "open"
+NO_ENDS = (TRUNCATED, OPEN)
+"""What becomes of the last row of an episode where nothing that was recorded tells whether more were to come."""
+
 CUT = "cut"
-"""In place of one of these: the runs were made into episodes already, see `streams`."""
+"""In place of one of `GAPS`: the runs were made into episodes already, see `streams`."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What becomes of episodes of which the items do not hold all.
+
+    Attributes:
+      gaps: one of `GAPS`: such an episode is a bad one, or each run of rows is an episode; or `CUT`.
+      no_end: one of `NO_ENDS`: a last row of which nothing tells whether it is one is the last step, or is not.
+    """
+
+    gaps: str = REFUSE
+    no_end: str = TRUNCATED
 
 
 class StoredEpisodes:
@@ -35,7 +54,7 @@ class StoredEpisodes:
       runs: of their rows.
       paths: of the items' columns, in their order.
       layout: how rows become steps.
-      gaps: one of `GAPS`, such an episode is a bad one, or each run of rows is an episode; or `CUT`.
+      missing: what becomes of episodes that are not whole.
     """
 
     def __init__(
@@ -45,13 +64,18 @@ class StoredEpisodes:
         runs: Runs,
         paths: Sequence[str],
         layout: Layout,
-        gaps: str = REFUSE,
+        missing: Missing = Missing(),
     ) -> None:
         self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
-        self._rows, self._layout, self._is_split = RowReader(snapshot.chunks, index, paths), layout, gaps != REFUSE
-        self._are_cut = gaps == CUT
+        self._rows, self._layout, self._is_split = (
+            RowReader(snapshot.chunks, index, paths),
+            layout,
+            missing.gaps != REFUSE,
+        )
+        self._are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
+        self._without_end: set[int] = set()
         self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
-        self.fingerprint = fingerprint_of(snapshot, index)
+        self.fingerprint = fingerprint_of(snapshot, index) + ("" if self._is_truncated else "?no_end=open")
 
     @property
     def count(self) -> int:
@@ -60,13 +84,30 @@ class StoredEpisodes:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """How the table was read, and of how many episodes rows are missing."""
+        """How the table was read, of how many episodes rows are missing, and how many of those read by now have no end."""
+        return *self._snapshot.remarks, *self._of_rows(), *self._of_ends()
+
+    def _of_ends(self) -> Iterator[Remark]:
+        if not self._without_end:
+            return
+        became = (
+            "they are read as cut off at the last row that is there; no_end=open leaves it unmarked"
+            if self._is_truncated
+            else "their last row is not marked is_last"
+        )
+        text = (
+            f"nothing in the items tells how {counted(len(self._without_end), 'episode')} ended: cut off, or going on in items that were "
+            f"removed or never stored; {became}"
+        )
+        yield Remark("no_end", text, len(self._without_end))
+
+    def _of_rows(self) -> Iterator[Remark]:
         runs, least = self._runs, self._least
         has_gap = runs.is_first & ~runs.is_last
         is_cut = runs.is_first & (runs.firsts != least)
         missing = (has_gap | is_cut)[runs.is_first].sum()
         if not missing or self._are_cut:
-            return self._snapshot.remarks
+            return
         became = (
             "each run of rows is an episode"
             if self._is_split
@@ -76,7 +117,7 @@ class StoredEpisodes:
             f"{int(missing):,} of {int(runs.is_first.sum()):,} episodes are not whole, for the items hold only some of their rows: "
             f"{int(is_cut.sum()):,} lack their beginning, {int(has_gap.sum()):,} have gaps; {became}"
         )
-        return *self._snapshot.remarks, Remark("rows_in_no_item", text, int(missing))
+        yield Remark("rows_in_no_item", text, int(missing))
 
     def spec(self) -> Nest:
         """The steps'."""
@@ -104,9 +145,17 @@ class StoredEpisodes:
         elif why := self._gap(run):
             return Recording({}, metadata, name, (("", why),))
         try:
-            return Recording(self._layout.steps(self._columns(run)), metadata, name)
+            return Recording(self._steps(run), metadata, name)
         except BrokenEpisode as broken:
             return Recording({}, metadata, name, ((broken.path, broken.why),))
+
+    def _steps(self, run: int) -> dict[str, Array]:
+        begins, ends = bool(self._runs.firsts[run] <= self._least), not self._is_split or bool(self._runs.is_last[run])
+        steps = self._layout.steps(self._columns(run), begins, ends)
+        if ends and not self._layout.tells_ends and not steps[IS_LAST].any():
+            self._without_end.add(run)
+            steps[IS_LAST][-1:] = self._is_truncated
+        return steps
 
     @property
     def _least(self) -> int:

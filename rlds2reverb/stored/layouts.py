@@ -5,7 +5,7 @@
 | trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
 | transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
 | stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
-| rows | all columns read the same rows | columns as they are called; is_first and is_last, where absent, mark the ends |
+| rows | all columns read the same rows | columns as they are called; is_first and is_last are added where absent |
 
 Items that are none of these tell of steps what cannot be undone: returns of several steps, goals, puzzles, chosen columns.
 """
@@ -67,9 +67,16 @@ class Rows:
         """The columns', and the two flags."""
         return nested({**self.leaves, **{name: FLAG for name in (IS_FIRST, IS_LAST) if name not in self.leaves}})
 
-    def steps(self, columns: Columns) -> dict[str, Array]:
+    @property
+    def tells_ends(self) -> bool:
+        """Where one of the columns is is_last."""
+        return IS_LAST in self.leaves
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """The columns, and what they lack of the two flags."""
         made = flags(len(next(iter(columns.values()))), None)
+        made[IS_FIRST] &= begins
+        made[IS_LAST][:] = False
         return {**columns, **{name: flag for name, flag in made.items() if name not in columns}}
 
 
@@ -84,7 +91,12 @@ class Trajectories:
         kept = {path: leaf for path, leaf in self.leaves.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
         return nested({**kept, **dict.fromkeys(FLAGS, FLAG)})
 
-    def steps(self, columns: Columns) -> dict[str, Array]:
+    @property
+    def tells_ends(self) -> bool:
+        """By step types."""
+        return True
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """Without the rows behind the last one."""
         kinds, following = columns[STEP_TYPE], columns[NEXT_STEP_TYPE]
         count = self._count(kinds, following)

@@ -44,16 +44,25 @@ class Reads:
 
 
 class Layout(Protocol):
-    """How the rows of items become steps."""
+    """How the rows of items become steps.
+
+    Attributes:
+      tells_ends: whether what was recorded tells of every last step that it is one.
+    """
+
+    @property
+    def tells_ends(self) -> bool:
+        """See there."""
 
     def spec(self) -> Nest:
         """Of the steps."""
 
-    def steps(self, columns: Columns) -> dict[str, Array]:
-        """The steps of one run of rows.
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
+        """The steps of one run of rows. A step is the last one only where that was recorded.
 
         Args:
           columns: path -> all rows that the run's items read of a column.
+          begins, ends: whether no rows of the episode were before these, and behind them; for flags that were not recorded.
 
         Raises:
           BrokenEpisode: they make no one episode.

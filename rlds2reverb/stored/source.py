@@ -6,6 +6,7 @@
 | `as` | `episodes`, `items` | what becomes an episode: the rows of an episode's items together, or each item |
 | `gaps` | `refuse`, `split` | an episode of which some rows are in no item: a bad episode, or an episode for each run of rows |
 | `streams` | `refuse`, `split` | a writer's sequence that holds several episodes: a bad episode, or cut before each first step |
+| `no_end` | `truncated`, `open` | of an episode whose items do not tell how it ended: its last row there is the last step, or is not marked |
 | `columns` | `A+B+...` | names of the items' columns, in their order: for tables without a signature |
 | `through` | `checkpoint`, `sampling` | how a running server is read, see `running` |
 | `disturb` | `yes`, `no` | whether sampling may take items out, and use up what a rate limiter allows |
@@ -23,7 +24,7 @@ from rlds2reverb.source_options import Parse, one_of, words
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
-from rlds2reverb.stored.episodes import GAPS
+from rlds2reverb.stored.episodes import GAPS, NO_ENDS, REFUSE, TRUNCATED, Missing
 from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
 from rlds2reverb.stored.snapshot import Snapshot
 from rlds2reverb.stored.table import KINDS, recordings_of
@@ -38,6 +39,7 @@ OPTIONS: dict[str, Parse] = {
     "as": words(*KINDS),
     "gaps": words(*GAPS),
     "streams": words(*GAPS),
+    "no_end": words(*NO_ENDS),
     "columns": _names,
     "through": words(*WAYS),
     "disturb": one_of(yes=True, no=False),
@@ -54,10 +56,10 @@ def open_reverb(text: str) -> Source:
     wanted = asked("reverb", text, OPTIONS)
     options = wanted.options
     recordings = recordings_of(
-        _snapshot(wanted.name, wanted.place, options),
+        _snapshot(wanted.name, wanted.text, options),
         options.get("as", KINDS[0]),
-        options.get("gaps", GAPS[0]),
-        options.get("streams", GAPS[0]),
+        Missing(options.get("gaps", REFUSE), options.get("no_end", TRUNCATED)),
+        options.get("streams", REFUSE),
         options.get("columns"),
     )
     return wanted.source_of(recordings)

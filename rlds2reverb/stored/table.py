@@ -11,7 +11,7 @@ from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.remarks import note
 from rlds2reverb.sources.base import columns_of
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.stored.episodes import CUT, REFUSE, SPLIT, StoredEpisodes
+from rlds2reverb.stored.episodes import CUT, REFUSE, SPLIT, Missing, StoredEpisodes
 from rlds2reverb.stored.index import Index, index_of
 from rlds2reverb.stored.layouts import Trajectories, layout_of, why_no_steps
 from rlds2reverb.stored.reads import Reads
@@ -35,7 +35,7 @@ _WAY_OUT = "read each item as an episode with as=items"
 def recordings_of(
     snapshot: Snapshot,
     kind: str = EPISODES,
-    gaps: str = REFUSE,
+    missing: Missing = Missing(),
     streams: str = REFUSE,
     names: Sequence[str] | None = None,
 ) -> StoredEpisodes | StoredItems:
@@ -44,7 +44,7 @@ def recordings_of(
     Args:
       snapshot: of a table.
       kind: one of `KINDS`.
-      gaps: see `StoredEpisodes`.
+      missing: see `StoredEpisodes`.
       streams: one of `GAPS`, of sequences that hold several episodes: bad episodes, or cut, see `streams`.
       names: paths of the items' columns, in their order; None for those of the signature, or their numbers without one.
 
@@ -79,8 +79,8 @@ def recordings_of(
                 f"{snapshot.name}: streams=split is for trajectories, whose step_type tells where episodes begin"
             )
         runs, remark = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
-        snapshot, gaps = replace(snapshot, remarks=(*snapshot.remarks, remark)), CUT
-    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, gaps)
+        snapshot, missing = replace(snapshot, remarks=(*snapshot.remarks, remark)), replace(missing, gaps=CUT)
+    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, missing)
 
 
 def _are_alone(index: Index, runs: Runs) -> bool:

@@ -10,6 +10,7 @@ from rlds2reverb.episodes import (
     ACTION,
     DISCOUNT,
     FLAGS,
+    IS_FIRST,
     IS_LAST,
     IS_TERMINAL,
     OBSERVATION,
@@ -66,7 +67,12 @@ class Transitions:
         number = ArraySpec((), np.dtype(np.float32))
         return nested({**kept, **reward, DISCOUNT: number, **others, **dict.fromkeys(FLAGS, FLAG)})
 
-    def steps(self, columns: Columns) -> dict[str, Array]:
+    @property
+    def tells_ends(self) -> bool:
+        """By done."""
+        return True
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """T transitions -> T + 1 rows."""
         done, terminated = (columns[f"{_NEXT}/{name}"].reshape(-1) for name in ("done", "terminated"))
         if done[:-1].any():
@@ -77,7 +83,8 @@ class Transitions:
         rewards = {f"{REWARD}{path}": columns[f"{_NEXT}/{REWARD}{path}"][..., 0] for path in self._next(REWARD)}
         others = {path: columns[stored] for path, stored in self._others().items()}
         made = _aligned(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **others}, bool(terminated[-1]))
-        made[IS_LAST] = made[IS_LAST] & done[-1]
+        made[IS_FIRST] &= begins
+        made[IS_LAST] &= done[-1]
         return made
 
     def _next(self, name: str) -> dict[str, ArraySpec]:
@@ -126,7 +133,12 @@ class Stacks:
         others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
         return nested({**kept, **others, **dict.fromkeys(FLAGS, FLAG)})
 
-    def steps(self, columns: Columns) -> dict[str, Array]:
+    @property
+    def tells_ends(self) -> bool:
+        """Only of terminal ones."""
+        return False
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """T transitions -> T + 1 rows, the last of them terminal where the last discount is 0; frames before the first are left out."""
         before = max(1, self.frames) - 1
         cut = {
@@ -136,7 +148,9 @@ class Stacks:
         plain = {path: column for name in (REWARD, DISCOUNT) for path, column in columns_under(cut, name).items()}
         others = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
         made = _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, None)
-        made[IS_TERMINAL] = made[IS_LAST] & are_zero(columns)[-1]
+        made[IS_FIRST] &= begins
+        made[IS_LAST] &= ends and bool(are_zero(columns)[-1])
+        made[IS_TERMINAL] = made[IS_LAST].copy()
         return made
 
 

@@ -94,7 +94,9 @@ def find(name: DatasetName, folders: list[Path]) -> Path:
     if found:
         return found[0]
     looked = ", ".join(map(str, folders))
-    raise SourceError(f"tfds:{name}: cannot be opened: {_what_there_is(name, folders)} in {looked}; {_HOW_TO_GO_ON}")
+    here = Path(name.name, name.config)
+    how = f"for the folder here write tfds:./{here}" if not name.version and here.is_dir() else _HOW_TO_GO_ON
+    raise SourceError(f"tfds:{name}: cannot be opened: {_what_there_is(name, folders)} in {looked}; {how}")
 
 
 def version_directory(directory: Path) -> Path:

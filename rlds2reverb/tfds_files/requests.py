@@ -11,17 +11,18 @@ version directory. OPTIONS are `key=value`, separated by commas:
 | `even` | `INDEXofCOUNT` | one of `tfds.even_splits(SPLIT, COUNT)`, numbered from 0 |
 | `drop_remainder` | `no` (default), `yes` | of `even`: make all parts equally long, and leave out what is over |
 
-A path may hold any character: a split ends it only when no separator follows its "@", and options only when none follows
-their "?".
+A split ends a path only when no separator follows its "@", and options only when none follows their "?"; a sign that is part of the path is
+written as in `source_options`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, words
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, unescaped, words
 from rlds2reverb.tfds_files.records import LOST_RECORDS, REFUSE
 
 SYNTAX = "tfds:NAME[/CONFIG][:VERSION][@SPLIT] or tfds:/path[@SPLIT]"
@@ -142,9 +143,15 @@ class Request:
             if "even" not in wanted:
                 raise SourceError(f'"{people}": drop_remainder goes with even=INDEXofCOUNT only')
             wanted["even"] = EvenPart(wanted["even"].index, wanted["even"].count, drop)
-        named: DatasetName | str = dataset if _DIRECTORY.match(dataset) else DatasetName.parse(dataset)
+        named = _named(unescaped(dataset))
         through_tfds = wanted.pop("reader", False)
         return Request(named, split or "train", through_tfds=through_tfds, **wanted)
+
+
+def _named(text: str) -> DatasetName | str:
+    """What is read: a name, or a directory. A folder that is there is one where its path is no name."""
+    is_directory = _DIRECTORY.match(text) or (not _NAME.fullmatch(text) and os.path.isdir(text))  # noqa: PTH112 - of no path too long, either
+    return text if is_directory else DatasetName.parse(text)
 
 
 def in_snake_case(name: str) -> str:

@@ -108,11 +108,7 @@ def _look(host: str, port: int, is_tls: bool) -> Finding | None:
     try:
         answer = _answer_to_tls(host, port, end) if is_tls else _answer_to_plain(host, port, end)
     except ConnectionRefusedError:
-        return Finding(
-            "nothing listens there (connection refused); is it running, and is this its port? One that is just starting is "
-            "waited for with --wait SECONDS (wait_seconds=)",
-            True,
-        )
+        return Finding("nothing listens there (connection refused); is it running, and is this its port?", True)
     except (OSError, UnicodeError):  # no route, no answer in time; a name that is none, which gRPC let pass
         return None
     return _finding(answer, is_tls)

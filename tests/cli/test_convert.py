@@ -111,7 +111,7 @@ def test_ctrl_c_says_how_to_go_on(run: Run, name: str, monkeypatch: pytest.Monke
     ("arguments", "code", "said"),
     [
         (("bundled:nonsense", "tfds:/tmp/x/my_set"), 3, "bundled dataset"),
-        ((SOURCE, "nonsense:x"), 2, 'destination "nonsense:x": expected tfds:'),
+        ((SOURCE, "nonsense:x"), 2, 'destination "nonsense:x": expected SCHEME:NAME'),
         ((SOURCE, "tfd:/tmp/x/my_set"), 2, 'did you mean "tfds:/tmp/x/my_set"?'),
         ((SOURCE, "tfds:/tmp/x/my_set", "--transform", "drop=nope"), 2, '"nope" is no column'),
         ((SOURCE, "tfds:/tmp/x/my_set", "--allow", "nope"), 2, "unknown code nope"),

@@ -203,7 +203,7 @@ def test_inspect_tells_spec_signature_counts_and_ranges(run: Run) -> None:
     assert inspection["step_spec"]["observation"] == "float32[4]"
     assert inspection["trajectory_data_spec"]["next_step_type"] == "int32[?]"
     assert inspection["ranges"]["action"] == pytest.approx(
-        {"min": 0, "max": 1, "mean": 0.4949, "not_finite": 0}, abs=1e-4
+        {"min": 0, "max": 1, "mean": 0.4991, "not_finite": 0}, abs=1e-4
     )
     assert inspection["return"]["max"] == 500
     assert inspection["problems"] == {}

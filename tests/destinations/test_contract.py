@@ -23,6 +23,7 @@ from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.metadata import metadata_values
+from rlds2reverb.source_options import escaped
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.episodes import EpisodeList
@@ -104,6 +105,15 @@ def test_what_is_written_comes_back_and_what_is_lost_is_told(scheme: str, name: 
     losses = importlib.import_module(f"rlds2reverb.destinations.{scheme}").LOSSES
     assert {loss.code for loss in report.losses} <= set(losses)
     assert left_over(open_destination(name)) == []
+
+
+def test_what_is_written_is_found_under_any_name(scheme: str, tmp_path: Path) -> None:
+    folder = tmp_path / "what?@a;b|c,d%3F"
+    folder.mkdir()
+    name: str = CASES[scheme].name(Path(escaped(folder)) / "to")
+    report = convert(data.KINDS["plain"](tmp_path), name, verify=True)
+    assert report.verified == data.EPISODES
+    assert Path(report.path).is_relative_to(folder)
 
 
 def test_every_loss_says_what_is_lost(scheme: str) -> None:

@@ -11,12 +11,12 @@ import pytest
 from replay_server.generation import Generation, read_generation
 
 from tests.processes import wait_until
-from tests.profiles import DEEP
+from tests.profiles import drawn
 from tests.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(600)]
 
-KILLS = 200 if DEEP else 40
+KILLS = drawn(40, 200)
 LONGEST_SECONDS = 0.3
 """Until a kill; a checkpoint of these tables takes some 0.05 to 0.2 s."""
 

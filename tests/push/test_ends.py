@@ -107,7 +107,9 @@ class TestRemarks:
 
     def test_stop_a_strict_push_unless_they_are_tolerated(self) -> None:
         source: Any = Telling([episode_of(walk(np.random.default_rng(0), 9))], LOST)
-        with pytest.raises(SourceError, match=r"telling: lost_records: .*; allow lost_records, or leave out strict"):
+        with pytest.raises(
+            SourceError, match=r"telling: lost_records: .*; tolerate .* \(--allow lost_records\), or leave out strict"
+        ):
             planned(Server(), source, strict=True)
         assert isinstance(planned(Server(), source, strict=True, allow=("lost_records",)), PushPlan)
 

@@ -118,3 +118,6 @@ def test_how_long_a_push_may_stall_is_all_that_users_tell_of_how_it_sends() -> N
 def test_a_chunk_length_is_a_whole_number_of_rows(chunk_length: Any) -> None:
     with pytest.raises(ConfigError, match=r"chunk_length .* expected at least 1 row, a whole number"):
         PushOptions("a", chunk_length=chunk_length)
+    with pytest.raises(ConfigError, match=r"chunk_length .* expected at most 2,147,483,647"):
+        PushOptions("a", chunk_length=1 << 31)
+    assert PushOptions("a", chunk_length=(1 << 31) - 1).chunk_length == 2_147_483_647

@@ -179,3 +179,20 @@ def test_what_is_said_of_the_dataset_rejects_it_only_strictly() -> None:
     told = inspected(source, {"t": "two_step"}).as_dict()
     assert [remark["path"] for remark in told["remarks"]] == ["observation"]
     assert told["ends"]["episodes"] == 3
+
+
+@pytest.mark.parametrize(("last_reward", "lowest", "values"), [(0.0, 1.0, 3), (5.0, 1.0, 4)])
+def test_last_rows_that_were_added_do_not_count_in_ranges_of_transitions(
+    last_reward: float, lowest: float, values: int
+) -> None:
+    (episode,) = episodes(1, 4)
+    columns = {
+        "reward": np.array([1, 1, 1, last_reward]),
+        "action": np.array([3, 3, 3, 0]),
+        "discount": np.array([1.0, 1, 1, 0]),
+    }
+    inspection = inspect_source(EpisodeList([episode.with_columns(**columns)]), {})
+    spans = {name: inspection.ranges[name] for name in columns}
+    assert {name: span.finite for name, span in spans.items()} == dict.fromkeys(columns, values)
+    assert spans["reward"].minimum == lowest
+    assert inspection.ranges["observation"].finite == 4 * int(np.prod(episode.columns["observation"].shape[1:]))

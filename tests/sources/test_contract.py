@@ -18,6 +18,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.readers.nests import nested
+from rlds2reverb.source_options import escaped, parted
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, remarks_of
 from rlds2reverb.sources.registry import SOURCES as FORMATS
@@ -73,6 +74,22 @@ def contents(source: Source) -> list[tuple[str, dict[str, bytes], str]]:
         )
         for one in source
     ]
+
+
+@pytest.mark.parametrize("scheme", kinds(*(scheme for scheme, case in CASES.items() if hasattr(case, "write"))))
+def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
+    folder = tmp_path / "written"
+    folder.mkdir()
+    scheme, _, text = CASES[scheme].write(folder).partition(":")
+    place, options = parted(text)
+    place, at, split = place.partition("@")
+    before = contents(open_source(f"{scheme}:{text}"))
+    path = Path(place)
+    moved = path.rename(path.with_name(f"what?@a;b|c,d%3F{''.join(path.suffixes)}"))
+    source = open_source(f"{scheme}:{escaped(moved)}{at}{split}?{options}")
+    assert [one[1:] for one in contents(source)] == [one[1:] for one in before]
+    assert contents(open_source(source.name)) == contents(source)
+    assert contents(open_source(f"mix:{source.name}")) == contents(source)
 
 
 def test_a_source_reads_the_same_twice(source: Source) -> None:

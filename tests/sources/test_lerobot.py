@@ -61,7 +61,7 @@ def test_a_folder_comes_before_a_name(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("lerobot:org/none", "no dataset of that name"),
-        ("lerobot:", "expected a folder"),
+        ("lerobot:", "names nothing"),
         ("lerobot:/nowhere", "expected a LeRobot dataset"),
         ("lerobot:./nowhere", "expected a LeRobot dataset"),
         ("lerobot:a/b/c/d", "expected a LeRobot dataset"),

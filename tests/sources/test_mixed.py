@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import first_episodes, remarks_of, without_first
+from rlds2reverb.sources.base import first_episodes, remarks_of, with_encoded, without_first
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.mix_parts import COMMON
 from rlds2reverb.sources.mixed import MixedSource
@@ -162,8 +163,52 @@ def test_options_without_sense_are_refused(options: dict[str, Any], message: str
 def test_no_parts_and_a_part_twice_are_refused() -> None:
     with pytest.raises(ConfigError, match="no parts"):
         MixedSource([])
+    one = part("a", 1)
     with pytest.raises(SourceError, match="a is there twice"):
-        MixedSource([part("a", 1), part("a", 1)])
+        MixedSource([one, one])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("length", [None, 40])
+def test_parts_of_other_names_with_the_same_episodes_are_refused(seed: int, length: int | None) -> None:
+    whole = [episode(f"a{at}") for at in range(6)]
+    for one, other, shared in ((whole, whole, "a0"), (whole[:4], whole[3:], "a3"), (whole[3:], whole[:4], "a3")):
+        parts = [EpisodeList(one, "here"), EpisodeList(other, "there")]
+        with pytest.raises(SourceError, match=f'episode "{shared}" is in t?here and in t?here'):
+            list(MixedSource(parts, seed=seed, length=length))
+    assert len(list(MixedSource([EpisodeList(whole[:3], "here"), EpisodeList(whole[3:], "there")], seed=seed))) == 6
+
+
+def test_lists_without_names_can_be_mixed() -> None:
+    lists = [
+        [Episode({**episode("").columns, "reward": np.full(2, at)}) for at in numbers] for numbers in ((1, 2), (3,))
+    ]
+    found = list(MixedSource(list(map(open_source, lists))))
+    assert sorted(int(one.columns["reward"][0]) for one in found) == [1, 2, 3]
+    assert len({one.id for one in found}) == 3
+
+
+class WithImages:
+    """A part whose images can be kept encoded."""
+
+    def __init__(self, name: str) -> None:
+        self._inner, self.name, self.episode_count = part(name, 2), name, 2
+        self.spec, self.shard = self._inner.spec, self._inner.shard
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._inner)
+
+    def images(self) -> dict[str, ImageSpec]:
+        return {"observation": ImageSpec((2, 3, 3), np.dtype(np.uint8))}
+
+    def encoded(self, _: Any) -> WithImages:
+        return WithImages(self.name)
+
+
+def test_what_parts_gave_is_told_of_an_encoded_mix_as_well() -> None:
+    mix = MixedSource([WithImages("a"), WithImages("b")])
+    assert len(list(with_encoded(mix, ["observation"]))) == 4
+    assert [(one.name, one.episodes, one.steps) for one in mix.tallies] == [("a", 2, 4), ("b", 2, 4)]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,37 @@ def test_rows_in_no_item_are_named() -> None:
     assert flatten(spec_of(parts[0])).keys() == in_memory.episodes(1, 12)[0].columns.keys()
 
 
+def _ends(source: Any) -> list[tuple[bool, ...]]:
+    """is_first of the first row, is_last and is_terminal of the last one; of every episode."""
+    return [
+        (bool(one.columns["is_first"][0]), *(bool(one.columns[name][-1]) for name in ("is_last", "is_terminal")))
+        for one in source
+    ]
+
+
+@pytest.mark.parametrize("view", ["transition", "two_step", "frame_stack:frames=1", "frame_stack:frames=3"])
+def test_runs_of_rows_have_the_ends_of_their_episode_only(view: str) -> None:
+    (episode,) = in_memory.episodes(1, 8)
+    assert _ends([episode]) == [(True, True, True)]
+    parts = stored([episode], view, "?gaps=split", without=(2, 3))
+    assert _ends(parts) == [(True, False, False), (False, True, True)]
+
+
+@pytest.mark.parametrize("view", ["frame_stack:frames=1", "frame_stack:frames=3"])
+def test_ends_that_stacks_do_not_tell_are_counted(view: str) -> None:
+    episodes = [
+        strategies.episode(np.random.default_rng(0), 6, None, is_terminal, name)
+        for name, is_terminal in (("a", True), ("b", True), ("c", False))
+    ]
+    source = stored(episodes, view, without=(3, 4))
+    assert list(map(len, source)) == [4, 6, 6]
+    assert _ends(source) == [(True, True, False), (True, True, True), (True, True, False)]
+    assert [(one.code, one.count, one.is_note) for one in source.remarks] == [("no_end", 2, False)]
+    left_open = stored(episodes, view, "?no_end=open", without=(3, 4))
+    assert _ends(left_open) == [(True, False, False), (True, True, True), (True, False, False)]
+    assert {one.id for one in left_open}.isdisjoint(one.id for one in source)
+
+
 def test_one_item_less_among_overlapping_ones_loses_no_row() -> None:
     (whole,) = in_memory.episodes(1, 9)
     (episode,) = stored([whole], "two_step", without=(3,))

@@ -13,7 +13,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
-from rlds2reverb.tfds_files.requests import DatasetName
+from rlds2reverb.tfds_files.requests import DatasetName, Request
 
 
 def prepare(folder: Path, *places: str) -> None:
@@ -90,6 +90,15 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
             found(text, tmp_path)
         assert str(caught.value).startswith(f"tfds:{text}: cannot be opened: ")
         assert str(caught.value).endswith("tfds:/path/to/version_dir")
+
+
+def test_a_folder_that_is_there_is_read_or_told_how_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, "sp ace/x/1.0.0", "y/z")
+    monkeypatch.chdir(tmp_path)
+    for text in ("sp ace/x/1.0.0", "sp ace/x"):
+        assert Request.parse(f"{text}@test") == Request(text, "test")
+    with pytest.raises(SourceError, match=r"no such dataset in .*; for the folder here write tfds:\./y/z$"):
+        found("y/z", tmp_path / "nothing")
 
 
 def test_a_directory_of_versions_is_told_from_one_of_a_version(tmp_path: Path) -> None:

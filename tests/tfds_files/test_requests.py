@@ -41,6 +41,7 @@ from rlds2reverb.tfds_files.requests import FILE_ORDER, DatasetName, EvenPart, R
         ("/x?reader=tfds", Request("/x", through_tfds=True)),
         ("/x?reader=files", Request("/x")),
         ("/x?", Request("/x")),
+        ("/x%40y%3Fz%2525@a", Request("/x@y?z%25", "a")),
     ],
 )
 def test_a_name_says_what_is_read(text: str, wanted: Request) -> None:

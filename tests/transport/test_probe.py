@@ -235,9 +235,10 @@ def test_a_server_that_is_starting_is_waited_for() -> None:
 
 
 def test_the_wait_ends_with_the_reason() -> None:
-    with dead_port() as port, pytest.raises(ServerUnreachable, match="nothing listens there"):
+    with dead_port() as port, pytest.raises(ServerUnreachable, match="nothing listens there") as caught:
         address = f"127.0.0.1:{port}"
         rlds2reverb.connect(address, timeout_seconds=LONG, wait_seconds=0.5)
+    assert str(caught.value).endswith(" its port? Waited 0.5 s for it (--wait, wait_seconds=)")
 
 
 def test_what_cannot_change_is_not_waited_for() -> None:

@@ -14,6 +14,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.metadata import metadata_path
 from rlds2reverb.readers.ilr import keys
 from rlds2reverb.readers.ilr.metadata import FEATURES
+from rlds2reverb.source_options import escaped
 from rlds2reverb.specs import ArraySpec
 
 
@@ -44,7 +45,7 @@ class IlrDestination:
 
     def source(self, path: Path) -> str:
         """`ilr:PATH`."""
-        return f"ilr:{path.absolute()}"
+        return f"ilr:{escaped(path.absolute())}"
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: il-representations reads arrays."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, whole_number
+from rlds2reverb.source_options import Parse, one_of, parted, read_options, unescaped, whole_number
 
 ARCHIVE = "demos.tar.zst"
 _ENDINGS = (".tar.zst", ".tar")
@@ -47,7 +47,7 @@ class Target:
         if not path:
             raise ConfigError(f'"{people}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
         told = {name: wanted.pop(option) for option, name in _TOLD.items() if option in wanted}
-        return Target(people, Path(path).expanduser(), told, **wanted)
+        return Target(people, Path(unescaped(path)).expanduser(), told, **wanted)
 
     @property
     def is_archive(self) -> bool:

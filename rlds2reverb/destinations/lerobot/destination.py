@@ -21,7 +21,7 @@ from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, P
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, unescaped
 from rlds2reverb.specs import ArraySpec
 
 
@@ -54,7 +54,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
     if not path or "\0" in path:
         raise ConfigError(f'"{people}": expected lerobot:PATH, the folder of the dataset to be')
     file_bytes = wanted.pop("file_mb", 100) << 20
-    return LeRobotDestination(people, Path(path).expanduser(), Choices(**wanted, file_bytes=file_bytes))
+    return LeRobotDestination(people, Path(unescaped(path)).expanduser(), Choices(**wanted, file_bytes=file_bytes))
 
 
 class LeRobotDestination:
@@ -70,7 +70,7 @@ class LeRobotDestination:
 
     def source(self, path: Path) -> str:
         """`lerobot:PATH`."""
-        return f"lerobot:{path.absolute()}"
+        return f"lerobot:{escaped(path.absolute())}"
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """One image of 8 bits and of a known size per step."""

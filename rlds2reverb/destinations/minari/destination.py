@@ -17,7 +17,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.readers.minari.facts import read_json
 from rlds2reverb.readers.minari.places import data_folder, datasets_root, is_id
 from rlds2reverb.readers.minari.spaces import parse_space
-from rlds2reverb.source_options import Parse, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, escaped, one_of, parted, read_options, unescaped
 from rlds2reverb.specs import ArraySpec
 
 MINARI_VERSION = "0.5.4"
@@ -54,7 +54,7 @@ def open_minari(text: str) -> MinariDestination:
         )
     if not place.strip("/ "):
         raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
-    path = datasets_root() / place if is_id(place) else Path(place).expanduser()
+    path = datasets_root() / place if is_id(place) else Path(unescaped(place)).expanduser()
     name = wanted.get("id") or (place if is_id(place) else _id_of(path.name))
     if not _ID.fullmatch(name):
         raise ConfigError(
@@ -73,7 +73,7 @@ class MinariDestination:
 
     def source(self, path: Path) -> str:
         """`minari:PATH`."""
-        return f"minari:{path.absolute()}"
+        return f"minari:{escaped(path.absolute())}"
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """JPEG of colour images that Minari takes for images, where `images=files` asks for it."""

@@ -10,7 +10,7 @@ from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
 from rlds2reverb.episodes import OBSERVATION, is_under
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options
+from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, unescaped
 from rlds2reverb.specs import ArraySpec
 
 _H5, _MEMMAP = "h5", "memmap"
@@ -27,7 +27,7 @@ def open_ted(text: str) -> TedDestination:
     wanted = read_options(people, written, _OPTIONS, ConfigError)
     if not path.strip("/ "):
         raise ConfigError(f'"{people}": expected ted:FOLDER or ted:FILE.h5')
-    target = Path(path).expanduser()
+    target = Path(unescaped(path)).expanduser()
     is_h5 = wanted.pop("layout", _H5) == _H5
     wanted["keeps_discount"] = wanted.pop("discount", True)
     choices = Choices(is_h5, **wanted)
@@ -46,7 +46,7 @@ class TedDestination:
 
     def source(self, path: Path) -> str:
         """`ted:PATH`."""
-        return f"ted:{path.absolute()}"
+        return f"ted:{escaped(path.absolute())}"
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: tensors are numbers."""

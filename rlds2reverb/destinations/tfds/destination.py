@@ -12,6 +12,7 @@ from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn
 from rlds2reverb.destinations.tfds.files import check_libraries
 from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.sink import Layout, TfdsSink
+from rlds2reverb.source_options import escaped
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
 from rlds2reverb.tfds_files.features import Feature
@@ -49,7 +50,7 @@ class TfdsDestination:
 
     def source(self, path: Path) -> str:
         """`tfds:PATH@SPLIT`."""
-        return f"tfds:{path.absolute()}@{self._target.split}"
+        return f"tfds:{escaped(path.absolute())}@{self._target.split}"
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """Those of columns with one image per step."""

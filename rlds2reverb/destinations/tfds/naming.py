@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.tfds.features import PNG, TENSOR
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, words
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, unescaped, words
 from rlds2reverb.tfds_files.features import ENCODINGS, NONE
 from rlds2reverb.tfds_files.locate import data_folders
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, TFRECORD
@@ -21,6 +21,7 @@ _NAMED = re.compile(
 _NAME = re.compile(r"[a-z]\w*", re.ASCII)
 _VERSION = re.compile(r"(\d|[1-9]\d{1,8})(\.(\d|[1-9]\d{1,8})){2}", re.ASCII)
 _SPLIT = re.compile(r"[a-zA-Z0-9_]+")
+_MOST_SHARDS = 99_999
 _SYNTAX = "tfds:/data_dir/NAME[:VERSION][@SPLIT]"
 
 
@@ -68,7 +69,7 @@ class Target:
         found = _NAMED.fullmatch(rest)
         if found is None:
             raise ConfigError(f'"{people}": expected {_SYNTAX}')
-        folder = Path(found["dataset"]).expanduser()
+        folder = Path(unescaped(found["dataset"])).expanduser()
         alone = folder.parent == Path() and not found["dataset"].startswith(".")
         data_dir = data_folders()[0] if alone else folder.parent
         version, split = found["version"] or "1.0.0", found["split"] or "train"
@@ -87,9 +88,16 @@ def _check(people: str, name: str, version: str, split: str) -> None:
         raise ConfigError(f'"{people}": split "{split}": expected one name of letters, digits and _, such as train')
 
 
+def _shards(text: str) -> int:
+    number = at_least_one(text)
+    if number > _MOST_SHARDS:
+        raise ValueError(f"expected 1 to {_MOST_SHARDS:,}, for names of files number them by five digits")
+    return number
+
+
 _KNOWN: dict[str, Parse] = {
     "file_format": words(TFRECORD, ARRAY_RECORD, PARQUET),
-    "shards": at_least_one,
+    "shards": _shards,
     "shard_bytes": at_least_one,
     "encoding": one_of(**{name: name for name in ENCODINGS if name != NONE}),
     "images": one_of(png=PNG, tensor=TENSOR),

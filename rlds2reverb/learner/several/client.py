@@ -220,18 +220,22 @@ class ClientGroup:
           ConfigError: a view of streams, whose items depend on other episodes; others as `Client.push`.
           Rlds2ReverbError: as `Client.push`; an error of one server names it, and its `report` says what each has stored.
         """
-        return self.run(self.planned(source, options))
+        return self.pusher(self.planned(source, options)).run()
 
     def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
         """`plan` of options in one piece."""
         return plan_several(source, options, self._names, self.servers())
 
-    def run(self, plan: PushPlan) -> PushReport:
-        """Makes a push that was planned just before; raises as `push` does, and `ConfigError` for a plan of one server."""
+    def pusher(self, plan: PushPlan) -> SeveralPusher:
+        """A push that was planned just before, to be run; tells its account meanwhile.
+
+        Raises:
+          ConfigError: a plan for others than these servers.
+        """
         if not isinstance(plan, SeveralPlan) or plan.names != self._names:
-            raise ConfigError("run: expected what `plan` of these servers gave")
+            raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
-        return SeveralPusher(transports, plan, self._servers.allow_missing).run()
+        return SeveralPusher(transports, plan, self._servers.allow_missing)
 
     def target(self, *_: Any, **__: Any) -> NoReturn:
         """Is for one server.

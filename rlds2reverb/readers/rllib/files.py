@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, LargeZipFile, ZipFile
@@ -61,16 +62,17 @@ class DataFile:
         return (f"{self.path.parent.parent}/{found[1]}", int(found[2])) if found else None
 
 
-def find(text: str) -> list[DataFile]:
-    """The files of data, sorted; those of a list as it has them.
+def find(paths: Sequence[str]) -> list[DataFile]:
+    """The files of data, sorted; those of several paths as these are given.
 
     Args:
-      text: a path or a pattern, or several with ";" between them.
+      paths: paths and patterns.
 
     Raises:
       SourceError: nothing is there, a link leads out of the folder, or there are files of both kinds.
     """
-    found = [file for one in text.split(";") for file in _of(one.strip())]
+    text = ";".join(paths)
+    found = [file for one in paths for file in _of(one)]
     if not found:
         raise SourceError(f"{text}: no files of data; expected .json, .zip or .parquet files, or a folder of them")
     if len({file.kind for file in found}) > 1:

@@ -347,6 +347,6 @@ def test_a_client_of_several_servers_pushes() -> None:
         assert (plan.episodes, report.episodes_pushed) == (4, 4)
         assert (told[-1].episodes, told[-1].episode_count, told[-1].items_confirmed) == (4, 4, report.items_confirmed)
         with pytest.raises(ConfigError, match="expected what `plan` of these servers gave"):
-            client.run(plan.parts["a:8000"])
+            client.pusher(plan.parts["a:8000"])
     assert ClientGroup.push.__doc__ is not None
     assert "allow_eviction: " in ClientGroup.push.__doc__

@@ -302,7 +302,7 @@ def test_folders_patterns_and_lists(tmp_path: Path) -> None:
     assert list(read(name)) == list(read(f"{name}/*.json")) == list(read(f"{name}/part[01].json")) == ["1", "2"]
     assert list(read(f"{name}/part1.json;{tmp_path}/part0.json")) == ["2", "1"]
     assert list(read(f"{name}/part0*")) == ["1"]
-    for odd, said in ((f"{name}/x*.json", "no files"), (f"{name}/x.json", "no such file"), ("rllib:", "empty path")):
+    for odd, said in ((f"{name}/x*.json", "no files"), (f"{name}/x.json", "no such file"), ("rllib:", "names nothing")):
         with pytest.raises(SourceError, match=said):
             open_source(odd)
 
