@@ -50,6 +50,7 @@ class SeveralPusher:
     def __init__(self, transports: Mapping[str, Transport], plan: SeveralPlan, allow_missing: bool = False) -> None:
         self._plan, self._transports, self._allow_missing = plan, transports, allow_missing
         self._moved = 0
+        self._failing: Part | None = None  # whose server's error came last
         self._parts = {
             address: Part(plan, address, transports[address] if address in plan.parts else None, self._hearing(address))
             for address in plan.addresses
@@ -147,12 +148,14 @@ class SeveralPusher:
         try:
             act()
         except (ServerUnreachable, ServerRestarted) as error:
+            self._failing = part
             named(error, part.address)
             if not self._allow_missing or all(one.missing for one in self._parts.values() if one is not part):
                 raise
             part.lose(error)
             LOG.warning("server %s is missing, and others go on: %s", part.address, error)
         except (TransportError, CapacityError) as error:
+            self._failing = part
             named(error, part.address)
             raise
 
@@ -169,7 +172,8 @@ class SeveralPusher:
             self._progress[address] = progress
             if progress.waiting:
                 tables = tuple(f"{table} of {address}" for table in progress.held_by)
-                self._tell(f"{address}: {progress.waiting}", tables)
+                named_there = address in progress.waiting
+                self._tell(progress.waiting if named_there else f"{address}: {progress.waiting}", tables)
 
         return hear
 
@@ -184,9 +188,8 @@ class SeveralPusher:
         until = time.monotonic() + LINGER_SECONDS
         for part in self._parts.values():
             if (push := part.running) is not None:
-                theirs = error
-                if isinstance(error, TransportError) and part.address not in str(error):
-                    theirs = Rlds2ReverbError(f"another server ended the push: {error}")
+                is_others = isinstance(error, TransportError) and part is not self._failing
+                theirs = Rlds2ReverbError("another server ended the push") if is_others else error
                 push.wind_up(theirs, max(0.0, until - time.monotonic()))
 
     @property
