@@ -20,6 +20,7 @@ from rlds2reverb.push.options import PushOptions, divided, unheard
 from rlds2reverb.push.report import Progress
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import first_episodes
+from rlds2reverb.sources.places import label_of, places_of
 from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.validation import Policy
 from rlds2reverb.validation.policy import QUARANTINE, SKIP
@@ -135,7 +136,8 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     """
     chosen, pushed = _split(options)
     target = open_destination(destination) if isinstance(destination, str) else destination
-    opened = transformed(first_episodes(open_source(source), chosen.limit), pushed.chosen_transform)
+    recorded = open_source(source)
+    opened = transformed(first_episodes(recorded, chosen.limit), pushed.chosen_transform)
     check_remarks(opened, pushed)
     encoded = None if not pushed.encoded_paths else pushed.encoded_paths
     job = job_of(
@@ -146,6 +148,8 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
         policy=partial(_policy, pushed),
         strict=pushed.strict,
         allowed_losses=chosen.allow_loss,
+        places=places_of(source, recorded),
+        source_label=label_of(source, recorded),
         label=f"{pushed.data_label}|limit={chosen.limit}",
         choice={"on_invalid": pushed.on_invalid, "allow": sorted(pushed.allow), "strict": pushed.strict},
     )

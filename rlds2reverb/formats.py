@@ -85,6 +85,7 @@ class Format(Generic[Opened]):
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
       marks: what its files look like: patterns of a file's name, or of what lies below its folder. For guesses only.
+      place: where the data of a name lie, whose text behind "scheme:" it is given; None where that text is a path. As a rule `Lazily`.
       page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
     """
 
@@ -97,6 +98,7 @@ class Format(Generic[Opened]):
     objects: str = ""
     objects_are: str = ""
     marks: tuple[str, ...] = ()
+    place: Callable[[str], Path] | None = None
     page: str = ""
 
     @property

@@ -119,3 +119,10 @@ def at_least_one(text: str) -> int:
     if not number:
         raise ValueError("expected a number of at least 1")
     return number
+
+
+def some_text(text: str) -> str:
+    """Reads a text that is not empty."""
+    if not text:
+        raise ValueError("expected a text")
+    return text

@@ -105,6 +105,7 @@ class ConvertReport()
     verified: int | None = None
     stopped: str = ''
     transform: Mapping[str, Any] = field(default_factory=dict)
+    episodes_kept: int = 0
     @property episodes_rejected(self) -> int
     as_dict(self) -> dict[str, Any]
 class Episode()

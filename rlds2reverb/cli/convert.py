@@ -25,7 +25,8 @@ from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.push.options import AS_PUSHED
 from rlds2reverb.wording import counted
 
-_GOES_ON = "the same command goes on from the last episodes that are on disk; --restart begins anew"
+_GOES_ON = "the same command goes on behind the {kept} on disk; --restart begins anew"
+_NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
 
 _OF_A_PUSH = tuple(name for name in AS_PUSHED if name not in ("strict", "encoded"))
 
@@ -38,7 +39,7 @@ _own_options = with_options(
         help='Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
         "kept where both formats can; may be repeated.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace what is at DEST, when all is done."),
+    click.option("--overwrite", is_flag=True, help="Replace the dataset that is at DEST, when all is done."),
     click.option("--restart", is_flag=True, help="Begin anew, whatever a run that was stopped has done."),
     click.option(
         "--decode", is_flag=True, help="Decode images also where both formats could hold the bytes of their files."
@@ -94,17 +95,19 @@ def _told_when_stopped(as_json: bool) -> Iterator[None]:
         if isinstance(report, ConvertReport) and report.episodes_read:
             with suppress(OSError):  # a full disk: what stopped it is what is told
                 _print(as_json, report)
-                output.talk(_GOES_ON)
+                kept = counted(report.episodes_kept, "episode")
+                output.talk(_GOES_ON.format(kept=kept) if report.episodes_kept else _NOTHING_KEPT)
         raise
 
 
 def _print(as_json: bool, report: ConvertReport) -> None:
-    """The account on stdout."""
+    """The account on stdout; without losses of all episodes, which were told before."""
     if as_json:
         output.print_json(report.as_dict())
     else:
         output.print_fields(_fields(report))
-        output.print_lines([f"lost {line}" for line in lines(report.losses)])
+        told = [loss for loss in report.losses if loss.episodes is not None]
+        output.print_lines([f"lost {line}" for line in lines(told)])
         output.print_lines([remark.line for remark in report.remarks])
 
 
@@ -125,10 +128,18 @@ def _fields(report: ConvertReport) -> dict[str, str]:
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
         "files kept": ", ".join(report.encoded),
-        "verified": "" if report.verified is None else f"{counted(report.verified, 'episode')}, equal to the source",
+        "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
+        "verified": _verified(report),
         "stopped": report.stopped,
     }
     return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def _verified(report: ConvertReport) -> str:
+    if report.verified is None:
+        return ""
+    but = " but for what is told as lost" if report.losses else ""
+    return f"{counted(report.verified, 'episode')}, equal to the source{but}"
 
 
 def _codes(counts: Mapping[str, int]) -> str:

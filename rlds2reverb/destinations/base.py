@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import ArraySpec
 
 State = dict[str, Any]
 """Plain values, for JSON."""
+
+
+ALL_ROWS, LAST_ROW = "all", "last"
+"""What a loss is of: see `Loss.rows`."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,16 @@ class Loss:
     Attributes:
       code: which kind; the same word in docs/convert.md.
       text: what is lost or changed, and how to have it otherwise; one line.
-      path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; "" for the whole.
+      path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; None for the whole, of
+        which every column is compared all the same.
+      rows: of which rows of the column: `ALL_ROWS`, or `LAST_ROW` where all others come back as they are. Only what is told is not
+        compared.
     """
 
     code: str
     text: str
-    path: str = ""
+    path: str | None = None
+    rows: str = ALL_ROWS
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,13 @@ class Destination(Protocol):
     def source(self, path: Path) -> str:
         """The name by which `open_source` reads what was written, while it is at `path`: the folder `work`, or the file in it."""
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """What a folder has that is such a dataset: the pattern of a path that each has, then those of further names at its top.
+
+        Only such a folder is replaced. () where the dataset is a file.
+        """
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """Whether a column of encoded images (`spec.image`) can be kept as the bytes of their files; else it comes decoded."""
 
@@ -91,6 +106,19 @@ class Destination(Protocol):
 
         Raises:
           ConfigError: it can hold nothing of it; says why.
+        """
+
+    @property
+    def least_rows(self) -> int:
+        """Of how many rows an episode must be that the format can hold; 2 where it has steps with an action only.
+
+        The engine rejects shorter ones, under `single_step`, whatever is allowed; a sink sees none.
+        """
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """is_first, is_last and is_terminal as reading gives them back: those that the format does not keep as they are, by path.
+
+        Where they differ from the episode's, the engine tells the loss `flags`; unless the destination or the sink told one of that path.
         """
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:

@@ -8,14 +8,16 @@ goes on from what was saved last.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlds2reverb.destinations.account import Account
+from rlds2reverb.destinations.flags import lost_flags
+from rlds2reverb.destinations.guarding import check_apart, check_free, checked_path
 from rlds2reverb.destinations.job import Job
 from rlds2reverb.destinations.place import Place, opened
 from rlds2reverb.destinations.report import ConvertReport
@@ -65,6 +67,8 @@ class Converter:
         self._identity: dict[str, Any] = {}
         self._endings = Endings()
         self._verified: int | None = None
+        self._kept = 0
+        self._last = ""
 
     def report(self) -> ConvertReport:
         """The account so far."""
@@ -77,21 +81,23 @@ class Converter:
             encoded=self._job.encoded,
             seconds=time.monotonic() - self._began,
             verified=self._verified,
+            episodes_kept=self._kept,
         )
 
     def run(self) -> ConvertReport:
         """Converts, from the beginning or from where an earlier run was stopped.
 
         Raises:
-          ConfigError: the final place is taken, an earlier run was another conversion, or another process is at it.
+          ConfigError: the final place is taken, or is where the source is; an earlier run was another conversion, or another process is at it.
           InvalidEpisode: a bad episode and on_invalid="raise".
           SourceError: the source cannot be read, or nothing of it is left to be written.
           ConversionError: a loss that is not allowed, or what was written is not what was read.
           OSError: the disk.
         """
-        path = self._job.destination.path
-        if os.path.lexists(path) and not self._overwrite and not Place(path).folder.exists():
-            raise self._taken()
+        path = checked_path(self._job.destination.path)
+        check_apart(path, self._job.places)
+        if not Place(path).folder.exists():
+            self._check_free(path)
         with opened(path) as place:
             try:
                 self._run(place)
@@ -102,35 +108,66 @@ class Converter:
                     raise OSError(error.errno, f"{path}: cannot be written: {error.strerror}") from error
                 raise
             place.discard()
-        return self.report()
+        return replace(self.report(), episodes_kept=0)
 
     def _run(self, place: Place) -> None:
         saved = None if self._restart else place.saved()
-        stage = WRITING if saved is None else saved["stage"]
-        if stage == WRITTEN and saved is not None and place.is_published(saved["is_file"]):
-            self._account.restore(saved["account"])
-            return
-        if os.path.lexists(place.path) and not self._overwrite:
-            raise self._taken()
-        self._identify(place)
+        self._identify()
+        if saved is not None and self._is_done(place, saved):
+            if not self._odd(saved):
+                self._complete(place, saved)
+                return
+            place.discard_work()
+            saved = None
+        if saved is None or not self._has_work(place, saved):
+            saved = None
+            place.put_back()
+        self._check_free(place.path)
         if saved is None:
             place.begin()
         else:
             self._go_on(saved)
+        stage = WRITING if saved is None else saved["stage"]
         if stage != WRITTEN:
             self._write(place, stage, None if saved is None else saved["sink"])
         self._publish(place)
 
-    def _taken(self) -> ConfigError:
-        return ConfigError(
-            f"{self._job.destination.path}: is there already; write somewhere else, or replace it with overwrite=True (--overwrite)"
-        )
+    def _check_free(self, path: Path) -> None:
+        check_free(self._job.destination, path, self._overwrite)
 
-    def _identify(self, place: Place) -> None:
+    @staticmethod
+    def _is_done(place: Place, saved: dict[str, Any]) -> bool:
+        """Whether the dataset is at its place already."""
+        return saved["stage"] == WRITTEN and place.is_published(saved["is_file"])
+
+    @staticmethod
+    def _has_work(place: Place, saved: dict[str, Any]) -> bool:
+        """Whether what was saved of is still there."""
+        return place.holds(saved["is_file"]) if saved["stage"] == WRITTEN else place.work.exists()
+
+    def _complete(self, place: Place, saved: dict[str, Any]) -> None:
+        """The end of a conversion whose dataset is at its place."""
+        self._account.restore(saved["account"])
+        self._account.episodes_resumed = self._account.episodes_read
+        if self._verifies:
+            self._verify(place.path)
+
+    def _identify(self) -> None:
         first = next(iter(self._job.source), None)
         if first is None:
             raise SourceError(f"{self._job.source.name}: has no episodes, so there is nothing to convert")
         self._identity = self._job.identity(first.id)
+
+    def _odd(self, saved: dict[str, Any]) -> str:
+        """In what a conversion that was saved is another one; "" when it is this one."""
+        before, now = saved["identity"], self._identity
+        odd = [name for name in now if before.get(name) != now[name]]
+        if odd:
+            return f"with another {' and another '.join(odd)}"
+        was, choice = saved["choice"], dict(self._job.choice)
+        if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
+            return "with another policy of bad episodes"
+        return ""
 
     def _go_on(self, saved: dict[str, Any]) -> None:
         """Takes up what was saved.
@@ -138,16 +175,27 @@ class Converter:
         Raises:
           ConfigError: it is of another conversion.
         """
-        before, now = saved["identity"], self._identity
-        if before != now:
-            odd = [name for name in now if before.get(name) != now[name]]
-            raise self._another(f"with another {' and another '.join(odd)}")
-        was, choice = saved["choice"], dict(self._job.choice)
-        if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
-            raise self._another("with another policy of bad episodes")
+        if odd := self._odd(saved):
+            raise self._another(odd)
         self._account.restore(saved["account"])
         self._account.episodes_resumed = self._account.episodes_read
-        self._endings = endings_of(saved["endings"])
+        self._kept = self._account.episodes_written
+        self._endings, self._last = endings_of(saved["endings"]), saved["last"]
+
+    def _left(self) -> Iterable[Episode]:
+        """The episodes that have not been read.
+
+        Raises:
+          ConfigError: those that have been were others.
+        """
+        read = self._account.episodes_read
+        if not read:
+            return self._job.source
+        episodes = iter(without_first(self._job.source, read - 1))
+        last = next(episodes, None)
+        if last is None or last.id != self._last:
+            raise self._another("with another source: the last episode that was read is another")
+        return episodes
 
     def _another(self, how: str) -> ConfigError:
         return ConfigError(
@@ -183,8 +231,7 @@ class Converter:
                 self._save(place, WRITING, sink.sync())
                 synced_at = time.monotonic()
 
-        episodes = without_first(self._job.source, self._account.episodes_read)
-        for episode, found in with_problems_of_ends(episodes, self._job.standard.conventions, self._endings, clear):
+        for episode, found in with_problems_of_ends(self._left(), self._job.standard.conventions, self._endings, clear):
             self._take(sink, episode, found)
             self._tell(self._account, False)
         self._save(place, READ, sink.sync())
@@ -192,6 +239,7 @@ class Converter:
     def _take(self, sink: Any, episode: Episode, found: list[Problem]) -> None:
         account = self._account
         account.count_read(episode)
+        self._last = episode.id
         try:
             prepared, is_end_mended = self._job.prepared(episode, self._policy, found)
         except Exception:
@@ -200,7 +248,8 @@ class Converter:
         if prepared is None:
             account.steps_rejected += len(episode)
             return
-        losses = sink.write(prepared)
+        losses = list(sink.write(prepared))
+        losses += lost_flags(self._job.destination, prepared, (*self._job.losses, *losses))
         self._job.check_losses(losses, f"episode {episode.title}")
         account.count_written(prepared, losses, is_end_mended)
 
@@ -213,17 +262,23 @@ class Converter:
                 "account": self._account.as_state(),
                 "endings": state_of(self._endings),
                 "sink": state,
+                "last": self._last,
                 **more,
             }
         )
+        self._kept = self._account.episodes_written
 
     def _publish(self, place: Place) -> None:
         is_file = place.is_file
         if self._verifies:
-            self._verified = 0
-            self._verified = verify(self._job, place.result, self._account.losses, self._compared)
+            self._verify(place.result)
         self._save(place, WRITTEN, None, is_file=is_file)
+        self._check_free(place.path)
         place.publish(is_file)
+
+    def _verify(self, path: Path) -> None:
+        self._verified = 0
+        self._verified = verify(self._job, path, self._account.losses, self._compared)
 
     def _compared(self, number: int, _: Episode) -> None:
         self._verified = number

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations.flags import LOSSES as OF_FLAGS
 from rlds2reverb.destinations.losing import lines, refused
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConversionError, SourceError
@@ -18,14 +20,13 @@ from rlds2reverb.source_options import parted
 from rlds2reverb.sources.base import Source, check_steps, checked_spec, kept_images, metadata_spec_of, with_encoded
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.validation import Policy, Problem, Standard
+from rlds2reverb.wording import counted
 
 LOSSES = {
+    **OF_FLAGS,
     "ragged_metadata": "features of an episode with several free sizes, whose rows may have different lengths; they are left out",
 }
 """Code -> what no destination is given."""
-
-FORMAT = 1
-"""Of saved progress."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Job:
       encoded: paths of the images that stay their files' bytes.
       strict: whether losses are refused, but those allowed.
       allowed_losses: their codes.
+      places: folders and files that the source is read from.
       label: what else must be the same where a conversion goes on.
+      source_label: what the source is called, wherever it lies.
       choice: of the policy, as plain values.
     """
 
@@ -55,7 +58,9 @@ class Job:
     encoded: tuple[str, ...] = ()
     strict: bool = False
     allowed_losses: Sequence[str] = ()
+    places: Sequence[Path] = ()
     label: str = ""
+    source_label: str = ""
     choice: Mapping[str, Any] = field(default_factory=dict)
 
     def check_losses(self, losses: Sequence[Loss], where: str) -> None:
@@ -77,8 +82,8 @@ class Job:
         specs = {path: f"{spec} {spec.name}" for path, spec in self.content.columns.items()}
         scheme, _, rest = self.destination.name.partition(":")
         return {
-            "format": FORMAT,
             "source": {
+                "name": self.source_label,
                 "first episode": first,
                 "episodes": self.source.episode_count,
                 "columns": specs,
@@ -89,7 +94,7 @@ class Job:
         }
 
     def prepared(self, episode: Episode, policy: Policy, found: Sequence[Problem]) -> tuple[Episode | None, bool]:
-        """What is written of an episode, None when it is rejected; and whether its end was mended.
+        """What is written of an episode, None when it is rejected, or the format can hold nothing of it; and whether its end was mended.
 
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
@@ -98,9 +103,17 @@ class Job:
         if accepted is None:
             return None, False
         put = self.standard.put(accepted)
+        if len(put) < self.destination.least_rows:
+            return policy.reject(episode, [Problem("single_step", "", self._too_short(put))]).episode, False
         columns = {path: _plain(put.columns[path]) for path in self.content.columns}
         metadata = metadata_values(episode, self.content.metadata)
         return replace(put, columns=columns, metadata=metadata), self.standard.conventions.mends_end(accepted)
+
+    def _too_short(self, episode: Episode) -> str:
+        return (
+            f"{self.destination.name} holds episodes of at least {counted(self.destination.least_rows, 'step')}, got {len(episode)}; "
+            "on_invalid=skip (--on-invalid skip) leaves it out"
+        )
 
 
 def job_of(

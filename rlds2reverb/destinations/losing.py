@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlds2reverb.destinations.base import Loss
+from rlds2reverb.destinations.base import ALL_ROWS, LAST_ROW, Loss
 from rlds2reverb.episodes import is_under
 from rlds2reverb.wording import counted as plural
 
 ALL = "all"
 """In place of codes: every loss."""
+
+_MOST_TOLD = 8
+"""Paths on one line."""
+
+Key = tuple[str, str | None, str]
+"""Code, path and rows of a loss."""
 
 
 @dataclass(frozen=True)
@@ -19,14 +26,15 @@ class Lost:
     """A loss, counted.
 
     Attributes:
-      code, text, path: see `Loss`; the text is that of the first.
+      code, text, path, rows: see `Loss`; the text is that of the first.
       episodes: of how many it was told; None where it holds for all of them.
     """
 
     code: str
     text: str
-    path: str = ""
+    path: str | None = None
     episodes: int | None = None
+    rows: str = ALL_ROWS
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -39,19 +47,20 @@ class Losses:
 
     Attributes:
       of_all: what the specs tell.
-      texts: (code, path) -> the first text, of those told of single episodes.
-      ranges: (code, path) -> [start, stop) of the written episodes, by number, that have it.
+      texts: the first text of each that was told of single episodes.
+      ranges: [start, stop) of the written episodes, by number, that have it; ascending.
     """
 
     of_all: tuple[Loss, ...] = ()
-    texts: dict[tuple[str, str], str] = field(default_factory=dict)
-    ranges: dict[tuple[str, str], list[list[int]]] = field(default_factory=dict)
+    texts: dict[Key, str] = field(default_factory=dict)
+    ranges: dict[Key, list[list[int]]] = field(default_factory=dict)
 
     def add(self, number: int, losses: Iterable[Loss]) -> None:
         """Takes in those of one written episode; numbers ascend."""
-        for code, path, text in dict.fromkeys((loss.code, loss.path, loss.text) for loss in losses):
-            self.texts.setdefault((code, path), text)
-            ranges = self.ranges.setdefault((code, path), [])
+        for loss in losses:
+            key = (loss.code, loss.path, loss.rows)
+            self.texts.setdefault(key, loss.text)
+            ranges = self.ranges.setdefault(key, [])
             if ranges and ranges[-1][1] >= number:
                 ranges[-1][1] = number + 1
             else:
@@ -60,28 +69,38 @@ class Losses:
     def counted(self) -> tuple[Lost, ...]:
         """All of them."""
         found = [
-            Lost(code, text, path, sum(stop - start for start, stop in self.ranges[code, path]))
-            for (code, path), text in self.texts.items()
+            Lost(code, text, path, sum(stop - start for start, stop in self.ranges[code, path, rows]), rows)
+            for (code, path, rows), text in self.texts.items()
         ]
-        return (*(Lost(one.code, one.text, one.path) for one in self.of_all), *found)
+        return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
 
-    def holds(self, number: int, path: str) -> bool:
-        """Whether nothing was told of a column, or a feature "metadata/NAME", of a written episode."""
-        told = [one.path for one in self.of_all]
-        told += [
-            where for (_, where), ranges in self.ranges.items() if any(start <= number < stop for start, stop in ranges)
-        ]
-        return not any(where and is_under(path, where) for where in told)
+    def told(self, number: int) -> dict[str, str]:
+        """Of a written episode: path of a column, or "metadata/NAME" -> of which rows something was told."""
+        told = [(one.path, one.rows) for one in self.of_all]
+        told += [(path, rows) for (_, path, rows), ranges in self.ranges.items() if _is_in(number, ranges)]
+        only_last = {path: rows for path, rows in told if path is not None and rows == LAST_ROW}
+        return {**only_last, **{path: rows for path, rows in told if path is not None and rows != LAST_ROW}}
 
     def as_state(self) -> list[Any]:
         """Those of single episodes, for JSON."""
-        return [[code, path, text, self.ranges[code, path]] for (code, path), text in self.texts.items()]
+        return [[*key, text, self.ranges[key]] for key, text in self.texts.items()]
 
     def restore(self, state: Sequence[Any]) -> None:
         """Goes on from a state."""
-        for code, path, text, ranges in state:
-            self.texts[code, path] = text
-            self.ranges[code, path] = ranges
+        for code, path, rows, text, ranges in state:
+            self.texts[code, path, rows] = text
+            self.ranges[code, path, rows] = ranges
+
+
+def rows_told(told: Mapping[str, str], path: str) -> str | None:
+    """Of which rows of a column, or of a feature "metadata/NAME", something was told; None of none."""
+    found = {rows for where, rows in told.items() if is_under(path, where)}
+    return next((rows for rows in (ALL_ROWS, LAST_ROW) if rows in found), None)
+
+
+def _is_in(number: int, ranges: Sequence[Sequence[int]]) -> bool:
+    at = bisect_right(ranges, number, key=lambda one: one[0]) - 1
+    return at >= 0 and number < ranges[at][1]
 
 
 def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
@@ -95,11 +114,15 @@ def lines(losses: Iterable[Loss | Lost]) -> list[str]:
     for one in losses:
         counted = one.episodes if isinstance(one, Lost) else None
         text = one.text if counted is None else f"{one.text} ({plural(counted, 'episode')})"
-        paths.setdefault((one.code, text), []).append(one.path)
+        paths.setdefault((one.code, text), []).extend([] if one.path is None else [one.path or '""'])
     return [
-        f"{code}: {', '.join(every)}: {text}" if any(every) else f"{code}: {text}"
-        for (code, text), every in paths.items()
+        f"{code}: {_listed(every)}: {text}" if every else f"{code}: {text}" for (code, text), every in paths.items()
     ]
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_TOLD
+    return ", ".join(paths) if more <= 0 else f"{', '.join(paths[:_MOST_TOLD])} and {more:,} more"
 
 
 def table(losses: Mapping[str, Mapping[str, str]]) -> str:

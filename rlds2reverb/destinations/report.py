@@ -35,6 +35,7 @@ class ConvertReport:
       verified: episodes that were read back and are as they should be; None where nobody looked.
       stopped: what ended the conversion, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
+      episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
     """
 
     source: str
@@ -58,6 +59,7 @@ class ConvertReport:
     verified: int | None = None
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
+    episodes_kept: int = 0
 
     @property
     def episodes_rejected(self) -> int:

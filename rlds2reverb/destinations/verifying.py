@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
+from rlds2reverb.destinations.base import LAST_ROW
+from rlds2reverb.destinations.comparing import are_equal
 from rlds2reverb.destinations.job import Job
-from rlds2reverb.destinations.losing import Losses
+from rlds2reverb.destinations.losing import Losses, rows_told
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.metadata import metadata_path, metadata_values
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, with_encoded
 from rlds2reverb.validation.endings import with_problems_of_ends
+from rlds2reverb.wording import counted
 
 _MOST_TOLD = 5
 
@@ -32,30 +36,33 @@ def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], 
       ConversionError: an episode differs, is missing, or is one too many; says where.
       SourceError: one side cannot be read.
     """
-    number, back = 0, iter(_written(job, path))
-    for number, wanted in enumerate(_wanted(job), 1):
-        found = next(back, None)
-        if found is None:
-            raise _differs(job, f"has {number - 1:,} episodes, and more were written")
-        if odd := differences(wanted, found, lambda column, at=number - 1: losses.holds(at, column)):  # type: ignore[misc]
-            raise _differs(job, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
-        tell(number, wanted)
-    if next(back, None) is not None:
-        raise _differs(job, f"has more than the {number:,} episodes that were written")
+    number = 0
+    with closing(_each(_written(job, path))) as back, closing(_wanted(job)) as every:  # which read ahead in threads
+        for number, wanted in enumerate(every, 1):
+            found = next(back, None)
+            if found is None:
+                raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
+            if odd := differences(wanted, found, losses.told(number - 1)):
+                raise _differs(job, path, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_TOLD])}")
+            tell(number, wanted)
+        if next(back, None) is not None:
+            raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
     return number
 
 
-def differences(wanted: Episode, found: Episode, holds: Callable[[str], bool]) -> list[str]:
-    """What differs, one text per column or feature, of those that the format `holds`."""
-    odd = [
-        f'column "{path}": {_difference(column, found.columns.get(path))}'
-        for path, column in wanted.columns.items()
-        if holds(path) and not _are_equal(column, found.columns.get(path))
-    ]
+def differences(wanted: Episode, found: Episode, told: Mapping[str, str]) -> list[str]:
+    """What differs, one text per column or feature; but for what was told (see `Losses.told`)."""
+    odd = []
+    for path, column in wanted.columns.items():
+        rows, other = rows_told(told, path), found.columns.get(path)
+        if rows == LAST_ROW and other is not None and len(other) == len(column):
+            column, other = column[:-1], other[:-1]
+        if rows in (None, LAST_ROW) and not are_equal(column, other):
+            odd.append(f'column "{path}": {_difference(column, other)}')
     there = metadata_values(found, found.metadata)
     for name, value in wanted.metadata.items():
         one, other = _as_array(value), _as_array(there[name]) if name in there else None
-        if holds(metadata_path(name)) and not _are_equal(one, other):
+        if rows_told(told, metadata_path(name)) is None and not are_equal(one, other):
             odd.append(f'metadata "{name}": {_difference(one, other)}')
     return odd
 
@@ -65,7 +72,11 @@ def _written(job: Job, path: Path) -> Source:
     return with_encoded(source, job.encoded) if job.encoded else source
 
 
-def _wanted(job: Job) -> Iterator[Episode]:
+def _each(source: Source) -> Generator[Episode, None, None]:
+    yield from source
+
+
+def _wanted(job: Job) -> Generator[Episode, None, None]:
     policy = job.policy(again=True)
     for episode, found in with_problems_of_ends(job.source, job.standard.conventions):
         prepared, _ = job.prepared(episode, policy, found)
@@ -81,15 +92,6 @@ def _as_array(value: object) -> Array:
     return np.asarray(value)
 
 
-def _are_equal(one: Array, other: Array | None) -> bool:
-    """Whether dtype, shape and every bit are the same."""
-    if other is None or one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    if one.dtype.kind == "O":
-        return bool(one.tolist() == other.tolist())
-    return bool(one.tobytes() == other.tobytes())
-
-
 def _difference(one: Array, other: Array | None) -> str:
     if other is None:
         return "is not there"
@@ -98,8 +100,9 @@ def _difference(one: Array, other: Array | None) -> str:
     return "the values differ"
 
 
-def _differs(job: Job, what: str) -> ConversionError:
+def _differs(job: Job, path: Path, what: str) -> ConversionError:
+    final = job.destination.path
+    where = f"It is at {final} already" if path == final.absolute() else f"Nothing was put into {final}"
     return ConversionError(
-        f"{job.destination.name}: what was written is not what was read: {what}. Nothing was put into {job.destination.path}; "
-        "the source changed meanwhile, or this is a fault of the program; begin anew with restart=True (--restart)"
+        f"{job.destination.name}: what was written is not what was read: {what}. {where}; the source changed meanwhile, or this is a fault of the program; begin anew with restart=True (--restart)"
     )

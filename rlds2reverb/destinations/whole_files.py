@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ def whole(path: Path) -> Iterator[Path]:
     yield unfinished
     sync(unfinished)
     unfinished.replace(path)
+    sync(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -31,6 +33,16 @@ def write_whole(path: Path, data: bytes) -> None:
 def write_json(path: Path, value: Mapping[str, Any], **style: Any) -> None:
     """Writes a JSON object, whole or not at all; `style` is of `json.dumps`."""
     write_whole(path, json.dumps(value, **style).encode())
+
+
+def remove_whole(folder: Path) -> None:
+    """Removes a folder: after a kill all of it is there, or nothing under its name. Call it again for what is left under another."""
+    leaving = folder.with_name(f"{folder.name}-done")
+    if leaving.exists():
+        shutil.rmtree(leaving)
+    if folder.exists():
+        folder.rename(leaving)
+        shutil.rmtree(leaving)
 
 
 def sync(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 
@@ -55,14 +55,17 @@ def steps(
       discount: [T] as recorded; without it the one above.
 
     Raises:
-      BrokenEpisode: columns do not go together; names one and both lengths.
+      BrokenEpisode: columns do not go together, or one of `others` has the name of a flag or of another column.
     """
+    _refuse_flags(others or {})
     rows = _rows(observation, action)
     columns = {_path(OBSERVATION, path): column for path, column in observation.items()}
     columns |= {_path(ACTION, path): _closed(_path(ACTION, path), column, rows) for path, column in action.items()}
     if reward is not None:
         columns[REWARD] = _closed(REWARD, reward, rows)
     for path, column in (others or {}).items():
+        if path in columns:
+            raise BrokenEpisode(path, "two columns have this name")
         columns[path] = column if len(column) == rows else _closed(path, column, rows)
     if discount is not None:
         columns[DISCOUNT] = _closed(DISCOUNT, discount, rows)
@@ -92,6 +95,11 @@ def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
     return wanted or (REPEAT if missing else NEXT)
 
 
+def label_of(where: str, paths: Collection[str], last_step: str) -> str:
+    """What a fingerprint says of the ends; "" where they are what is the default for data with columns of these paths."""
+    return "" if last_step == last_step_of(where, paths, None) else f"?last_step={last_step}"
+
+
 def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
     """RLDS columns of as many rows as there are: the last step recorded is the last one.
 
@@ -100,8 +108,9 @@ def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
       is_terminal: as of `steps`.
 
     Raises:
-      BrokenEpisode: columns differ in length; names one and both lengths.
+      BrokenEpisode: columns differ in length, names one and both lengths; or one has the name of a flag.
     """
+    _refuse_flags(columns)
     rows = max(map(len, columns.values()), default=0)
     for path, column in columns.items():
         if len(column) != rows:
@@ -144,6 +153,13 @@ def zero_row(column: Array) -> Array:
     if column.dtype == object:
         row[...] = b""
     return row
+
+
+def _refuse_flags(columns: Columns) -> None:
+    """Flags are made of an episode's end; a recorded column of their names would be lost."""
+    for path in columns:
+        if path in FLAGS:
+            raise BrokenEpisode(path, "the data have a column of this name, which is that of a flag made of the end")
 
 
 def _path(field: str, path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -104,10 +104,23 @@ class HoldsImages(Protocol):
         """The same recordings with these image columns as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
 
 
-def each(recordings: Any, numbers: Sequence[int]) -> Iterator[Recording]:
-    """Reads one after the other by `recordings.one(number)`; what raises `BrokenEpisode` becomes an episode with that fault."""
+def each(
+    recordings: Any,
+    numbers: Sequence[int],
+    name_of: Callable[[int], str] = str,
+    metadata_of: Callable[[int], Mapping[str, Any]] | None = None,
+) -> Iterator[Recording]:
+    """Reads one after the other by `recordings.one(number)`; what raises `BrokenEpisode` becomes an episode with that fault.
+
+    Args:
+      recordings: has `one`.
+      numbers: which.
+      name_of: the name of an episode that cannot be read; the same as if it could.
+      metadata_of: what is known of one all the same.
+    """
     for number in numbers:
         try:
             yield recordings.one(number)
         except BrokenEpisode as broken:
-            yield Recording({}, name=str(number), faults=((broken.path, broken.why),))
+            known = metadata_of(number) if metadata_of is not None else {}
+            yield Recording({}, known, name_of(number), ((broken.path, broken.why),))

@@ -70,6 +70,11 @@ class MixedSource:
         return self._readings[-1]
 
     @property
+    def order(self) -> str:
+        """What decides in which order the parts' episodes come, and how many."""
+        return str(self._draw)
+
+    @property
     def episode_count(self) -> int | None:
         """How many there are; None where a part does not know."""
         if self._draw.length is not None:

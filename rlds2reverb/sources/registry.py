@@ -34,6 +34,7 @@ SOURCES: Formats[Source] = Formats(
                 ),
             ),
             marks=("dataset_info.json",),
+            place=Lazily("rlds2reverb.sources.tfds:directory_of"),
             page="datasets.md#which-dataset",
         ),
         Format(
@@ -61,6 +62,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
             ),
             marks=("data/main_data.hdf5", "data/metadata.json", "main_data.hdf5"),
+            place=Lazily("rlds2reverb.sources.minari:folder_of"),
             page="formats/minari.md",
         ),
         Format(
@@ -95,6 +97,7 @@ SOURCES: Formats[Source] = Formats(
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
             ),
             marks=("meta/info.json",),
+            place=Lazily("rlds2reverb.sources.lerobot:folder_of"),
             page="formats/lerobot.md",
         ),
         Format(

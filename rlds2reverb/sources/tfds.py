@@ -172,6 +172,15 @@ def _image(leaf: ArraySpec) -> ImageSpec:
     return ImageSpec((height, width, channels), leaf.dtype)
 
 
+def directory_of(text: str) -> Path:
+    """The version directory of what stands behind "tfds:".
+
+    Raises:
+      SourceError: there is none.
+    """
+    return _directory(Request.parse(text, f"tfds:{text}"))
+
+
 def _directory(request: Request) -> Path:
     if isinstance(request.dataset, str):
         return version_directory(local_path(request.dataset))

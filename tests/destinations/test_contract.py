@@ -21,13 +21,14 @@ from rlds2reverb.destinations.place import PREFIX
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.episodes import Episode, content_digest
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
+from rlds2reverb.errors import ConfigError, ConversionError, Rlds2ReverbError, SourceError
 from rlds2reverb.metadata import metadata_values
 from rlds2reverb.source_options import escaped
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.destinations.cases import data
+from tests.destinations.cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
 FOLDER = Path(__file__).parent / "cases"
@@ -104,7 +105,37 @@ def test_what_is_written_comes_back_and_what_is_lost_is_told(scheme: str, name: 
     assert report.verified == report.episodes_written == report.episodes_read == data.EPISODES
     losses = importlib.import_module(f"rlds2reverb.destinations.{scheme}").LOSSES
     assert {loss.code for loss in report.losses} <= set(losses)
-    assert left_over(open_destination(name)) == []
+    destination = open_destination(name)
+    assert_comes_back(list(source), open_source(destination.source(destination.path)), report.losses)
+    assert left_over(destination) == []
+
+
+@pytest.mark.parametrize("column", ["observation", "action", "reward"])
+def test_a_value_that_is_not_written_is_found(
+    scheme: str, name: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a row before the last one, also where the last one is told to be lost."""
+    episodes = data.KINDS["last_row"](tmp_path)
+    for place in {name, name.partition("?")[0]}:
+        made = open_destination(place)
+        sink_of = made.sink
+
+        def sink(work: Path, content: Any, state: Any, sink_of: Any = sink_of) -> Any:
+            sink = sink_of(work, content, state)
+            write = sink.write
+
+            def writes(episode: Episode) -> Any:
+                values = episode.columns[column].copy()
+                values[0] = 9
+                return write(episode.with_columns(**{column: values}))
+
+            monkeypatch.setattr(sink, "write", writes)
+            return sink
+
+        monkeypatch.setattr(made, "sink", sink)
+        with pytest.raises(ConversionError, match=f'column "{column}": the values differ'):
+            convert(episodes, made, verify=True, restart=True)
+        assert not made.path.exists()
 
 
 def test_what_is_written_is_found_under_any_name(scheme: str, tmp_path: Path) -> None:

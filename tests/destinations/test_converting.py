@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,8 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.conversion import convert, planned
-from rlds2reverb.destinations import converting, locking, open_destination, place, verifying
-from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations import converting, locking, open_destination, place, verifying, whole_files
+from rlds2reverb.destinations.base import LAST_ROW, Content, Destination, Loss
+from rlds2reverb.destinations.flags import made_flags
+from rlds2reverb.destinations.losing import Losses, lines, rows_told
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError
@@ -255,11 +258,36 @@ def test_another_source_or_destination_does_not_go_on_from_it(name: str, episode
 def test_a_progress_file_that_is_damaged_is_told(name: str, episodes: list[Episode]) -> None:
     stopped(name, episodes)
     (progress,) = open_destination(name).path.parent.glob("*/progress.json")
-    for text in ("{", "[]", '"x"'):
+    told = json.loads(progress.read_text(encoding="utf-8"))
+    saved = {**told["saved"], "stage": "written"}
+    for damaged in (
+        [],
+        "x",
+        {},
+        {"stage": "written"},
+        {**told, "format": 1},
+        {**told, "saved": saved},
+        {**told, "saved": 3},
+    ):
+        progress.write_text(json.dumps(damaged), encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"progress\.json.*--restart"):
+            convert(episodes, name)
+    for text in ("{", "[" * 100_000):
         progress.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=r"progress\.json.*--restart"):
             convert(episodes, name)
     assert convert(episodes, name, restart=True).episodes_written == 4
+
+
+def test_a_link_in_place_of_the_folder_is_refused(name: str, episodes: list[Episode], tmp_path: Path) -> None:
+    path = open_destination(name).path
+    victim = tmp_path / "victim"
+    (victim / "data").mkdir(parents=True)
+    path.parent.mkdir(parents=True)
+    (path.parent / f"{place.PREFIX}{path.name}").symlink_to(victim)
+    with pytest.raises(ConfigError, match="is a link"):
+        convert(episodes, name)
+    assert (victim / "data").exists()
 
 
 def test_two_conversions_into_one_place_are_refused(name: str, episodes: list[Episode]) -> None:
@@ -329,7 +357,7 @@ def test_differences_name_columns_and_metadata() -> None:
         {"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}, {"m": 1.0, "n": np.int64(1), "t": b"x"}, "w"
     )
     found = Episode({"a": np.zeros(2, np.float32), "b": np.zeros(2)}, {"n": np.int64(2), "t": b"x"}, "f")
-    assert verifying.differences(wanted, found, lambda path: path != "metadata/m") == [
+    assert verifying.differences(wanted, found, {"metadata/m": "all"}) == [
         'column "a": expected float64[2], found float32[2]',
         'column "c": is not there',
         'metadata "n": the values differ',
@@ -337,7 +365,21 @@ def test_differences_name_columns_and_metadata() -> None:
 
 
 class Losing(TfdsDestination):
-    """A destination that cannot hold all actions."""
+    """A destination that cannot hold all actions; `action` makes what it holds of them, and `told` is what it says."""
+
+    least = 1
+    told: Sequence[Loss] = (Loss("actions", "actions are left out", "action"),)
+
+    @staticmethod
+    def action(action: Any) -> Any:
+        return action * 0
+
+    @property
+    def least_rows(self) -> int:
+        return self.least
+
+    def flags(self, episode: Episode) -> Any:
+        return made_flags(episode)
 
     def losses(self, content: Content) -> list[Loss]:
         return [Loss("no_discount", "discounts are left out", "discount")]
@@ -347,17 +389,91 @@ class Losing(TfdsDestination):
         write = sink.write
 
         def losing(episode: Episode) -> list[Loss]:
-            write(episode.with_columns(action=episode.columns["action"] * 0))
-            return [Loss("actions", "actions are left out", "action")] if episode.id.endswith(("1", "2")) else []
+            write(episode.with_columns(action=self.action(episode.columns["action"])))
+            return list(self.told) if episode.id.endswith(("1", "2")) else []
 
         sink.write = losing  # type: ignore[method-assign]
         return sink
 
 
 @pytest.fixture
-def losing(name: str) -> Destination:
+def losing(name: str) -> Any:
     destination: Any = open_destination(name)
     return Losing(destination._target)
+
+
+def without_last(action: Any) -> Any:
+    return np.concatenate([action[:-1], action[-1:] + 1])
+
+
+def test_all_rows_but_those_told_are_compared(losing: Any, episodes: list[Episode]) -> None:
+    losing.told = [Loss("actions", "the last one is another", "action", LAST_ROW)]
+    losing.action = without_last
+    report = convert(episodes[1:3], losing, verify=True)
+    assert [(loss.rows, loss.episodes) for loss in report.losses] == [("all", None), ("last", 2)]
+    losing.action = lambda action: action * 0
+    with pytest.raises(ConversionError, match='column "action": the values differ'):
+        convert(episodes[1:3], losing, verify=True, overwrite=True)
+
+
+def test_a_loss_of_no_path_excuses_nothing_not_even_a_column_without_a_name(
+    losing: Any, episodes: list[Episode]
+) -> None:
+    losing.told = [Loss("whole", "something of the episode")]
+    with pytest.raises(ConversionError, match='column "action": the values differ'):
+        convert(episodes, losing, verify=True)
+    assert lines([Loss("a", "b"), Loss("c", "d", "")]) == ["a: b", 'c: "": d']
+
+
+def test_flags_that_do_not_come_back_are_told(losing: Any, episodes: list[Episode]) -> None:
+    losing.action, losing.told = (lambda action: action), []
+    odd = episodes[1].with_columns(is_terminal=np.arange(len(episodes[1])) < 1)
+    report = convert([episodes[0], odd], losing, allow=["terminal_inside"])
+    assert [(loss.code, loss.path, loss.episodes) for loss in report.losses[1:]] == [("flags", "is_terminal", 1)]
+    with pytest.raises(ConversionError, match="flags"):
+        convert(
+            [episodes[0], odd],
+            losing,
+            allow=["terminal_inside"],
+            strict=True,
+            allow_loss=["no_discount"],
+            overwrite=True,
+        )
+    losing.told = [Loss("ends", "told by the sink", "is_terminal")]
+    report = convert([episodes[0], odd], losing, allow=["terminal_inside"], overwrite=True)
+    assert [loss.code for loss in report.losses[1:]] == ["ends"]
+
+
+def test_episodes_that_are_too_short_for_the_format_are_rejected_whatever_is_allowed(
+    losing: Any, episodes: list[Episode], tmp_path: Path
+) -> None:
+    losing.least, losing.action, losing.told = 2, (lambda action: action), []
+    short = episodes[1].with_only_columns({path: column[:1] for path, column in episodes[1].columns.items()})
+    short = short.with_columns(is_last=np.ones(1, bool))
+    listed = tmp_path / "bad.jsonl"
+    options: dict[str, Any] = {"verify": True, "on_invalid": "quarantine", "quarantine": listed}
+    report = convert([episodes[0], short, episodes[3]], losing, allow=["single_step"], **options)
+    assert (report.episodes_read, report.episodes_written, report.verified) == (3, 2, 2)
+    assert report.rejected == {"single_step": 1}
+    (line,) = listed.read_text(encoding="utf-8").splitlines()
+    assert "at least 2 steps" in json.loads(line)["detail"]
+    with pytest.raises(InvalidEpisode, match="single_step"):
+        convert([episodes[0], short], losing, overwrite=True)
+
+
+def test_many_losses_of_single_episodes_are_found_by_number() -> None:
+    losses = Losses((Loss("all", "", "a"), Loss("whole", "")))
+    for number in range(0, 9, 2):
+        losses.add(number, [Loss("x", "", "b", LAST_ROW)] * 2)
+    losses.add(8, [Loss("y", "", "b")])
+    losses.add(9, [Loss("x", "", "b", LAST_ROW)])
+    assert [losses.told(number).get("b") for number in range(11)] == ["last", None] * 4 + ["all", "last", None]
+    assert {losses.told(number)["a"] for number in range(11)} == {"all"}
+    again = Losses(losses.of_all)
+    again.restore(json.loads(json.dumps(losses.as_state())))
+    assert again.counted() == losses.counted()
+    assert rows_told({"a": "last", "a/b": "all"}, "a/b/c") == "all"
+    assert rows_told({"": "all"}, "a") is None
 
 
 def test_losses_are_counted_and_not_compared(losing: Destination, episodes: list[Episode]) -> None:
@@ -448,3 +564,136 @@ def test_it_goes_on_after_a_kill(name: str) -> None:
             time.sleep(0.001)
         process.kill()
     assert convert(source, name, verify=True).verified == 120
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+def killed_at(what: str, episodes: Any, name: str, **options: Any) -> None:
+    """A conversion that ends before a method of `Place` does anything."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(place.Place, what, kill)
+        with pytest.raises(Killed):
+            convert(episodes, name, **options)
+
+
+def test_what_another_one_left_at_the_end_is_not_taken_for_this_one(name: str, episodes: list[Episode]) -> None:
+    convert(episodes[:1], name)
+    killed_at("discard", episodes[:2], name, overwrite=True)
+    with pytest.raises(ConfigError, match="is there already"):
+        convert(episodes, name)
+    assert len(back(name)) == 2
+    killed_at("discard", episodes[:3], name, overwrite=True)
+    report = convert(episodes, name, overwrite=True, verify=True)
+    assert report.episodes_written == report.verified == len(back(name)) == 4
+    assert [path.name for path in open_destination(name).path.parent.iterdir()] == ["1.0.0"]
+
+
+def test_what_is_at_its_place_is_verified_where_that_is_asked_for_later(name: str, episodes: list[Episode]) -> None:
+    killed_at("discard", episodes, name)
+    assert convert(episodes, name, verify=True).verified == 4
+    killed_at("discard", episodes, name, overwrite=True)
+    (open_destination(name).path / "dataset_info.json").unlink()
+    with pytest.raises(SourceError):
+        convert(episodes, name, overwrite=True, verify=True)
+
+
+def test_what_was_put_aside_comes_back_when_its_successor_does_not_come(
+    name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(episodes[:1], name)
+    renames = []
+
+    def rename(self: Path, target: Path) -> Path:
+        renames.append(self)
+        if len(renames) == 2:
+            raise Killed
+        return self.replace(target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename)
+        with pytest.raises(Killed):
+            convert(episodes, name, overwrite=True)
+    assert not open_destination(name).path.exists()
+    with pytest.raises(SourceError):
+        convert(Stopping(episodes, 0), name, restart=True, overwrite=True)
+    assert len(back(name)) == 1
+    assert [path.name for path in open_destination(name).path.parent.iterdir()] == ["1.0.0"]
+
+
+@pytest.mark.parametrize("left", [(), ("lock",), ("lock", "data")])
+def test_a_folder_without_progress_is_no_conversion(name: str, episodes: list[Episode], left: tuple[str, ...]) -> None:
+    path = convert(episodes, name).path
+    folder = Path(path).parent / f"{place.PREFIX}{Path(path).name}"
+    folder.mkdir()
+    for one in left:
+        (folder / one).mkdir() if one == "data" else (folder / one).touch()
+    with pytest.raises(ConfigError, match="is there already"):
+        convert(episodes, name)
+    assert not folder.exists()
+
+
+def test_a_result_that_was_taken_away_is_written_again(name: str, episodes: list[Episode]) -> None:
+    killed_at("discard", episodes, name)
+    path = open_destination(name).path
+    path.rename(path.with_name("elsewhere"))
+    assert convert(episodes, name, verify=True).verified == 4
+
+
+def test_others_episodes_in_the_middle_are_another_source(name: str) -> None:
+    """Of one name, with as many episodes and the same first one."""
+    many = [data.episode(number) for number in range(8)]
+    with pytest.raises(SourceError, match="stopped"):
+        convert(Stopping(many, 4), name)
+    other = [*many[:2], *reversed(many[2:])]
+    with pytest.raises(ConfigError, match=r"another source: the last episode that was read.*--restart"):
+        convert(Stopping(other, -1), name)
+    assert convert(Stopping(many, -1), name, verify=True).episodes_resumed == 4
+
+
+@pytest.mark.parametrize(("one", "other"), [("seed=4", "seed=5"), ("weights=1+1", "weights=1+2")])
+def test_another_order_of_a_mix_is_another_source(
+    name: str, one: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = "mix:bundled:cartpole@train[:2]|bundled:cartpole@train[2:]|?"
+    killed_at("publish", parts + one, name)
+    with pytest.raises(ConfigError, match="another source"):
+        convert(parts + other, name)
+    assert convert(parts + one, name).episodes_resumed
+
+
+def test_a_source_that_was_moved_is_the_same_one(name: str, tmp_path: Path) -> None:
+    folders = [tmp_path / "here" / "own", tmp_path / "there" / "own"]
+    convert("bundled:cartpole", f"tfds:{folders[0]}")
+    killed_at("publish", f"tfds:{folders[0]}/1.0.0", name)
+    folders[0].parent.rename(folders[1].parent)
+    assert convert(f"tfds:{folders[1]}/1.0.0", name).episodes_resumed
+
+
+def test_states_are_put_on_disk_with_the_names_of_their_files(
+    name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(whole_files, "sync", lambda path: synced.append(path.name))
+    convert(episodes, name)
+    at = synced.index(".progress.json.unfinished")
+    assert synced[at + 1] == f"{place.PREFIX}1.0.0"
+
+
+def test_how_much_is_kept_is_told(name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SourceError) as caught:
+        convert(Stopping(episodes, 3), name)
+    assert vars(caught.value)["report"].episodes_kept == 3
+    with pytest.raises(SourceError) as caught:
+        convert(Stopping(episodes, 3), name)
+    assert vars(caught.value)["report"].episodes_kept == 3
+    assert convert(Stopping(episodes, -1), name).episodes_kept == 0
+    monkeypatch.setattr(converting, "SYNC_SECONDS", 60.0)
+    with pytest.raises(SourceError) as caught:
+        convert(Stopping(episodes, 3), name, overwrite=True)
+    assert vars(caught.value)["report"].episodes_kept == 0

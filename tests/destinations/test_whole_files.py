@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from rlds2reverb.destinations.whole_files import sync, whole, write_json, write_whole
+from rlds2reverb.destinations.whole_files import remove_whole, sync, whole, write_json, write_whole
 
 
 def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
@@ -40,3 +41,21 @@ def test_json_is_written_as_is_asked(tmp_path: Path) -> None:
 
 def test_folders_are_synced_too(tmp_path: Path) -> None:
     sync(tmp_path)
+
+
+def test_a_folder_that_is_removed_is_whole_or_has_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "b").touch()
+
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_whole(folder)
+    assert not folder.exists()
+    remove_whole(folder)
+    remove_whole(folder)
+    assert list(tmp_path.iterdir()) == []

@@ -75,6 +75,18 @@ def test_torchrl_loads_what_was_written(tmp_path: Path, layout: str, count: int,
     ]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_buffer_can_be_sampled_without_more_said(tmp_path: Path, layout: str) -> None:
+    episodes = [strategies.episode(np.random.default_rng(1), 40, COLUMNS)]
+    write(tmp_path, episodes, LAYOUTS[layout])
+    buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(39), batch_size=4)
+    if layout == "h5":
+        buffer.storage.checkpointer = checkpointers.H5StorageCheckpointer()
+    buffer.loads(tmp_path / "buffer")
+    assert len(buffer.sample()) == 32
+    assert len(buffer.sample(4)) == 4
+
+
 def _compare(held: Any, episodes: list[Episode]) -> None:
     def joined(path: str, rows: slice) -> np.ndarray:
         return np.concatenate([one.columns[path][rows] for one in episodes])

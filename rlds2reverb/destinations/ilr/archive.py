@@ -6,12 +6,13 @@ POSIX ustar; RFC 8878 for the frames, those to be skipped among them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 import cramjam
+
+from rlds2reverb.destinations.growing_files import at_end, put
 
 _BLOCK = 512
 _RECORD = 10_240
@@ -70,11 +71,7 @@ class ArchiveWriter:
         self._level = level
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        if start and path.stat().st_size < start:
-            raise OSError(f"{path}: has fewer than the {start:,} bytes that were on disk; begin anew")
-        self._file: BinaryIO = path.open("r+b" if start else "wb")
-        self._file.truncate(start)
-        self._file.seek(start)
+        self._file: BinaryIO = at_end(path, start)
 
     def add(self, members: Iterable[bytes]) -> None:
         """Takes files, each as `member` makes it."""
@@ -87,8 +84,7 @@ class ArchiveWriter:
     def sync(self) -> int:
         """Puts all on disk; how many bytes there are."""
         self._write()
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        put(self._file)
         return self._file.tell()
 
     def begin(self, first: bytes) -> int:

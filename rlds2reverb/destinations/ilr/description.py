@@ -99,7 +99,7 @@ def _is_space(told: Mapping[str, Any], spec: ArraySpec) -> bool:
     """Whether it is complete, and one of such values."""
     if told.get("type") == "Discrete":
         return set(told) == {"type", "n"} and isinstance(told["n"], int) and spec.dtype.kind in "iu" and not spec.shape
-    if told.get("type") != "Box" or set(told) != {"type", "low", "high", "shape", "dtype"}:
+    if spec.dtype.kind == "O" or told.get("type") != "Box" or set(told) != {"type", "low", "high", "shape", "dtype"}:
         return False
     try:
         for bound in (told["low"], told["high"]):
@@ -109,8 +109,11 @@ def _is_space(told: Mapping[str, Any], spec: ArraySpec) -> bool:
     return bool(told["dtype"] == spec.dtype.name and told["shape"] == list(spec.shape))
 
 
-def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any]:
+def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
+    """The widest space of such values; None for texts, of which il-representations has none."""
     kind = spec.dtype.kind
+    if kind == "O":
+        return None
     if is_action and kind in "iu" and not spec.shape:
         return {"n": None, "type": "Discrete"}
     low: Any = -np.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss, State
@@ -10,8 +10,10 @@ from rlds2reverb.destinations.ilr import LOSSES
 from rlds2reverb.destinations.ilr.members import NOT_KEPT, key_of, members_of
 from rlds2reverb.destinations.ilr.naming import Target
 from rlds2reverb.destinations.ilr.sink import IlrSink
+from rlds2reverb.episodes import IS_TERMINAL, Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.metadata import metadata_path
+from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.ilr import keys
 from rlds2reverb.readers.ilr.metadata import FEATURES
 from rlds2reverb.source_options import escaped
@@ -47,6 +49,11 @@ class IlrDestination:
         """`ilr:PATH`."""
         return f"ilr:{escaped(path.absolute())}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Archives."""
+        return () if self._target.is_archive else ("*.tar.zst", "*.tar")
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: il-representations reads arrays."""
         return False
@@ -75,6 +82,17 @@ class IlrDestination:
                 f"{', '.join(f'{path}: {spec}' for path, spec in content.columns.items())}"
             )
         return lost
+
+    @property
+    def least_rows(self) -> int:
+        """Two: a step has an action and the observation behind it."""
+        return 2
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """Made of the length, and of whether the last step is terminal; all are without terminals=yes."""
+        terminal = episode.columns.get(IS_TERMINAL)
+        is_terminal = terminal is None or not self._target.terminals or bool(terminal[-1])
+        return flags(len(episode), is_terminal)
 
     def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
         """Begins to write, or goes on."""

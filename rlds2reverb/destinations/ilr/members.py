@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rlds2reverb.destinations.ilr.pickling import around, joined, part_of, row_pickles, whole
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, OBSERVATION, REWARD, STEP_FIELDS, Array
 from rlds2reverb.metadata import METADATA
@@ -98,10 +96,3 @@ def _nested(parts: Mapping[tuple[str, ...], bytes]) -> dict[str, Any]:
             level = level.setdefault(name, {})
         level[path[-1]] = part
     return made
-
-
-def is_empty(row: Array) -> bool:
-    """Whether it is what readers put behind the last step: zeros, or empty texts."""
-    if row.dtype == object:
-        return not any(row.ravel())
-    return not any(np.ascontiguousarray(row).tobytes())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, one_of, parted, read_options, unescaped, whole_number
+from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, unescaped, whole_number
 
 ARCHIVE = "demos.tar.zst"
 _ENDINGS = (".tar.zst", ".tar")
@@ -72,19 +72,12 @@ def _level(text: str) -> int:
     return level
 
 
-def _actions(text: str) -> int:
-    number = whole_number(text)
-    if not number:
-        raise ValueError("expected at least 1")
-    return number
-
-
 _TOLD = {"benchmark": "benchmark_name", "task": "task_name", "color": "color_space"}
 _KNOWN: dict[str, Parse] = {
     "benchmark": str,
     "task": str,
     "color": one_of(RGB="RGB", GRAY="GRAY"),
-    "actions": _actions,
+    "actions": at_least_one,
     "level": _level,
     "terminals": one_of(yes=True, no=False),
 }

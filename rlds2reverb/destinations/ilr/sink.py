@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import LAST_ROW, Content, Loss, State
+from rlds2reverb.destinations.comparing import are_equal, rows_that_differ
 from rlds2reverb.destinations.ilr import LOSSES
 from rlds2reverb.destinations.ilr.archive import ArchiveWriter, member
 from rlds2reverb.destinations.ilr.description import Description
-from rlds2reverb.destinations.ilr.members import is_empty, members_of
+from rlds2reverb.destinations.ilr.members import members_of
 from rlds2reverb.destinations.ilr.naming import Target
 from rlds2reverb.destinations.ilr.pickling import pickled
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, Episode, columns_under
-from rlds2reverb.errors import ConversionError
 from rlds2reverb.metadata import metadata_path
+from rlds2reverb.readers.alignment import terminal_discount, zero_row
 from rlds2reverb.readers.ilr import keys
 from rlds2reverb.readers.ilr.metadata import FEATURES
 
@@ -55,16 +56,8 @@ class IlrSink:
             self._description = self._described(self._state["told"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode.
-
-        Raises:
-          ConversionError: it has no action.
-        """
+        """Takes an episode of at least two rows."""
         steps = len(episode) - 1
-        if steps < 1:
-            raise ConversionError(
-                f"{self._target.people}: episode {episode.title} has no action, and a shard holds steps with one only; leave it out"
-            )
         description = self._description or self._begin(episode)
         self._count_actions(episode, steps)
         self._archive.add(self._counted(self._packed(episode, steps)))
@@ -141,22 +134,27 @@ class IlrSink:
         is_terminal = terminal is not None and bool(terminal[-1])
         if not self._target.terminals and not is_terminal:
             yield Loss("ends", LOSSES["ends"], IS_TERMINAL)
-        read = np.ones(steps + 1, np.float32)
-        read[-2:] = 0 if is_terminal or not self._target.terminals else 1
+        read = terminal_discount(steps + 1, is_terminal or not self._target.terminals)
         for path, discount in columns_under(columns, DISCOUNT).items():
-            if discount.dtype != read.dtype or discount.tobytes() != read.tobytes():
-                yield Loss("discounts", LOSSES["discounts"], path)
+            if odd := rows_that_differ(discount, read):
+                yield Loss("discounts", LOSSES["discounts"], path, odd)
         for path in self._beside:
-            if not is_empty(columns[path][-1:]):
-                yield Loss("last_row", LOSSES["last_row"], path)
+            if not are_equal(columns[path][-1:], zero_row(columns[path])):
+                yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
 
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
         read = description.features(self._target.actions or max(1, self._state["actions"]))
         for name in FEATURES:
-            if name in episode.metadata and read.get(name) != _text(episode.metadata[name]).encode():
+            if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):
                 yield Loss("metadata", LOSSES["metadata"], metadata_path(name))
 
 
 def _text(value: object) -> str:
-    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
+    plain = _plain(value)
     return plain.decode("utf-8", "replace") if isinstance(plain, bytes) else str(plain)
+
+
+def _plain(value: object) -> object:
+    """A text as bytes; a number without numpy around it."""
+    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
+    return plain.encode() if isinstance(plain, str) else plain

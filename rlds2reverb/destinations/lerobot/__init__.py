@@ -10,7 +10,6 @@ LOSSES = {
     "time": "no column timestamp: rows count as evenly spaced in time (fps=)",
     "last_observation": "the last observation: LeRobot's rows end with the last action; last_step=keep writes it",
     "last_row": "a value of the last row, which RLDS calls undefined; last_step=keep writes it",
-    "single_step": "an episode of one step has no action, so no row; last_step=keep writes it",
     "text": "a text that is no UTF-8: bytes that are none are written as \\xNN",
 }
 """Code -> what LeRobot's datasets cannot hold."""

@@ -12,29 +12,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.lerobot import fields
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, unescaped
+from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, some_text, unescaped
 from rlds2reverb.specs import ArraySpec
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("expected a name")
-    return text
-
 
 OPTIONS: dict[str, Parse] = {
     "fps": at_least_one,
-    "robot": _text,
-    "task": _text,
+    "robot": some_text,
+    "task": some_text,
     "last_step": one_of(drop=DROP, keep=KEEP),
     "images": one_of(png=PNG, arrays=ARRAYS),
     "file_mb": at_least_one,
@@ -72,6 +67,11 @@ class LeRobotDestination:
         """`lerobot:PATH`."""
         return f"lerobot:{escaped(path.absolute())}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Those of a dataset, of any version."""
+        return ("meta/info.json", "data", "videos", "images", "README.md", ".gitattributes")
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """One image of 8 bits and of a known size per step."""
         return fields.holds_files(spec)
@@ -83,6 +83,15 @@ class LeRobotDestination:
           ConfigError: the option `task` names no text.
         """
         return fields.plan(content, self._choices)[1]
+
+    @property
+    def least_rows(self) -> int:
+        """Two, where the last step is dropped."""
+        return 1 if self._choices.last_step == KEEP else 2
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """All are kept with last_step=keep; else made of the length, and of whether the last step is terminal."""
+        return {} if self._choices.last_step == KEEP else made_flags(episode)
 
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
         """Begins to write, or goes on."""

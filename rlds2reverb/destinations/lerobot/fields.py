@@ -16,7 +16,7 @@ Every feature's `info` has the column's path and shape, so that reading gives th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +110,17 @@ class Plan:
     metadata: tuple[str, ...]
     choices: Choices = field(default_factory=Choices)
 
+    @property
+    def paths(self) -> list[str]:
+        """Columns that are written, each of whose rows comes back."""
+        time, task = [TIMESTAMP] if self.has_time else [], [self.task] if self.tells_task else []
+        return [*(one.path for one in self.fields), *time, *task]
+
+    @property
+    def tells_task(self) -> bool:
+        """Whether the column with the task is written as the task alone."""
+        return self.task == LANGUAGE_INSTRUCTION
+
 
 def plan(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     """How a content is written, and what is lost of it.
@@ -130,7 +141,8 @@ def plan(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     if not has_time and choices.fps is None:
         losses.append(Loss("time", LOSSES["time"], TIMESTAMP))
     is_feature = not is_column and _is_text(content.metadata.get(task))
-    metadata = tuple(_metadata(content.metadata, task if is_feature and task == LANGUAGE_INSTRUCTION else "", losses))
+    told = {LANGUAGE_INSTRUCTION} if is_feature and task == LANGUAGE_INSTRUCTION else set()
+    metadata = tuple(_metadata(content.metadata, told, losses))
     done = IS_TERMINAL in content.columns and not keeps
     return Plan(
         tuple(fields), has_time, done, task if is_column else "", task if is_feature else "", metadata, choices
@@ -145,7 +157,7 @@ def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, 
         if path in RESERVED:
             losses.append(Loss("renumbered", LOSSES["renumbered"], path))
             continue
-        kind = _kind(spec, choices)
+        kind = _kind(spec, choices) if path else None
         if kind is None:
             losses.append(Loss("column", f"{spec}: {LOSSES['column']}", path))
             continue
@@ -185,9 +197,9 @@ def holds_files(spec: ArraySpec) -> bool:
     return None not in image.shape and image.shape[2] in _CHANNELS
 
 
-def _metadata(specs: Mapping[str, ArraySpec], task: str, losses: list[Loss]) -> Iterator[str]:
+def _metadata(specs: Mapping[str, ArraySpec], told: Collection[str], losses: list[Loss]) -> Iterator[str]:
     for path, spec in specs.items():
-        if path == task:
+        if path in told:
             continue
         if path in RESERVED:
             losses.append(Loss("renumbered", LOSSES["renumbered"], f"metadata/{path}"))

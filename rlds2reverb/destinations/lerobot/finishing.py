@@ -112,7 +112,7 @@ def finish(work: Path, plan: Plan, state: State) -> None:
     """Writes meta/stats.json, and meta/info.json as the last."""
     told = features(plan)
     if state["tables"]:
-        write_json(work / "meta/stats.json", dict(_merged(work, told)), **_JSON)
+        write_json(work / "meta/stats.json", dict(_merged(work, told)), allow_nan=False, **_JSON)
     info = {
         "codebase_version": "v3.0",
         "robot_type": plan.choices.robot or None,
@@ -132,13 +132,13 @@ def finish(work: Path, plan: Plan, state: State) -> None:
 
 
 def _merged(work: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Feature -> the statistics of all episodes; memory holds those of one table."""
+    """Feature -> the statistics of all episodes; none where one is no finite number, as JSON has only these. Memory holds those of one table."""
     found: dict[str, dict[str, Array]] = {}
     for path in sorted((work / "meta/episodes").glob("*/*.parquet")):
         for name, many in _of_episodes(path).items():
             found[name] = stats.merged([*([found[name]] if name in found else []), *many])
     for name in told:
-        if name in found:
+        if name in found and all(np.isfinite(one).all() for one in found[name].values()):
             yield name, {key: value.tolist() for key, value in found[name].items()}
 
 

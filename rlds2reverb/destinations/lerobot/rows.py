@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.destinations.base import Loss
+from rlds2reverb.destinations.base import LAST_ROW, Loss
+from rlds2reverb.destinations.comparing import are_equal
 from rlds2reverb.destinations.lerobot import LOSSES
-from rlds2reverb.destinations.lerobot.fields import FILES, KEEP, PIXELS, Field, Plan
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array, Episode, is_under
+from rlds2reverb.destinations.lerobot.fields import KEEP, Plan
+from rlds2reverb.episodes import IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.readers.lerobot.features import TIMESTAMP
+from rlds2reverb.readers.lerobot.steps import row_behind
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Written:
 
 
 def rows_of(episode: Episode, plan: Plan, fps: int) -> Written:
-    """The rows of an episode; none where it has no action."""
+    """The rows of an episode, of which there is one."""
     columns = episode.columns
     steps = len(episode)
     rows = steps if plan.choices.last_step == KEEP else steps - 1
@@ -51,27 +53,9 @@ def rows_of(episode: Episode, plan: Plan, fps: int) -> Written:
 
 def _lost(columns: Mapping[str, Array], plan: Plan, rows: int) -> Iterator[Loss]:
     """What of the last row is more than reading gives back there; see `readers.lerobot.steps`."""
-    if not rows:
-        yield Loss("single_step", LOSSES["single_step"])
-        return
-    observations = [one for one in plan.fields if is_under(one.path, OBSERVATION)]
-    if any(not _repeats(columns[one.path]) for one in observations):
-        yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION)
-    for one in plan.fields:
-        if one not in observations and one.path != DISCOUNT and not _follows(one, columns[one.path]):
-            yield Loss("last_row", LOSSES["last_row"], one.path)
-
-
-def _repeats(column: Array) -> bool:
-    last, before = column[-1:], column[-2:-1]
-    if column.dtype == object:
-        return bool((last == before).all())
-    return last.tobytes() == before.tobytes()
-
-
-def _follows(one: Field, column: Array) -> bool:
-    """Whether the last row of a column that is no observation is what reading puts there."""
-    is_of_action = is_under(one.path, ACTION) or one.path == REWARD or one.path.startswith("next.")
-    if one.kind in (PIXELS, FILES) or not is_of_action:
-        return _repeats(column)
-    return not any(column[-1:].ravel())
+    odd = [path for path in plan.paths if not are_equal(columns[path][rows:], row_behind(path, columns[path][:rows]))]
+    if any(is_under(path, OBSERVATION) for path in odd):
+        yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION, LAST_ROW)
+    for path in odd:
+        if not is_under(path, OBSERVATION):
+            yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)

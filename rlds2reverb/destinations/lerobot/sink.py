@@ -6,7 +6,6 @@ While it is written, data/ and meta/episodes/ have files that are whole, each of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,11 +15,14 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.growing_files import put
 from rlds2reverb.destinations.lerobot import LOSSES, arrow, finishing, stats
 from rlds2reverb.destinations.lerobot.fields import FILES, PIXELS, TEXT, Plan
 from rlds2reverb.destinations.lerobot.rows import Written, rows_of
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.images import decode_images
+from rlds2reverb.metadata import metadata_path
+from rlds2reverb.readers.lerobot.dataset import LANGUAGE_INSTRUCTION
 from rlds2reverb.readers.lerobot.episodes import METADATA
 from rlds2reverb.readers.lerobot.features import (
     DONE,
@@ -66,11 +68,9 @@ class LeRobotSink:
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Takes an episode."""
         written = rows_of(episode, self._plan, self._fps(episode))
-        if not written.rows:
-            return written.losses
         table, told, changed = self._table(written)
         self._append(table, written)
-        tasks = list(dict.fromkeys(self._texts(written.tasks)))
+        tasks = list(dict.fromkeys(self._texts(written.tasks)[0]))
         metadata, changed_too = self._metadata(episode)
         files = {
             "data/chunk_index": self._state["files"] // finishing.CHUNK,
@@ -128,7 +128,7 @@ class LeRobotSink:
         """The rows, the statistics of each feature, and the columns with texts that were changed."""
         columns: dict[str, pa.Array] = {}
         told: dict[str, stats.Stats] = {}
-        changed = []
+        changed = self._changed_task(written)
         for one in self._plan.fields:
             values = written.columns[one.path]
             columns[one.name], is_changed = arrow.column(one, values)
@@ -146,7 +146,7 @@ class LeRobotSink:
 
     def _counted(self, written: Written) -> dict[str, Array]:
         rows, first = written.rows, self._state["frames"]
-        texts = self._texts(written.tasks)
+        texts, _ = self._texts(written.tasks)
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in texts]
         return {
             **({} if written.done is None else {DONE: written.done}),
@@ -158,9 +158,18 @@ class LeRobotSink:
         }
 
     @staticmethod
-    def _texts(tasks: Any) -> list[str]:
+    def _texts(tasks: Any) -> tuple[list[str], bool]:
         is_column = isinstance(tasks, np.ndarray) and tasks.ndim
-        return arrow.as_texts(list(tasks) if is_column else [_plain(tasks)])[0]
+        return arrow.as_texts(list(tasks) if is_column else [_plain(tasks)])
+
+    def _changed_task(self, written: Written) -> list[str]:
+        """Where a text of the task was changed that stands nowhere else: the path of its column or feature."""
+        plan = self._plan
+        if not self._texts(written.tasks)[1]:
+            return []
+        if plan.tells_task:
+            return [plan.task]
+        return [metadata_path(plan.task_feature)] if plan.task_feature == LANGUAGE_INSTRUCTION else []
 
     def _metadata(self, episode: Episode) -> tuple[dict[str, Any], list[str]]:
         told: dict[str, Any] = {}
@@ -169,7 +178,7 @@ class LeRobotSink:
             value = _plain(episode.metadata[path])
             if isinstance(value, (bytes, str)):
                 (value,), is_changed = arrow.as_texts([value])
-                changed += [f"metadata/{path}"] if is_changed else []
+                changed += [metadata_path(path)] if is_changed else []
             told[METADATA + path] = value
         return told, changed
 
@@ -195,8 +204,7 @@ class LeRobotSink:
         if self._writer is None or self._file is None:
             return
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        put(self._file)
         self.close()
         self._state["files"] += 1
 

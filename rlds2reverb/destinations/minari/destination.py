@@ -12,12 +12,13 @@ from rlds2reverb.destinations.base import Content, Loss, Sink, State
 from rlds2reverb.destinations.minari.layout import Place, is_image, places_of
 from rlds2reverb.destinations.minari.sink import METADATA_FILE, MinariSink
 from rlds2reverb.destinations.minari.spaces import Texts, space_of
-from rlds2reverb.episodes import ACTION, OBSERVATION, is_under
+from rlds2reverb.episodes import ACTION, IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.minari.facts import read_json
 from rlds2reverb.readers.minari.places import data_folder, datasets_root, is_id
 from rlds2reverb.readers.minari.spaces import parse_space
-from rlds2reverb.source_options import Parse, escaped, one_of, parted, read_options, unescaped
+from rlds2reverb.source_options import Parse, escaped, one_of, parted, read_options, some_text, unescaped
 from rlds2reverb.specs import ArraySpec
 
 MINARI_VERSION = "0.5.4"
@@ -75,6 +76,11 @@ class MinariDestination:
         """`minari:PATH`."""
         return f"minari:{escaped(path.absolute())}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """The folder `data`."""
+        return ("data/metadata.json",)
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """JPEG of colour images that Minari takes for images, where `images=files` asks for it."""
         image = spec.image
@@ -89,6 +95,17 @@ class MinariDestination:
         if self._like is not None:
             self._check_like(places)
         return losses
+
+    @property
+    def least_rows(self) -> int:
+        """One: an observation without a step."""
+        return 1
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """Made of the length, and of whether the last step is terminal."""
+        terminal = episode.columns.get(IS_TERMINAL)
+        rows = len(episode)
+        return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""
@@ -165,18 +182,12 @@ def _id_of(folder: str) -> str:
     return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
 
 
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("expected a text")
-    return text
-
-
 def _like(text: str) -> str:
-    return _text(text).replace(":", "/")
+    return some_text(text).replace(":", "/")
 
 
 _OPTIONS: dict[str, Parse] = {
-    "id": _text,
+    "id": some_text,
     "like": _like,
     "images": one_of(decoded=False, files=True),
 }

@@ -13,15 +13,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rlds2reverb.destinations.base import Content, Loss
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.spaces import is_held
-from rlds2reverb.destinations.minari.values import ATTRIBUTE_KINDS
+from rlds2reverb.destinations.minari.values import ATTRIBUTE_KINDS, is_attribute, is_name
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_TERMINAL, OBSERVATION, REWARD, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec
@@ -49,6 +49,11 @@ class Place:
     spec: ArraySpec
     is_of_steps: bool = False
 
+    @property
+    def is_moved(self) -> bool:
+        """Whether it is among the infos, and was not recorded there."""
+        return self.dataset == f"{INFOS}/{self.path}"
+
 
 def places_of(content: Content) -> tuple[list[Place], list[Loss]]:
     """Where the columns go, and what goes nowhere or comes back otherwise.
@@ -68,6 +73,7 @@ def places_of(content: Content) -> tuple[list[Place], list[Loss]]:
             losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
         if place is not None:
             places.append(place)
+    places = _apart(places)
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
         if not any(is_under(place.dataset, field) for place in places):
             raise ConfigError(f"no {name} of {content.source} is what a space of Gymnasium holds; Minari needs one")
@@ -84,8 +90,24 @@ def is_image(spec: ArraySpec) -> bool:
     return spec.dtype == np.uint8 and is_large and full
 
 
+def _apart(places: Sequence[Place]) -> list[Place]:
+    """The same, each at a place of its own: what is moved among the infos gets a number where another column has its name."""
+    taken = [place.dataset for place in places if not place.is_moved]
+    made = []
+    for place in places:
+        first, *rest = place.path.split("/")
+        name, number = place.dataset, 2
+        while place.is_moved and any(is_under(name, one) or is_under(one, name) for one in taken):
+            name, number = "/".join((INFOS, f"{first}_{number}", *rest)), number + 1
+        taken.append(name)
+        made.append(replace(place, dataset=name))
+    return made
+
+
 def _placed(path: str, spec: ArraySpec) -> tuple[str, Place | None]:
     """The code of the loss, "" for none; and the place, None for none."""
+    if not all(map(is_name, path.split("/"))):
+        return "name", None
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
         if is_under(path, name):
             held = is_held(spec) or spec.image is not None
@@ -110,6 +132,8 @@ def _of_metadata(content: Content) -> Iterator[Loss]:
         if name in OUR_FEATURES:
             if spec != ArraySpec((), np.dtype(np.int64)):
                 yield Loss("renumbered", LOSSES["renumbered"], f"metadata/{name}")
+        elif not is_attribute(name):
+            yield Loss("name", LOSSES["name"], f"metadata/{name}")
         elif why := _why_no_attribute(spec):
             yield Loss("metadata", f"{why}: {LOSSES['metadata']}", f"metadata/{name}")
 

@@ -6,7 +6,6 @@ A part is on disk or it is not: nothing that ends the process leaves half of one
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -16,17 +15,19 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.base import LAST_ROW, Loss, State
+from rlds2reverb.destinations.comparing import are_equal, rows_that_differ
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
-from rlds2reverb.destinations.minari.values import attribute, encoded_texts, usual_discount
-from rlds2reverb.destinations.whole_files import whole, write_whole
+from rlds2reverb.destinations.minari.values import attribute, encoded_texts, is_attribute
+from rlds2reverb.destinations.whole_files import remove_whole, whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.metadata import metadata_path
+from rlds2reverb.readers.alignment import terminal_discount, zero_row
 
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
-_PARTS, _DONE = ".parts", ".parts-done"
+_PARTS = ".parts"
 _PART_BYTES = 64 << 20
 _TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
 _INT_REWARDS = np.dtype(np.float64)
@@ -97,10 +98,8 @@ class MinariSink:
             told = self._describe(self._episodes, self._steps, self._texts)
             told["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
             write_whole(self._data / METADATA_FILE, json.dumps(told).encode())
-            shutil.rmtree(self._data / _DONE, ignore_errors=True)
-            self._folder.rename(self._data / _DONE)
             self._is_done = True
-        shutil.rmtree(self._data / _DONE, ignore_errors=True)
+        remove_whole(self._folder)
 
     def close(self) -> None:
         """Drops what is in memory."""
@@ -131,8 +130,8 @@ class MinariSink:
 
     def _write_column(self, group: h5py.Group, place: Place, column: Array, losses: list[Loss]) -> None:
         rows = column[:-1] if place.is_of_steps else column
-        if place.is_of_steps and column[-1:].astype(bool).any():
-            losses.append(Loss("last_row", LOSSES["last_row"], place.path))
+        if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
+            losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
             _write_files(group, place.dataset, rows)
         elif place.spec.dtype.kind == "O":
@@ -153,7 +152,7 @@ class MinariSink:
             if name in ours:
                 if not np.array_equal(value, ours[name]):
                     losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
-            else:
+            elif is_attribute(name):
                 held = attribute(value)
                 if held is None:
                     losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
@@ -194,11 +193,11 @@ def _write_files(group: h5py.Group, name: str, files: Array) -> None:
 
 
 def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
-    discount, terminal = episode.columns.get(DISCOUNT), episode.columns.get(IS_TERMINAL)
-    if len(episode) == 1 and is_terminal:
+    discount, rows = episode.columns.get(DISCOUNT), len(episode)
+    if rows == 1 and is_terminal:
         yield Loss("terminal", LOSSES["terminal"], IS_TERMINAL)
         yield Loss("discount", LOSSES["discount"], DISCOUNT)
-    elif terminal is not None and terminal[:-1].any():
-        yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
-    if discount is not None and not np.array_equal(discount, usual_discount(len(episode), is_terminal)):
-        yield Loss("discount", LOSSES["discount"], DISCOUNT)
+    elif discount is not None and discount.dtype == np.float32 and discount.shape == (rows,):
+        odd = rows_that_differ(discount, terminal_discount(rows, is_terminal))
+        if odd is not None:
+            yield Loss("discount", LOSSES["discount"], DISCOUNT, odd)

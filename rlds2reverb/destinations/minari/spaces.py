@@ -13,6 +13,7 @@ Source: minari/serialization.py of Minari 0.5.4.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.specs import ArraySpec
 
 KINDS = "biuf"
@@ -102,7 +104,7 @@ def _of_numbers(spec: ArraySpec) -> dict[str, Any]:
     shape, dtype = tuple(size or 0 for size in spec.shape), spec.dtype
     if spec.image is not None:
         shape, dtype = tuple(size or 0 for size in spec.image.shape), spec.image.dtype
-    low, high = (np.broadcast_to(bound, shape) for bound in _bounds(spec, dtype))
+    low, high = _bounds(spec, dtype, shape)
     if not shape and dtype == np.int64 and spec.minimum is not None and spec.maximum is not None:
         count = int(high) - int(low) + 1
         if 0 < count < 1 << 62:
@@ -110,11 +112,27 @@ def _of_numbers(spec: ArraySpec) -> dict[str, Any]:
     return {"type": "Box", "dtype": dtype.name, "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
 
 
-def _bounds(spec: ArraySpec, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+def _bounds(spec: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """[*shape] the bounds of the spec, or of the dtype where the spec has none that are of such values."""
     if spec.minimum is not None and spec.maximum is not None and spec.dtype.kind != "O":
-        return np.asarray(spec.minimum, dtype), np.asarray(spec.maximum, dtype)
+        low, high = (_fitted(bound, dtype, shape) for bound in (spec.minimum, spec.maximum))
+        if low is not None and high is not None:
+            return low, high
     if dtype.kind == "f":
-        return np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
+        return np.full(shape, -np.inf, dtype), np.full(shape, np.inf, dtype)
     if dtype.kind == "b":
-        return np.asarray(False), np.asarray(True)
-    return np.asarray(np.iinfo(dtype).min, dtype), np.asarray(np.iinfo(dtype).max, dtype)
+        return np.full(shape, False), np.full(shape, True)
+    return np.full(shape, np.iinfo(dtype).min, dtype), np.full(shape, np.iinfo(dtype).max, dtype)
+
+
+def _fitted(bound: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | None:
+    """[*shape] a bound, which may be one value or a flat list of all, as TensorFlow's protos have it; None where it is neither."""
+    values = np.asarray(bound)
+    if values.size == 1:
+        values = np.broadcast_to(values.reshape(()), shape)
+    if values.size != math.prod(shape) or values.dtype.kind not in KINDS:
+        return None
+    with np.errstate(all="ignore"):
+        made = values.astype(dtype)
+    is_same = dtype.kind == "f" or bool((made == values).all())
+    return made.reshape(shape) if is_same else None

@@ -14,6 +14,16 @@ _MOST_ATTRIBUTE_BYTES = 60_000
 """An attribute lies in the header of its group, which has 64 KiB."""
 
 
+def is_name(part: str) -> bool:
+    """Whether HDF5 has groups and datasets of such names."""
+    return is_attribute(part) and part not in (".", "..")
+
+
+def is_attribute(name: str) -> bool:
+    """Whether HDF5 has attributes of such names."""
+    return bool(name) and "\0" not in name
+
+
 def encoded_texts(column: Array) -> tuple[Array, bool]:
     """Texts as `str`, and whether one had to be changed: HDF5 ends them at a NUL, and Minari reads UTF-8."""
     flat = column.ravel().tolist()
@@ -34,14 +44,6 @@ def attribute(value: Any) -> Any:
         return text if text.encode() == data and len(data) < _MOST_ATTRIBUTE_BYTES else None
     made = np.asarray(value)
     return made[()] if made.dtype.kind in ATTRIBUTE_KINDS and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
-
-
-def usual_discount(rows: int, is_terminal: bool) -> Array:
-    """The discount that is read of what has none."""
-    discount = np.ones(rows, np.float32)
-    if is_terminal:
-        discount[-2:] = 0
-    return discount
 
 
 def _text(value: bytes) -> str:

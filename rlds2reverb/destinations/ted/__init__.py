@@ -14,8 +14,9 @@ LOSSES = {
     "name": "TED gives this name another meaning, or no file can have it; it is left out",
     "empty_values": "memory-mapped TensorDicts hold no values without a size; they are left out. layout=h5 keeps them",
     "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
+    "shape": "TED has numbers as [1]: a reward or a discount of that shape comes back as a number",
+    "discount": "discount=drop leaves it out",
     "last_row": "the last row of an episode has no step in TED: its action and reward are left out, and they are not 0",
     "last_discount": "the last row of an episode has no step in TED: its discount is left out, and it is not what its end says",
-    "first_terminal": "the first step is marked is_terminal, which no step before it can say",
 }
 """Code -> what the format cannot hold."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rlds2reverb.destinations.base import Content, Loss, Sink, State
+from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
-from rlds2reverb.episodes import OBSERVATION, is_under
+from rlds2reverb.episodes import IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, unescaped
 from rlds2reverb.specs import ArraySpec
 
 _H5, _MEMMAP = "h5", "memmap"
+_AROUND_STORAGE = ("sampler", "writer", "buffer_metadata.json", "prefetch.pkl", "transform.t", "rng_state")
 
 
 def open_ted(text: str) -> TedDestination:
@@ -48,6 +52,11 @@ class TedDestination:
         """`ted:PATH`."""
         return f"ted:{escaped(path.absolute())}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Those of a buffer that TorchRL dumps."""
+        return () if self.path.suffix == ".h5" else ("storage/*", *_AROUND_STORAGE)
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: tensors are numbers."""
         return False
@@ -61,6 +70,16 @@ class TedDestination:
         if not any(is_under(key.path, OBSERVATION) for key in keys):
             raise ConfigError(f"{self.name}: no observation of {content.source} is a tensor")
         return losses
+
+    @property
+    def least_rows(self) -> int:
+        """Two: a step has an action and the observation behind it."""
+        return 2
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """Made of the length, and of which rows are terminal; no step tells it of the first."""
+        made, terminal = made_flags(episode), episode.columns.get(IS_TERMINAL)
+        return made if terminal is None else {**made, IS_TERMINAL: np.append(False, terminal[1:])}
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""

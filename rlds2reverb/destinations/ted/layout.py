@@ -22,17 +22,21 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.destinations.base import Content, Loss
+from rlds2reverb.destinations.base import LAST_ROW, Content, Loss
+from rlds2reverb.destinations.comparing import are_equal
 from rlds2reverb.destinations.ted import LOSSES
 from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_TERMINAL, REWARD, Array, Episode, is_under
+from rlds2reverb.readers.alignment import zero_row
 from rlds2reverb.readers.ted.dtypes import NAMES
 from rlds2reverb.specs import ArraySpec
 
 NEXT = "next/"
 IDS = "collector/traj_ids"
 ENDS = ("done", "terminated", "truncated")
+BATCH_SIZE = 32
+"""`ReplayBuffer.loads` takes what was saved in place of its own, and `sample` refuses None."""
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-_TAKEN = frozenset({*ENDS, "next", "reward", "collector", "index", "episode", "mask"})
+_TAKEN = frozenset({*ENDS, "next", "reward", "collector", "index", "episode", "mask", "metadata"})
 """First names of keys that mean something in TED."""
 _NOT_IN_META = frozenset({"shape", "device", "_type", "_tensordict", "meta"})
 """Names that `meta.json` has for other things."""
@@ -82,14 +86,14 @@ class Choices:
       steps: columns whose last row means nothing, so that they stand at the root only.
       keeps_discount: whether there is a key `discount`.
       compression: of h5py's `create_dataset`; None for none.
-      batch_size: of the buffer; None to be said at sampling.
+      batch_size: of the buffer.
     """
 
     is_h5: bool = True
     steps: frozenset[str] = frozenset()
     keeps_discount: bool = True
     compression: str | None = None
-    batch_size: int | None = None
+    batch_size: int = BATCH_SIZE
 
 
 def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
@@ -99,13 +103,13 @@ def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
     if IS_TERMINAL not in content.columns:
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
     for path, spec in sorted(content.columns.items()):
-        if path in FLAGS or (path == DISCOUNT and not choices.keeps_discount):
+        if path in FLAGS:
             continue
-        code = _unfit(path, spec, choices.is_h5)
+        code = _unfit(path, spec, choices) or _beside_another(path, content, choices)
         if code:
             losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
-        if code in ("", "bfloat16"):
-            held = ArraySpec(spec.shape, np.dtype(np.float32)) if code else spec
+        if code in ("", "bfloat16", "shape"):
+            held = ArraySpec(spec.shape, np.dtype(np.float32)) if _is_widened(spec, choices) else spec
             keys.append(_key(path, held, choices.steps))
     return keys, losses
 
@@ -123,16 +127,14 @@ def ends_of(episode: Episode) -> dict[str, Array]:
 def losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
     """What the last row of an episode has that no step holds."""
     columns = episode.columns
+    is_terminal = IS_TERMINAL in columns and bool(columns[IS_TERMINAL][-1:].any())
     for key in keys:
         last = columns[key.path][-1:]
         if key.path == DISCOUNT:
-            usual = 0 if IS_TERMINAL in columns and columns[IS_TERMINAL][-1:].any() else 1
-            if (last != usual).any():
-                yield Loss("last_discount", LOSSES["last_discount"], key.path)
-        elif not key.is_observed and (last != 0).any():
-            yield Loss("last_row", LOSSES["last_row"], key.path)
-    if IS_TERMINAL in columns and columns[IS_TERMINAL][:1].any():
-        yield Loss("first_terminal", LOSSES["first_terminal"], IS_TERMINAL)
+            if not are_equal(last, np.full_like(last, 0 if is_terminal else 1)):
+                yield Loss("last_discount", LOSSES["last_discount"], key.path, LAST_ROW)
+        elif not key.is_observed and not are_equal(last, zero_row(last)):
+            yield Loss("last_row", LOSSES["last_row"], key.path, LAST_ROW)
 
 
 def _key(path: str, spec: ArraySpec, steps: frozenset[str]) -> Key:
@@ -144,21 +146,43 @@ def _key(path: str, spec: ArraySpec, steps: frozenset[str]) -> Key:
     return Key(path, path, spec, is_observed=not is_step)
 
 
-def _unfit(path: str, spec: ArraySpec, is_h5: bool) -> str:
+def _unfit(path: str, spec: ArraySpec, choices: Choices) -> str:
     """The code of the loss, "" for none."""
-    parts = path.split("/")
+    if path == DISCOUNT and not choices.keeps_discount:
+        return "discount"
     if spec.dtype.kind in "OSU":
         return "text"
     if spec.dtype.kind == "c" or spec.dtype.newbyteorder("=") not in NAMES:
         return "dtype"
-    names = parts[1:] if path.startswith(NEXT) else parts
-    if path not in (REWARD, DISCOUNT) and (names[0] in _TAKEN or not all(map(_is_name, parts)) or names[-1] in ENDS):
+    if path not in (REWARD, DISCOUNT) and _means_something(path, choices.steps):
         return "name"
     if None in spec.shape:
         return "dtype"
-    if 0 in spec.shape and not is_h5:
+    if 0 in spec.shape and not choices.is_h5:
         return "empty_values"
-    return "bfloat16" if is_h5 and spec.dtype == _BFLOAT16 else ""
+    if path in (REWARD, DISCOUNT) and spec.shape == (1,):
+        return "shape"
+    return "bfloat16" if _is_widened(spec, choices) else ""
+
+
+def _beside_another(path: str, content: Content, choices: Choices) -> str:
+    """Whether a column `next/...` would be taken for what another one is after the step: the code of the loss, "" if not."""
+    below = path.removeprefix(NEXT)
+    others = () if choices.is_h5 or below == path else content.columns
+    return "name" if any(is_under(one, below) or is_under(below, one) for one in others) else ""
+
+
+def _is_widened(spec: ArraySpec, choices: Choices) -> bool:
+    return choices.is_h5 and spec.dtype == _BFLOAT16
+
+
+def _means_something(path: str, steps: frozenset[str]) -> bool:
+    """Whether readers take the key for something else, or no file can have its name."""
+    parts = path.split("/")
+    names = parts[1:] if path.startswith(NEXT) else parts
+    if names[0] in _TAKEN or not all(map(_is_name, parts)):
+        return True
+    return parts[-1] in (*ENDS, REWARD) or (parts[-1] == ACTION and path != ACTION and path in steps)
 
 
 def _is_name(part: str) -> bool:

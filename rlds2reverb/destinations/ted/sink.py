@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.ted.h5 import write_h5
 from rlds2reverb.destinations.ted.layout import ENDS, IDS, NEXT, Choices, Key, ends_of, losses_of
 from rlds2reverb.destinations.ted.spool import Growing, Spool
-from rlds2reverb.destinations.whole_files import whole, write_json
+from rlds2reverb.destinations.whole_files import remove_whole, whole, write_json
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.readers.nests import nested
@@ -34,10 +33,10 @@ class MemmapSink:
       work: the folder of the buffer.
       keys: of a step.
       state: of an earlier run.
-      batch_size: of the buffer; None to be said at sampling.
+      batch_size: of the buffer.
     """
 
-    def __init__(self, work: Path, keys: Sequence[Key], state: State | None, batch_size: int | None) -> None:
+    def __init__(self, work: Path, keys: Sequence[Key], state: State | None, batch_size: int) -> None:
         self._work, self._keys, self._batch_size = work, list(keys), batch_size
         files: dict[str, Growing] = {IDS: Growing(_INT64, ())}
         for key in keys:
@@ -108,8 +107,12 @@ class H5Sink:
         files = {f"{_SPOOL}/{number}": self._columns[name] for number, name in self._names.items()}
         lengths = {f"{_SPOOL}/{_LENGTHS}": Growing(_INT64, ())}
         is_done = state is not None and file.exists() and not (work / _SPOOL).exists()
-        self._spool = None if is_done else Spool(work, files, told["episodes"], told["steps"])
         self._lengths = None if is_done else Spool(work, lengths, 0, told["episodes"])
+        with ExitStack() as opened:
+            if self._lengths is not None:
+                opened.callback(self._lengths.close)
+            self._spool = None if is_done else Spool(work, files, told["episodes"], told["steps"])
+            opened.pop_all()
         self._steps = told["steps"]
 
     def write(self, episode: Episode) -> Sequence[Loss]:
@@ -147,7 +150,7 @@ class H5Sink:
         if self._file.parent != self._work:
             write_buffer(self._work, self._steps, self._batch_size)
         self.close()
-        shutil.rmtree(self._work / _SPOOL, ignore_errors=True)
+        remove_whole(self._work / _SPOOL)
 
     def close(self) -> None:
         """Lets go of the files."""
@@ -163,7 +166,7 @@ class H5Sink:
         return self._spool, self._lengths
 
 
-def write_buffer(folder: Path, rows: int, batch_size: int | None) -> None:
+def write_buffer(folder: Path, rows: int, batch_size: int) -> None:
     """What `ReplayBuffer.loads` reads beside the storage, of a full buffer."""
     (folder / "writer").mkdir(exist_ok=True)
     write_json(folder / "writer" / "metadata.json", {"cursor": 0, "write_count": rows})

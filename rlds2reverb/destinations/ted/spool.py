@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.destinations.growing_files import at_end, put
 from rlds2reverb.episodes import Array, byte_view
-
-_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,20 @@ class Spool:
       folder: where.
       files: name of a file in it -> its column.
       episodes, steps: of an earlier run; what came after them is cut off.
+
+    Raises:
+      OSError: a file has fewer of them, or the disk.
     """
 
     def __init__(self, folder: Path, files: Mapping[str, Growing], episodes: int = 0, steps: int = 0) -> None:
         self.episodes, self.steps, self._columns = episodes, steps, dict(files)
         self._open: dict[str, Any] = {}
-        for name, column in self._columns.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._open[name] = _at_end(path, column.rows(episodes, steps) * column.row_bytes)
+        with ExitStack() as opened:  # a full disk keeps none of them open
+            for name, column in self._columns.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._open[name] = opened.enter_context(at_end(path, column.rows(episodes, steps) * column.row_bytes))
+            self._files = opened.pop_all()
 
     def append(self, values: Mapping[str, Array], steps: int) -> None:
         """Takes an episode: file -> its rows."""
@@ -67,19 +70,8 @@ class Spool:
     def sync(self) -> None:
         """Puts all on disk."""
         for file in self._open.values():
-            file.flush()
-            os.fsync(file.fileno())
+            put(file)
 
     def close(self) -> None:
         """Lets go of the files."""
-        with ExitStack() as files:  # a full disk keeps none of them open
-            for file in self._open.values():
-                files.callback(file.close)
-
-
-def _at_end(path: Path, size: int) -> Any:
-    """A file to append to, cut to its first `size` bytes."""
-    file = path.open("r+b" if path.exists() else "w+b", buffering=_BUFFER_BYTES)
-    file.truncate(size)
-    file.seek(0, os.SEEK_END)
-    return file
+        self._files.close()

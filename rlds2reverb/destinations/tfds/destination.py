@@ -12,6 +12,7 @@ from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn
 from rlds2reverb.destinations.tfds.files import check_libraries
 from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.sink import Layout, TfdsSink
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.source_options import escaped
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
@@ -52,6 +53,11 @@ class TfdsDestination:
         """`tfds:PATH@SPLIT`."""
         return f"tfds:{escaped(path.absolute())}@{self._target.split}"
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Those of a version directory."""
+        return ("dataset_info.json", "*.json", "*.txt", "*-of-*", "*.tfrecord*")
+
     def holds_files(self, spec: ArraySpec) -> bool:
         """Those of columns with one image per step."""
         return spec.image is not None and not spec.shape
@@ -67,6 +73,15 @@ class TfdsDestination:
             Loss("name_of_steps", LOSSES["name_of_steps"], path) for path, _ in _named(content.metadata) if _hides(path)
         ]
         return [*named, *lost]
+
+    @property
+    def least_rows(self) -> int:
+        """One: rows are steps."""
+        return 1
+
+    def flags(self, _: Episode) -> Mapping[str, Array]:
+        """All are kept."""
+        return {}
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         """Begins to write, or goes on."""

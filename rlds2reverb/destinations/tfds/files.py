@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from rlds2reverb.destinations.growing_files import lost
 from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, RECORDS
 from rlds2reverb.destinations.whole_files import whole
 from rlds2reverb.episodes import Array
@@ -47,6 +48,9 @@ def write_files(folder: Path, file_format: str, names: Sequence[str], bounds: Se
       names: of the files.
       bounds: [files + 1] the first record of every file, and behind the last.
       lengths: [n] bytes of every record, without frames.
+
+    Raises:
+      OSError: records are missing, or the disk.
     """
     if file_format == TFRECORD:
         _cut(folder, names, bounds, lengths)
@@ -54,6 +58,8 @@ def write_files(folder: Path, file_format: str, names: Sequence[str], bounds: Se
     write = _parquet if file_format == PARQUET else _array_record
     for name, start, stop in zip(names, bounds, bounds[1:]):
         if not (folder / name).exists():
+            if not (folder / RECORDS).exists():
+                raise lost(folder / RECORDS, int(lengths.sum()))
             with whole(folder / name) as unfinished:
                 write(unfinished, tfrecords(folder / RECORDS, start, stop - start))
     (folder / RECORDS).unlink(missing_ok=True)
@@ -63,6 +69,8 @@ def _cut(folder: Path, names: Sequence[str], bounds: Sequence[int], lengths: Arr
     """The last file first: its records are copied, and cut off the spool, so that at most one file stands there twice. The first is the rest."""
     spool = folder / RECORDS
     if not spool.exists():
+        if not (folder / names[0]).exists():
+            raise lost(spool, int(lengths.sum()))
         return  # a run before came so far
     ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + FRAME_BYTES)])  # [n + 1]
     for name, start, stop in list(zip(names, bounds, bounds[1:]))[:0:-1]:
@@ -70,6 +78,10 @@ def _cut(folder: Path, names: Sequence[str], bounds: Sequence[int], lengths: Arr
             with whole(folder / name) as unfinished:
                 _copy(spool, unfinished, ends[start], ends[stop])
             os.truncate(spool, ends[start])
+        elif not (folder / name).exists():
+            raise lost(spool, ends[stop])
+    if spool.stat().st_size < ends[bounds[1]]:
+        raise lost(spool, ends[bounds[1]])
     spool.replace(folder / names[0])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.destinations.base import Loss, State
+from rlds2reverb.destinations.growing_files import lost
 from rlds2reverb.destinations.tfds.example import entries_of, example
 from rlds2reverb.destinations.tfds.files import write_files
 from rlds2reverb.destinations.tfds.naming import Target
@@ -106,7 +107,8 @@ class TfdsSink:
 
     @property
     def _opened(self) -> Spool:
-        assert self._spool is not None  # episodes do not come after `finish`
+        if self._spool is None:
+            raise lost(self._work / RECORDS, self._state["size"])
         return self._spool
 
     def _shards(self, total_bytes: int, records: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
+from rlds2reverb.destinations.growing_files import at_end, lost, put
 from rlds2reverb.episodes import Array
 from rlds2reverb.tfds_files.tfrecord import masked_checksum
 
@@ -19,7 +19,6 @@ FRAME_BYTES = 16
 _HEAD = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
 _SUM = struct.Struct("<I")
-_BUFFER_BYTES = 1 << 20
 
 
 class Spool:
@@ -34,11 +33,18 @@ class Spool:
     def __init__(self, folder: Path, records: int = 0, size: int = 0) -> None:
         self.path, self._lengths_path = folder / RECORDS, folder / LENGTHS
         self.records, self.size = records, size
-        self._file = _at_end(self.path, size)
-        self._lengths = _at_end(self._lengths_path, records * _LENGTH.size)
+        self._lost: OSError | None = None
+        self._file = self._at_end(self.path, size)
+        self._lengths = self._at_end(self._lengths_path, records * _LENGTH.size)
 
     def append(self, record: bytes) -> None:
-        """Takes a record."""
+        """Takes a record.
+
+        Raises:
+          OSError: records of the earlier run are missing, or the disk.
+        """
+        if self._lost is not None:
+            raise self._lost
         length = _LENGTH.pack(len(record))
         self._file.write(_HEAD.pack(len(record), masked_checksum(length)))
         self._file.write(record)
@@ -50,8 +56,7 @@ class Spool:
     def sync(self) -> None:
         """Puts all on disk."""
         for file in (self._file, self._lengths):
-            file.flush()
-            os.fsync(file.fileno())
+            put(file)
 
     def close(self) -> None:
         """Lets go of the files."""
@@ -60,17 +65,22 @@ class Spool:
         finally:
             self._lengths.close()
 
+    def _at_end(self, path: Path, size: int) -> BinaryIO:
+        """See `growing_files.at_end`; but one that is shorter may have been cut by `finish`: it stays, and takes nothing more."""
+        there = path.stat().st_size if path.exists() else 0
+        if there < size:
+            self._lost = lost(path, size)
+        file: BinaryIO = at_end(path, min(there, size))
+        return file
+
 
 def lengths_in(folder: Path, records: int) -> Array:
-    """[records] uint64 bytes of every record, without frames."""
+    """[records] uint64 bytes of every record, without frames.
+
+    Raises:
+      OSError: there are fewer.
+    """
     found: Array = np.fromfile(folder / LENGTHS, "<u8", count=records)
+    if len(found) < records:
+        raise lost(folder / LENGTHS, records * _LENGTH.size)
     return found
-
-
-def _at_end(path: Path, size: int) -> Any:
-    """A file to append to, cut to its first `size` bytes. One that is shorter has been cut by `finish`, and stays."""
-    file = path.open("r+b" if path.exists() else "w+b", buffering=_BUFFER_BYTES)
-    if file.seek(0, os.SEEK_END) > size:
-        file.truncate(size)
-    file.seek(0, os.SEEK_END)
-    return file

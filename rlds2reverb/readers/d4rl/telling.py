@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import h5py
 import numpy as np
 
-from rlds2reverb.episodes import Array
 from rlds2reverb.readers.alignment import ENDINGS, NEXT_OBSERVATION
 from rlds2reverb.readers.d4rl.layout import TERMINALS, TIMEOUTS, Layout, column, known_steps
 from rlds2reverb.readers.d4rl.options import D4rlOptions
+from rlds2reverb.readers.differences import differing
 from rlds2reverb.readers.flat import cutting
 from rlds2reverb.readers.flat.cutting import Cuts
 from rlds2reverb.remarks import Remark, note
@@ -95,20 +95,12 @@ def _of_next(layout: Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Remark]:
         if beside not in layout.names.values():
             continue
         after = column(group, name, path).rows(0, compared)[:-1]
-        differing = int((_differs(after, column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
-        if differing:
+        others = int((differing(after, column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
+        if others:
             yield Remark(
                 "next_differs",
-                f"of the first {compared:,} rows {differing:,} have {name} that are not the next row's {beside}, though no flag ends an "
+                f"of the first {compared:,} rows {others:,} have {name} that are not the next row's {beside}, though no flag ends an "
                 "episode there: ends may be missing from the file",
-                differing,
+                others,
                 path,
             )
-
-
-def _differs(one: Array, other: Array) -> Array:
-    """Rows of which any value differs; NaN equals NaN."""
-    if one.shape != other.shape:
-        return np.ones(len(one), bool)
-    unequal = (one != other) & ~((one != one) & (other != other))
-    return np.asarray(unequal.reshape(len(one), -1).any(axis=1))

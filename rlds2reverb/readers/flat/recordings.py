@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
-from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, REPEAT, marked, steps, with_last
+from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, marked, steps, with_last
 from rlds2reverb.readers.flat.columns import Blocks, Rows
 from rlds2reverb.readers.flat.cutting import Cuts
 from rlds2reverb.readers.nests import nested, value_spec
@@ -33,7 +33,7 @@ class Description:
 
     Attributes:
       name: for messages.
-      fingerprint: of the data.
+      fingerprint: of the data, and of options that make other episodes of the same rows.
       last_step: what becomes of an episode's end: `NEXT`, or of `alignment.LAST_STEPS`; `ROWS` for rows that are RLDS' own.
       specs: path -> spec of a row.
       metadata: of every episode.
@@ -54,8 +54,7 @@ class FlatRecordings:
     def __init__(self, about: Description, cuts: Cuts, opened: Opened) -> None:
         self._about, self._cuts, self._opened = about, cuts, opened
         self.name, self.remarks = about.name, about.remarks
-        ending = "" if about.last_step in (NEXT, REPEAT, ROWS) else f"?last_step={about.last_step}"
-        self.fingerprint = about.fingerprint + ending
+        self.fingerprint = about.fingerprint
 
     @property
     def count(self) -> int:
@@ -79,7 +78,8 @@ class FlatRecordings:
         if not numbers:
             return
         with self._opened() as columns:
-            yield from each(_Pass(self._about, self._cuts, columns), numbers)
+            passing = _Pass(self._about, self._cuts, columns)
+            yield from each(passing, numbers, passing.name_of, lambda _: self._about.metadata)
 
 
 class _Pass:
@@ -97,7 +97,12 @@ class _Pass:
             raise BrokenEpisode("", f"no steps: it ends at row {stop:,}, as the one before it")
         columns = self._blocks.rows(start, stop)
         made = self._made(columns, (start, stop), bool(self._cuts.terminal[number]))
-        return Recording(made, self._about.metadata, f"{start}-{stop}")
+        return Recording(made, self._about.metadata, self.name_of(number))
+
+    def name_of(self, number: int) -> str:
+        """The first row and the one after the last; several episodes without rows may lie at the same place."""
+        start, stop = int(self._cuts.starts[number]), int(self._cuts.stops[number])
+        return f"{start}-{stop}" if start < stop else f"{start}-{stop}~{number}"
 
     def _made(self, columns: dict[str, Array], rows: tuple[int, int], is_terminal: bool) -> dict[str, Array]:
         if self._about.last_step == ROWS:

@@ -19,6 +19,8 @@ from rlds2reverb.wording import shortened
 MOST_MEMBER_BYTES = 1 << 30
 """Most bytes of one member. One holds a value of one step."""
 
+_MOST_HEADER_BYTES = 1 << 20
+"""Of what tells the next member's name and size."""
 _BLOCK = 512
 _AHEAD = 1 << 20
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -63,18 +65,19 @@ class Member:
 
     Attributes:
       name: with its folders.
+      size: in bytes.
     """
 
-    __slots__ = ("_file", "_size", "_where", "name", "was_read")
+    __slots__ = ("_file", "_where", "name", "size", "was_read")
 
     def __init__(self, name: str, size: int, file: BinaryIO, where: str) -> None:
-        self.name, self._size, self._file, self._where = name, size, file, where
+        self.name, self.size, self._file, self._where = name, size, file, where
         self.was_read = False
 
     def read(self) -> bytes:
         """Its contents. To be called at most once, and before the next member is asked for."""
         self.was_read = True
-        return _taken(self._file, self._size, f"{self._where}: {self.name}")
+        return _taken(self._file, self.size, f"{self._where}: {self.name}")
 
 
 def members(file: BinaryIO, where: str) -> Iterator[Member]:
@@ -93,6 +96,8 @@ def members(file: BinaryIO, where: str) -> Iterator[Member]:
         _check(header, where)
         name, size, kind = _name(header), _size(header, where), header[156:157]
         if kind in (_LONG_NAME, _PAX):
+            if size > _MOST_HEADER_BYTES:
+                raise SourceError(f"{where}: a header of {size:,} bytes; expected at most {_MOST_HEADER_BYTES:,}")
             longer |= _longer(kind, _taken(file, size, where))
             continue
         name, size = longer.get("path", name), _bounded(longer.get("size", size), where, name)

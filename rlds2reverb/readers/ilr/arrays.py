@@ -12,6 +12,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.differences import differing
 from rlds2reverb.readers.ilr import keys
 from rlds2reverb.readers.ilr.findings import Findings
 from rlds2reverb.readers.ilr.layout import aligned, column_specs
@@ -74,15 +75,17 @@ class Trajectories:
             findings.gap(int(step))
         if not self._dones[rows.stop - 1]:
             self._look_at_cut(rows, findings)
-        behind = [(seen[rows.stop - 1], after[rows.stop - 1]) for seen, after in self._pairs()]
-        findings.repeated += bool(behind) and all(np.array_equal(*pair) for pair in behind)
+        findings.repeated += self._is_behind(rows.stop - 1, rows.stop - 1)
         if rows.stop < len(self._dones) and self._dones[rows.stop - 1]:
             findings.ends += 1
-            pairs = self._pairs()
-            findings.foreign += bool(pairs) and all(
-                np.array_equal(after[rows.stop - 1], seen[rows.stop]) for seen, after in pairs
-            )
+            findings.foreign += self._is_behind(rows.stop - 1, rows.stop)
         return gaps
+
+    def _is_behind(self, row: int, other: int) -> bool:
+        """Whether there are observations after steps, and that after this one is the observation of the other."""
+        pairs = self._pairs()
+        alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
+        return bool(pairs) and all(alike)
 
     def _look_at_cut(self, rows: slice, findings: Findings) -> None:
         """Notes why a trajectory ends that is not done: at a gap, or with the data."""
@@ -140,8 +143,7 @@ class Trajectories:
         """Whether the observation after each of these steps but the last is another than the next step's."""
         found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
         for seen, after in self._pairs() if len(found) else ():
-            differs = after[rows.start : rows.stop - 1] != seen[rows.start + 1 : rows.stop]
-            found |= differs.reshape(len(found), -1).any(axis=1)
+            found |= differing(after[rows.start : rows.stop - 1], seen[rows.start + 1 : rows.stop])
         return found
 
     def _pairs(self) -> list[tuple[Array, Array]]:

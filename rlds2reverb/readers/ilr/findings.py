@@ -11,6 +11,8 @@ from rlds2reverb.wording import counted
 
 _STACKED = 8
 """Frames are stacked by fewer."""
+_MOST_KEYS = 1_000
+"""Keys that are told one by one."""
 
 
 @dataclass
@@ -43,6 +45,10 @@ class Findings:
         """One was found before this step of a trajectory."""
         self.gaps += 1
         self.late_gaps += step >= _STACKED
+
+    def leave_out(self, key: str) -> None:
+        """The value of a key in one step; of more keys than `_MOST_KEYS` the further ones are counted together."""
+        self.left_out[key if key in self.left_out or len(self.left_out) < _MOST_KEYS else "..."] += 1
 
     def remarks(self, has_rewards: bool, options: Options) -> tuple[Remark, ...]:
         """All that is to be said."""

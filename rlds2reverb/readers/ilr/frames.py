@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ilr.archives import Member
+from rlds2reverb.wording import shortened
 
 METADATA = "_metadata.meta.pickle"
+_MOST_STEP_BYTES = 256 << 20
+"""Of all values of one step together."""
+_MOST_KEYS = 1_000
+_MOST_METADATA_BYTES = 64 << 20
 _NUMBER = re.compile(r"(\d{1,15})$", re.ASCII)
 
 
@@ -49,9 +54,10 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
       wanted: whether the values of a key are to be read; asked anew in every step, when the one before has been given out.
 
     Raises:
-      SourceError: a step has a key twice.
+      SourceError: a step has a key twice, or values that are too many or too large together.
     """
     frame: Frame | None = None
+    held = 0
     for member in members:
         folder, _, base = member.name.rpartition("/")
         stem, _, extension = base.partition(".")
@@ -59,6 +65,7 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
             if frame is not None:
                 yield frame
             frame = None
+            _check_size(member, where, member.size, _MOST_METADATA_BYTES)
             yield Metadata(member.read(), f"{where}: {member.name}")
             continue
         key, _, kind = extension.partition(".")
@@ -68,11 +75,22 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
         if frame is None or frame.name != name:
             if frame is not None:
                 yield frame
-            frame = Frame(name)
+            frame, held = Frame(name), 0
         if not wanted(key):
             continue
         if key in frame.values:
             raise SourceError(f"{where}: {member.name}: stands twice in one step")
+        held += member.size
+        _check_size(member, where, held, _MOST_STEP_BYTES)
+        if len(frame.values) == _MOST_KEYS:
+            raise SourceError(f"{where}: {shortened(frame.name)}: a step of more than {_MOST_KEYS:,} keys")
         frame.values[key] = (member.read(), kind, f"{where}: {member.name}")
     if frame is not None:
         yield frame
+
+
+def _check_size(member: Member, where: str, size: int, most: int) -> None:
+    if size > most:
+        raise SourceError(
+            f"{where}: {shortened(member.name)}: {size:,} bytes up to its end; expected at most {most:,} of one step"
+        )

@@ -59,7 +59,8 @@ def aligned(
                 behind = last.get(key, {}).get(path)
                 observation[whole[len(OBSERVATION) + 1 :]] = with_last(values, values[-1] if behind is None else behind)
             else:
-                where, inner = (column, path) if column in (ACTION, REWARD) else ("", whole)
+                is_part = column == ACTION or whole == REWARD  # rewards that are several stand beside the others
+                where, inner = (column, path) if is_part else ("", whole)
                 parts[where][inner] = values
     reward = parts[REWARD].get("")
     return steps(observation, parts[ACTION], reward, is_terminal, parts[""])

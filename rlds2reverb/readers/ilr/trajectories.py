@@ -104,12 +104,15 @@ class Cutting:
         self._number: int | None = None
 
     def wants(self, key: str) -> bool:
-        """Whether the values of this key are needed, of the step that comes."""
-        if (
-            key == keys.DONES or self._options.gaps == SPLIT
-        ):  # where it is cut, the next trajectory begins with this step
+        """Whether the values of this key are needed, of the step that comes; those that no column is made of are counted."""
+        if key == keys.DONES:
             return True
-        return key != keys.FRAME and (self._is_wanted() if self._current is None else self._current.is_wanted)
+        is_cut = self._options.gaps == SPLIT  # the next trajectory begins with this step
+        is_wanted = is_cut or (self._is_wanted() if self._current is None else self._current.is_wanted)
+        if is_wanted and key not in self._layout.values and key not in keys.NOT_COLUMNS:
+            self._findings.leave_out(key)
+            return False
+        return is_wanted and key != keys.FRAME
 
     def step(self, frame: Frame, where: str) -> Iterator[tuple[Trajectory, bool]]:
         """The trajectories that are complete with this step, and whether their last one is done."""
@@ -152,12 +155,12 @@ class Cutting:
         rows: dict[str, Row] = {}
         faults: list[tuple[str, str]] = []
         for key, (data, kind, where) in frame.values.items():
-            values = self._layout.values.get(key)
             if key in keys.NOT_COLUMNS:
                 continue
-            if values is None or kind not in KINDS:
-                self._findings.left_out[key] += 1
+            if kind not in KINDS:
+                self._findings.leave_out(key)
                 continue
+            values = self._layout.values[key]
             try:
                 rows[key] = values.row(data, kind, keys.column_of(key) or key, where)
             except BrokenEpisode as broken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, FRAME_INDEX, IND
 from rlds2reverb.readers.lerobot.info import Info, read_info
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP, Reading
 from rlds2reverb.readers.lerobot.steps import Steps
+from rlds2reverb.readers.paths import check_link
 from rlds2reverb.specs import ArraySpec
 
 LANGUAGE_INSTRUCTION = "language_instruction"
@@ -25,6 +26,10 @@ _TASK = "task"
 _TEXT = ArraySpec((), np.dtype(object))
 _NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
 """What follows from a row's place, or stands in the metadata."""
+
+
+class WrittenAnew(SourceError):
+    """A file is not the one that was opened before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,7 @@ class Dataset:
       task: where the text goes: COLUMN, METADATA or SKIP.
       reading: the options.
       steps: how rows become steps.
+      stamps: of files that were opened, what they were then.
     """
 
     info: Info
@@ -46,6 +52,23 @@ class Dataset:
     task: str
     reading: Reading
     steps: Steps
+    stamps: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    def check(self, path: Path) -> None:
+        """Looks at a file with rows or frames before it is opened.
+
+        Raises:
+          SourceError: it is a link that leads out of the dataset.
+          WrittenAnew: it is not the file that was opened before.
+        """
+        check_link(self.info.root, path)
+        try:
+            told = path.stat()
+        except OSError:
+            return  # whoever opens it says so
+        stamp = told.st_size, told.st_mtime_ns
+        if self.stamps.setdefault(path, stamp) != stamp:
+            raise WrittenAnew(f"{path}: was written anew after it was first looked at; open the source again")
 
     @property
     def task_path(self) -> str:
@@ -61,20 +84,26 @@ class Dataset:
         told: dict[str, Any] = {name: values[number] for name, values in self.episodes.metadata.items()}
         told[EPISODE_INDEX] = self.episodes.columns[EPISODE_INDEX][number]
         if self.task == METADATA:
-            tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
-            told[LANGUAGE_INSTRUCTION] = tasks[0].encode(errors="backslashreplace") if tasks else b""
+            told.setdefault(_TASK if LANGUAGE_INSTRUCTION in told else LANGUAGE_INSTRUCTION, self.task_of(number))
         return told
+
+    def task_of(self, number: int) -> bytes:
+        """The task of an episode, as meta/episodes tells it; "" where it tells none."""
+        tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
+        return tasks[0].encode(errors="backslashreplace") if tasks else b""
 
     @cached_property
     def digest(self) -> str:
-        """Of what meta/ tells of features and episodes, and of the sizes of all files with rows and frames."""
+        """Of what meta/ tells of features, episodes and tasks, of the sizes of all files with rows and frames, and of the options."""
         digest = xxhash.xxh3_128(repr(sorted(self.info.features.items())).encode())
         for name, column in sorted(self.episodes.columns.items()):
             digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
+        for one in _told(self.episodes, self.tasks):
+            digest.update(one)
         for path in sorted(set(self._files())):
             size = path.stat().st_size if path.exists() else -1
             digest.update(f"{path.relative_to(self.info.root)}|{size}".encode())
-        return digest.hexdigest()
+        return digest.hexdigest() + self.reading.label
 
     def _files(self) -> Iterator[Path]:
         videos = [one.name for one in self.info.features.values() if one.kind == VIDEO]
@@ -83,6 +112,16 @@ class Dataset:
         for key in videos if self.reading.videos != SKIP else ():
             for number in self.episodes.with_own_file(f"videos/{key}"):
                 yield self.episodes.video(number, key)[0]
+
+
+def _told(episodes: Episodes, tasks: Mapping[int, bytes]) -> Iterator[bytes]:
+    """Texts and numbers of tasks and of episodes."""
+    yield repr(sorted(tasks.items())).encode()
+    for name, values in sorted(episodes.metadata.items()):
+        yield name.encode(errors="backslashreplace")
+        yield values.dtype.str.encode() + values.tobytes() if isinstance(values, np.ndarray) else repr(values).encode()
+    for own in episodes.tasks or ():
+        yield repr(own).encode(errors="backslashreplace")
 
 
 def read_dataset(root: Path, reading: Reading) -> Dataset:

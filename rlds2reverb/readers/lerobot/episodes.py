@@ -48,12 +48,14 @@ class Episodes:
       columns: what the table of episodes has for each, by name: `episode_index`, `length`, and where the rows are.
       tasks: each one's tasks; None where the table does not tell.
       metadata: name -> a value for each episode, of columns that hold one number or one text for all.
+      left_out: names of the other columns.
     """
 
     info: Info
     columns: Mapping[str, Array]
     tasks: tuple[tuple[str, ...], ...] | None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     _last_file: dict[tuple[int, ...], Path] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
@@ -164,7 +166,7 @@ def _of_lines(info: Info) -> Episodes:
     _check_indices(path, columns[EPISODE_INDEX])
     keys = [key for key in (found[0] if found else ()) if key not in _NOT_METADATA]
     values = {key: [one.get(key) for one in found] for key in keys}
-    return Episodes(info, columns, _tasks([one.get(TASKS) for one in found]), _metadata(values))
+    return Episodes(info, columns, _tasks([one.get(TASKS) for one in found]), *_metadata(values))
 
 
 def _of_tables(info: Info) -> Episodes:
@@ -190,7 +192,7 @@ def _of_tables(info: Info) -> Episodes:
         name: values for name, values in found.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)
     }
     dtypes = {name: _dtype(tables_[0].schema.field(name).type) for name in rest}
-    return Episodes(info, columns, tasks, _metadata(rest, dtypes))
+    return Episodes(info, columns, tasks, *_metadata(rest, dtypes))
 
 
 def _dtype(kind: Any) -> Any:
@@ -244,19 +246,34 @@ def _tasks(found: list[Any]) -> tuple[tuple[str, ...], ...] | None:
     return tuple(map(tuple, found))
 
 
-def _metadata(found: Mapping[str, list[Any]], dtypes: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The columns that hold a value of one kind for every episode: numbers as arrays, text as a list of `bytes`."""
-    kept: dict[str, Any] = {}
-    for name, values in found.items():
-        kinds = set(map(type, values))
-        if kinds == {str}:
-            kept[name.removeprefix(METADATA)] = [value.encode(errors="backslashreplace") for value in values]
-        elif kinds and kinds <= {int, float} and all(abs(value) < 1 << 64 or type(value) is float for value in values):
-            dtype = dtypes.get(name) or np.dtype(np.float64 if float in kinds else np.int64)
-            kept[name.removeprefix(METADATA)] = np.array(values, dtype)
-        elif kinds == {bool}:
-            kept[name.removeprefix(METADATA)] = np.array(values)
-    return kept
+def _metadata(
+    found: Mapping[str, list[Any]], dtypes: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The columns that hold a value of one kind for every episode: numbers as arrays, text as a list of `bytes`; and the others' names."""
+    made = {name.removeprefix(METADATA): _values(values, dtypes.get(name)) for name, values in found.items()}
+    kept = {name: values for name, values in made.items() if values is not None}
+    return kept, tuple(name for name in made if name not in kept)
+
+
+def _values(values: list[Any], dtype: Any) -> Any:
+    """Those of a column, one for each episode; None where they are of several kinds, or no dtype holds them all exactly."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return [value.encode(errors="backslashreplace") for value in values]
+    if kinds == {bool}:
+        return np.array(values)
+    if not kinds or not kinds <= {int, float}:
+        return None
+    known: list[Any] = [dtype] if dtype is not None else [np.float64] if float in kinds else [np.int64, np.uint64]
+    return next((made for one in known if (made := _exactly(values, one)) is not None), None)
+
+
+def _exactly(values: list[Any], dtype: Any) -> Array | None:
+    try:
+        made = np.array(values, dtype)
+    except OverflowError:
+        return None
+    return made if all(one == told or one != one for one, told in zip(made.tolist(), values)) else None
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

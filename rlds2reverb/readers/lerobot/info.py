@@ -11,6 +11,7 @@ from typing import Any
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.lerobot.features import Feature, features_of, tells_of_tasks
+from rlds2reverb.readers.paths import check_link
 from rlds2reverb.wording import shortened
 
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})(\.\d{1,3})?", re.ASCII)
@@ -86,18 +87,6 @@ def inside(root: Path, relative: str) -> Path:
     path = below(root, relative)
     check_link(root, path)
     return path
-
-
-def check_link(root: Path, path: Path) -> None:
-    """Raises `SourceError` where a path in the dataset's folder is a link that leads elsewhere."""
-    try:
-        allowed = root.resolve()
-        if allowed.parent.name == "snapshots":
-            allowed = allowed.parent.parent
-        if not path.resolve().is_relative_to(allowed):
-            raise SourceError(f"{path}: a link that leads out of the dataset; copy the file to where the link is")
-    except (OSError, RuntimeError) as error:
-        raise SourceError(f"{path}: cannot be read: {error}") from error
 
 
 def below(root: Path, relative: str) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.lerobot.dataset import LANGUAGE_INSTRUCTION, Dataset
+from rlds2reverb.readers.lerobot.dataset import Dataset, WrittenAnew
 from rlds2reverb.readers.lerobot.features import (
     EPISODE_INDEX,
     FRAME_INDEX,
@@ -21,7 +21,6 @@ from rlds2reverb.readers.lerobot.features import (
     VIDEO,
     Feature,
 )
-from rlds2reverb.readers.lerobot.info import check_link
 from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
 from rlds2reverb.readers.lerobot.tables import Rows, Taken
@@ -38,13 +37,13 @@ class Reader:
     Args:
       dataset: what is read.
       as_files: paths of images that are given as their files' bytes.
-      odd: counts what is odd in episodes, by the codes of `reading.ODD`.
+      odd: gets the numbers of the episodes in which something is odd, by the codes of `reading.ODD`.
 
     Raises:
       SourceError: a library that decodes images is missing.
     """
 
-    def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, int]) -> None:
+    def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, set[int]]) -> None:
         self._dataset, self._as_files, self._odd = dataset, as_files, odd
         self._rows: Rows | None = None
         if any(
@@ -63,11 +62,14 @@ class Reader:
 
         Raises:
           BrokenEpisode: its rows or its videos cannot be read, or are not those that meta/ tells of.
+          WrittenAnew: its files are not those that were opened before.
         """
         try:
             path, first, count = self._dataset.episodes.rows(number)
             read = self._opened(path, count).read(first, first + count)
             return self._recording(number, path, read)
+        except WrittenAnew:
+            raise
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
@@ -75,7 +77,7 @@ class Reader:
         """The file; of version 2, it has the episode's rows and no other."""
         if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
-            check_link(self._dataset.info.root, path)
+            self._dataset.check(path)
             self._rows = Rows(path, self._names(), self._row_bytes())
         if self._dataset.info.version[0] == 2 and self._rows.count != count:
             raise BrokenEpisode(
@@ -107,11 +109,11 @@ class Reader:
         if dataset.task == COLUMN:
             columns[dataset.task_path] = self._texts(path, read)
         elif dataset.task == METADATA:
-            self._check_task(metadata[LANGUAGE_INSTRUCTION], path, read)
+            self._check_task(dataset.task_of(number), path, read)
         done = dataset.steps.done
         flags = None if done is None else self._plain(done.name, path, read)
         if flags is not None and flags[:-1].any():
-            self._found("done_inside")
+            self._found("done_inside", number)
         return Recording(dataset.steps.made(columns, flags), metadata)
 
     def _column(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
@@ -128,7 +130,7 @@ class Reader:
 
     def _frames(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
         video, begin = self._dataset.episodes.video(number, feature.name)
-        check_link(self._dataset.info.root, video)
+        self._dataset.check(video)
         seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
         if not np.isfinite(seconds).all():
             raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")
@@ -154,7 +156,7 @@ class Reader:
             )
         counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
         if not all(map(_counts, counted)):
-            self._found("frame_index")
+            self._found("frame_index", number)
 
     def _texts(self, path: Path, read: Taken) -> Array:
         """[T] texts of the rows' tasks."""
@@ -180,8 +182,8 @@ class Reader:
             )
         return text
 
-    def _found(self, code: str) -> None:
-        self._odd[code] = self._odd.get(code, 0) + 1
+    def _found(self, code: str, number: int) -> None:
+        self._odd.setdefault(code, set()).add(number)
 
 
 def _counts(column: Array) -> bool:

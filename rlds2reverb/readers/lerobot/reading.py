@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from rlds2reverb.readers.alignment import MARK, REPEAT
 from rlds2reverb.readers.lerobot.features import DONE, VIDEO, Feature
 from rlds2reverb.remarks import Remark, note
+from rlds2reverb.wording import shortened
 
 DECODE, SKIP = "decode", "skip"
 COLUMN, METADATA = "column", "metadata"
@@ -37,6 +38,14 @@ class Reading:
     tolerance: float = TOLERANCE_SECONDS
     reserved: bool = False
 
+    @property
+    def label(self) -> str:
+        """What of it is not the default and changes what an episode holds."""
+        values = asdict(self), asdict(Reading())
+        return "".join(
+            f"|{key}={value}" for key, value in values[0].items() if value != values[1][key] and key != "tolerance"
+        )
+
 
 _LAST_STEPS = {
     REPEAT: "no observation stands behind an episode's last action: the last one is repeated there (last_step=mark makes the last row the last step)",
@@ -54,7 +63,11 @@ ODD = {
 
 
 def remarks_of(
-    features: Mapping[str, Feature], reading: Reading, are_steps: bool, episodes: int, odd: Mapping[str, int]
+    features: Mapping[str, Feature],
+    reading: Reading,
+    are_steps: bool,
+    episodes: int,
+    odd: Mapping[str, Collection[int]],
 ) -> tuple[Remark, ...]:
     """What is to be said of a dataset.
 
@@ -63,13 +76,25 @@ def remarks_of(
       reading: how it is read.
       are_steps: whether rows are steps as they are.
       episodes: how many there are.
-      odd: of `ODD`, in how many episodes it was found so far.
+      odd: of `ODD`, the numbers of the episodes in which it was found so far.
     """
     return tuple(_remarks(features, reading, are_steps, episodes, odd))
 
 
+def left_out(names: Sequence[str]) -> tuple[Remark, ...]:
+    """Of columns of meta/ that are no metadata."""
+    if not names:
+        return ()
+    text = f"metadata that is not one number or text for every episode, of one kind: {shortened(', '.join(names))}; left out"
+    return (Remark("left_out", text, len(names)),)
+
+
 def _remarks(
-    features: Mapping[str, Feature], reading: Reading, are_steps: bool, episodes: int, odd: Mapping[str, int]
+    features: Mapping[str, Feature],
+    reading: Reading,
+    are_steps: bool,
+    episodes: int,
+    odd: Mapping[str, Collection[int]],
 ) -> Iterator[Remark]:
     if are_steps:
         yield note("last_step", "the dataset has is_first and is_last: its rows are steps as they are", episodes)
@@ -83,5 +108,5 @@ def _remarks(
         elif feature.kind == VIDEO and feature.is_depth:
             text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json tells how they become metres"
             yield note("depth_codes", text, episodes, feature.path)
-    for code, count in odd.items():
-        yield Remark(code, ODD[code], count)
+    for code, found in odd.items():
+        yield Remark(code, ODD[code], len(found))

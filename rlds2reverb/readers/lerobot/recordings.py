@@ -11,7 +11,7 @@ from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.lerobot.dataset import Dataset
 from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, IMAGE, VIDEO
 from rlds2reverb.readers.lerobot.reader import Reader
-from rlds2reverb.readers.lerobot.reading import remarks_of
+from rlds2reverb.readers.lerobot.reading import left_out, remarks_of
 from rlds2reverb.readers.lerobot.videos import check_library
 from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.recordings import Recording, each
@@ -33,7 +33,7 @@ class LeRobotRecordings:
 
     def __init__(self, dataset: Dataset, name: str, as_files: Collection[str] = ()) -> None:
         self.name, self._dataset, self._as_files = name, dataset, frozenset(as_files)
-        self._odd: dict[str, int] = {}
+        self._odd: dict[str, set[int]] = {}
         if any(one.kind == VIDEO for one in dataset.steps.columns.values()):
             check_library()
         self._spec = nested({path: self._spec_of(path, one) for path, one in dataset.specs().items()}, name)
@@ -52,7 +52,8 @@ class LeRobotRecordings:
     def remarks(self) -> tuple[Remark, ...]:
         """How rows became steps, what was left out, and what was odd in the episodes that were read so far."""
         dataset = self._dataset
-        return remarks_of(dataset.info.features, dataset.reading, dataset.steps.are_recorded, self.count, self._odd)
+        told = remarks_of(dataset.info.features, dataset.reading, dataset.steps.are_recorded, self.count, self._odd)
+        return (*told, *left_out(dataset.episodes.left_out))
 
     def spec(self) -> Nest:
         """Of the features; the flags; the discount where `next.done` tells the end; the task where it is a column."""

@@ -94,11 +94,15 @@ class Steps:
         return made
 
 
+def row_behind(path: str, column: Array) -> Array:
+    """[1, ...] what is put behind the last action of a column [T, ...]."""
+    return zero_row(column) if _is_of_action(path) else column[-1:]
+
+
 def _closed(path: str, column: Array) -> Array:
     """[T, ...] and the row behind the last action -> [T + 1, ...]."""
     closed = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
-    closed[:-1] = column
-    closed[-1:] = zero_row(column) if _is_of_action(path) else column[-1:]
+    closed[:-1], closed[-1:] = column, row_behind(path, column)
     return closed
 
 

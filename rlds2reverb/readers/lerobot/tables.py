@@ -6,9 +6,11 @@ pyarrow gives errors of many kinds over a damaged file; here they become `Source
 from __future__ import annotations
 
 import stat
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from pyarrow.parquet import ParquetFile
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.arrow_bounds import MOST_BYTES, ParquetBounds
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import line_of, shortened
 
@@ -60,7 +63,9 @@ def whole(path: Path, wanted: Any) -> pa.Table:
         if file.metadata.num_rows > _MOST_ROWS:
             raise SourceError(f"{path}: has {file.metadata.num_rows:,} rows; expected at most {_MOST_ROWS:,}")
         try:
-            return file.read([name for name in file.schema_arrow.names if wanted(name)])
+            names = [name for name in file.schema_arrow.names if wanted(name)]
+            ParquetBounds(path, file, names).check()
+            return file.read(names)
         except ERRORS as error:
             raise SourceError(f"{path}: cannot be read: {line_of(error)}") from error
 
@@ -76,6 +81,8 @@ class Batch:
     def __init__(self, rows: pa.RecordBatch, first: int) -> None:
         self.rows, self.first, self.stop = rows, first, first + rows.num_rows
         self._made: dict[str, Array | None] = {}
+        self.size = rows.nbytes
+        """Bytes."""
 
     def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array | None:
         """What is made of a whole column, once; None where a row is broken."""
@@ -135,13 +142,18 @@ class Rows:
 
     Raises:
       SourceError: as `opened`.
-      BrokenEpisode: a column is missing.
+      BrokenEpisode: a column is missing, or the schema makes no sense.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], row_bytes: int = 1) -> None:
         self.path, self.columns, self._row_bytes = path, tuple(columns), max(1, row_bytes)
         self._file = opened(path)
-        self._schema = self._file.schema_arrow
+        try:
+            self._schema = self._file.schema_arrow
+            self._bounds = ParquetBounds(path, self._file, columns)
+        except ERRORS as error:
+            self._file.close()
+            raise BrokenEpisode("", f"{path}: cannot be read: {line_of(error)}") from error
         found = self._schema.names
         for name in columns:
             if name not in found:
@@ -150,6 +162,11 @@ class Rows:
         self.count = int(self._file.metadata.num_rows)
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: Batch | None = None
+        self._ends = list(accumulate(map(self._rows_of, range(self._file.metadata.num_row_groups))))
+        """Of each row group, the row behind its last."""
+        self._checked: set[int] = set()
+        self._asked_for = 0
+        """Rows of a batch."""
         self._broken = 0, 0, ""
         """Rows that cannot be read, start and stop, and why."""
 
@@ -173,18 +190,26 @@ class Rows:
         """The first batch of the row group that has this row."""
         group, first, _ = self._group(start)
         groups = list(range(group, self._file.metadata.num_row_groups))
-        self._batches = self._file.iter_batches(self._batch_rows(groups), row_groups=groups, columns=list(self.columns))
+        self._asked_for = self._batch_rows(groups)
+        self._batches = self._file.iter_batches(self._asked_for, row_groups=groups, columns=list(self.columns))
         return self._next(first)
 
     def _group(self, row: int) -> tuple[int, int, int]:
         """The row group that has this row: its number, its first row and the one behind its last."""
-        metadata, first = self._file.metadata, 0
-        for group in range(metadata.num_row_groups):
-            stop = first + metadata.row_group(group).num_rows
-            if stop > row:
-                return group, first, stop
-            first = stop
-        return metadata.num_row_groups, first, self.count
+        group = bisect_right(self._ends, row)
+        first = self._ends[group - 1] if group else 0
+        return group, first, self._ends[group] if group < len(self._ends) else self.count
+
+    def _rows_of(self, group: int) -> int:
+        return int(self._file.metadata.row_group(group).num_rows)
+
+    def _check(self, first: int) -> None:
+        """That the row groups of the batch that begins with this row are not too large; raises of `ERRORS`."""
+        last = min(first + self._asked_for, self.count) - 1
+        for group in range(self._group(first)[0], min(self._group(last)[0] + 1, len(self._ends))):
+            if group not in self._checked:
+                self._bounds.check([group])
+                self._checked.add(group)
 
     def _batch_rows(self, groups: Sequence[int]) -> int:
         """How many rows have about `_BATCH_BYTES`."""
@@ -197,6 +222,7 @@ class Rows:
         """The batch whose first row is this one of the file. Where there is none, the rest of the row group is not tried again."""
         self._batch = None
         try:
+            self._check(first)
             rows = next(self._batches)
         except (StopIteration, *ERRORS) as error:
             ends = f"ends after {first:,} rows; expected {self.count:,}; copy the file again"
@@ -207,7 +233,7 @@ class Rows:
         return self._batch
 
     def _taken(self, start: int, stop: int) -> Iterator[tuple[Batch, int, int]]:
-        at = start
+        at, size = start, 0
         while at < stop:
             if self._broken[0] <= at < self._broken[1]:
                 raise BrokenEpisode("", self._broken[2])
@@ -216,6 +242,9 @@ class Rows:
                 batch = self._begin(at)
             while batch.stop <= at:
                 batch = self._next(batch.stop)
+            size += batch.size
+            if size > MOST_BYTES:
+                raise BrokenEpisode("", f"{self.path}: more than {MOST_BYTES:,} bytes from row {start:,} to {stop:,}")
             last = min(stop, batch.stop)
             yield batch, at - batch.first, last - batch.first
             at = last

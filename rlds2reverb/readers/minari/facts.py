@@ -13,7 +13,7 @@ import numpy as np
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers import hdf5
-from rlds2reverb.readers.minari.places import MAIN_FILE, METADATA_FILE
+from rlds2reverb.readers.minari.places import MAIN_FILE, METADATA_FILE, checked
 from rlds2reverb.readers.minari.spaces import Leaf, parse_space
 from rlds2reverb.wording import shortened
 
@@ -34,6 +34,7 @@ class Facts:
       format: one of "hdf5", "arrow", "parquet".
       told: the metadata; of an old dataset, the attributes.
       observation, action: the leaves of the spaces; None where the dataset has no spaces, as before Minari 0.4.
+      follow_links: whether links may lead out of the dataset's folder.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Facts:
     told: Mapping[str, Any]
     observation: tuple[Leaf, ...] | None
     action: tuple[Leaf, ...] | None
+    follow_links: bool = False
 
     @property
     def episodes(self) -> int | None:
@@ -48,19 +50,27 @@ class Facts:
         told = self.told.get("total_episodes")
         return int(told) if isinstance(told, (int, np.integer)) else None
 
+    def checked(self, path: Path) -> Path:
+        """A path of the dataset; raises `SourceError` where it leads out of its folder, and may not."""
+        return checked(self.folder, path, self.follow_links)
+
     @property
     def identity(self) -> str:
         """What names the data, beside the sizes of its files."""
         return json.dumps([str(self.told.get(key)) for key in _OF_FINGERPRINT])
 
 
-def read_facts(folder: Path) -> Facts:
+def read_facts(folder: Path, follow_links: bool = False) -> Facts:
     """The facts of a folder `data`.
+
+    Args:
+      folder: it.
+      follow_links: whether links may lead out of the dataset's folder.
 
     Raises:
       SourceError: there are none, or they make no sense.
     """
-    file = folder / METADATA_FILE
+    file = checked(folder, folder / METADATA_FILE, follow_links)
     if file.is_file():
         told, where = read_json(file), str(file)
         kind = told.get("data_format", HDF5)
@@ -68,13 +78,14 @@ def read_facts(folder: Path) -> Facts:
             raise SourceError(f"{file}: data_format {shortened(repr(kind))}; expected one of {', '.join(_FORMATS)}")
     else:
         where, kind = str(folder / MAIN_FILE), HDF5
-        with hdf5.opened(folder / MAIN_FILE) as main:
+        with hdf5.opened(checked(folder, folder / MAIN_FILE, follow_links)) as main:
             told = hdf5.attributes(main)
         if "total_episodes" not in told:
             raise SourceError(
                 f"{where}: no attribute total_episodes, and no {METADATA_FILE} beside it; expected a dataset of Minari"
             )
-    return Facts(folder, kind, told, *(_space(told, name, where) for name in ("observation_space", "action_space")))
+    observation, action = (_space(told, name, where) for name in ("observation_space", "action_space"))
+    return Facts(folder, kind, told, observation, action, follow_links)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.readers.arrow_files import read_arrow, read_parquet
 from rlds2reverb.readers.minari.facts import PARQUET, Facts, read_json
 from rlds2reverb.readers.minari.places import METADATA_FILE
 from rlds2reverb.readers.minari.spaces import Leaf
@@ -26,7 +28,9 @@ from rlds2reverb.readers.minari.stored import ACTIONS, INFOS, Episodes, Images
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import shortened
 
-_FOLDER = re.compile(r"\d{1,12}", re.ASCII)
+_Stamp = tuple[str, int, int]
+"""A file's name, its size in bytes, and the time of its last change in nanoseconds."""
+_FOLDER = re.compile(r"0|[1-9]\d{0,11}", re.ASCII)
 _SHAPE = b"shape"
 
 
@@ -41,7 +45,7 @@ class InArrow:
     """
 
     def __init__(self, facts: Facts) -> None:
-        self._folder, self._format = facts.folder, facts.format
+        self._facts, self._folder, self._format = facts, facts.folder, facts.format
         with needing("reading Minari's Arrow and Parquet files", "parquet", SourceError):
             import pyarrow  # noqa: F401
         try:
@@ -52,7 +56,7 @@ class InArrow:
 
     def sizes(self) -> list[Any]:
         """The sizes of each episode's files."""
-        return [[number, [file.stat().st_size for file in self._files(number)]] for number in self.numbers]
+        return [[number, [size for _, size, _ in self._stamps[number]]] for number in self.numbers]
 
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
@@ -63,37 +67,55 @@ class InArrow:
         """The `metadata.json` of each episode; {} where that cannot be read."""
         for number in self.numbers:
             try:
-                yield read_json(self._folder / str(number) / METADATA_FILE)
+                yield read_json(self._facts.checked(self._folder / str(number) / METADATA_FILE))
             except SourceError:
                 yield {}
 
+    @cached_property
+    def _stamps(self) -> dict[int, tuple[_Stamp, ...]]:
+        """What the files of each episode were when they were first looked at."""
+        return {number: self._stamps_of(number) for number in self.numbers}
+
+    def _stamps_of(self, number: int) -> tuple[_Stamp, ...]:
+        files = sorted((self._folder / str(number)).glob(f"*.{self._format}"))
+        try:
+            told = [file.stat() for file in files]
+        except OSError as error:
+            raise SourceError(f"{error.filename}: cannot be read: {error.strerror}") from error
+        return tuple((file.name, one.st_size, one.st_mtime_ns) for file, one in zip(files, told))
+
     def _files(self, number: int) -> list[Path]:
-        return sorted((self._folder / str(number)).glob(f"*.{self._format}"))
+        """The files of an episode.
+
+        Raises:
+          BrokenEpisode: one is a link that is not followed, or there is none.
+          SourceError: they are not those that were first looked at.
+        """
+        folder, stamps = self._folder / str(number), self._stamps[number]
+        if stamps != self._stamps_of(number):
+            raise SourceError(f"{folder}: was written anew after it was first looked at; open the source again")
+        if not stamps:
+            raise BrokenEpisode("", f"{folder}: no .{self._format} file")
+        try:
+            return [self._facts.checked(folder / name) for name, _, _ in stamps]
+        except SourceError as error:
+            raise BrokenEpisode("", str(error)) from error
 
     def _table(self, number: int) -> tuple[Any, str]:
         from pyarrow import ArrowException, concat_tables
 
         folder = self._folder / str(number)
         files = self._files(number)
-        if not files:
-            raise BrokenEpisode("", f"{folder}: no .{self._format} file")
         try:
             table = concat_tables([self._read(file) for file in files]).combine_chunks()
-            table.validate(full=True)
         except (ArrowException, OSError, ValueError, MemoryError, KeyError) as error:
             raise BrokenEpisode("", f"{folder}: cannot be read as {self._format}: {shortened(str(error))}") from error
         return table, str(folder)
 
     def _read(self, file: Path) -> Any:
-        from pyarrow import ipc, memory_map
-        from pyarrow.parquet import ParquetFile
-
         if not stat.S_ISREG(file.stat().st_mode):
             raise OSError(f"{file} is no regular file")
-        if self._format == PARQUET:
-            return ParquetFile(file).read()
-        with memory_map(str(file)) as mapped, ipc.open_file(mapped) as opened:
-            return opened.read_all()
+        return read_parquet(file) if self._format == PARQUET else read_arrow(file)
 
 
 class _Episode:
@@ -178,14 +200,10 @@ def _infos(path: str, values: Any, where: str) -> Iterator[tuple[str, Array | No
         name = f"{path}/{field.name}"
         if types.is_struct(field.type):
             yield from _infos(name, below, where)
-        elif (
-            types.is_list(field.type)
-            or types.is_large_list(field.type)
-            or types.is_nested(field.type) != types.is_fixed_size_list(field.type)
-        ):
-            yield name, None
-        else:
+        elif types.is_fixed_size_list(field.type) or not types.is_nested(field.type):
             yield name, _info(name, field, below, where)
+        else:
+            yield name, None
 
 
 def _info(path: str, field: Any, values: Any, where: str) -> Array | None:

@@ -37,10 +37,11 @@ from rlds2reverb.readers.minari.stored import (
     Episodes,
     Images,
 )
+from rlds2reverb.readers.paths import allowed
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 
-_GROUP = re.compile(r"episode_(\d{1,12})", re.ASCII)
+_GROUP = re.compile(r"episode_(0|[1-9]\d{0,11})", re.ASCII)
 _KNOWN = frozenset((OBSERVATIONS, ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS))
 
 
@@ -49,13 +50,17 @@ class InHdf5:
 
     Args:
       facts: of the dataset.
-      follow_links: whether links may lead to files outside of the dataset's folder.
+
+    Raises:
+      SourceError: its main file cannot be read.
     """
 
-    def __init__(self, facts: Facts, follow_links: bool) -> None:
-        self._path, self._is_old = facts.folder / MAIN_FILE, not (facts.folder / METADATA_FILE).is_file()
-        self._folder = Path(facts.folder.absolute().anchor) if follow_links else facts.folder.parent
-        with hdf5.opened(self._path, self._folder) as file:
+    def __init__(self, facts: Facts) -> None:
+        self._path = facts.checked(facts.folder / MAIN_FILE)
+        self._is_old = not (facts.folder / METADATA_FILE).is_file()
+        self._folder = Path(facts.folder.absolute().anchor) if facts.follow_links else allowed(facts.folder.parent)
+        self._stamps = self._found_stamps()
+        with self._main() as file:
             try:
                 matches = [_GROUP.fullmatch(name) for name in hdf5.names(file)]
             except BrokenEpisode as broken:
@@ -64,22 +69,44 @@ class InHdf5:
 
     def sizes(self) -> list[Any]:
         """Name and size of each HDF5 file in the folder."""
-        return [[file.name, file.stat().st_size] for file in sorted(self._path.parent.glob("*.hdf5"))]
+        return [[path.name, size] for path, (size, _) in self._stamps.items()]
 
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
         """The files."""
-        with hdf5.opened(self._path, self._folder) as file:
+        with self._main() as file:
             yield lambda number: _Episode(_group(file, number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         """The attributes of each episode's group; {} of a group that cannot be read."""
-        with hdf5.opened(self._path, self._folder) as file:
+        with self._main() as file:
             for number in self.numbers:
                 try:
                     yield _attributes(_group(file, number), self._is_old)
                 except (BrokenEpisode, SourceError):
                     yield {}
+
+    @contextmanager
+    def _main(self) -> Iterator[h5py.File]:
+        """The main file, as long as all files are those that were found first."""
+        with hdf5.opened(self._path, self._folder, self._stamps.get(self._path)) as file:
+            self._check_stamps()
+            yield file
+            self._check_stamps()
+
+    def _found_stamps(self) -> dict[Path, hdf5.Stamp]:
+        """Size and time of the last change of each HDF5 file in the folder."""
+        try:
+            told = {path: path.stat() for path in sorted(self._path.parent.glob("*.hdf5"))}
+        except OSError as error:
+            raise SourceError(f"{error.filename}: cannot be read: {error.strerror}") from error
+        return {path: (one.st_size, one.st_mtime_ns) for path, one in told.items()}
+
+    def _check_stamps(self) -> None:
+        if self._found_stamps() != self._stamps:
+            raise SourceError(
+                f"{self._path.parent}: its HDF5 files were written anew after they were first looked at; open the source again"
+            )
 
     def leaves(self, number: int, field: str) -> tuple[Leaf, ...]:
         """The leaves of a field as an episode has them, for datasets without spaces: groups are Dicts, or Tuples.
@@ -87,7 +114,7 @@ class InHdf5:
         Raises:
           BrokenEpisode: there are none.
         """
-        with hdf5.opened(self._path, self._folder) as file:
+        with self._main() as file:
             group = _group(file, number)
             found = hdf5.found(group, field)
             datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": hdf5.Column(group, field, field)}

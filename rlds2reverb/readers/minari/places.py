@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.paths import check_link
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 METADATA_FILE = "metadata.json"
@@ -55,6 +56,25 @@ def data_folder(text: str) -> Path:
     raise SourceError(
         f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_told(path)}"
     )
+
+
+def checked(folder: Path, path: Path, follow_links: bool) -> Path:
+    """A path in a dataset's folder.
+
+    Args:
+      folder: its folder `data`.
+      path: the path.
+      follow_links: whether it may lead out of the dataset's folder.
+
+    Raises:
+      SourceError: it leads there, and may not.
+    """
+    if not follow_links:
+        try:
+            check_link(folder.parent, path)
+        except SourceError as error:
+            raise SourceError(f"{error}; or, if you trust it, add links=follow behind the name") from error
+    return path
 
 
 def _of_id(name: str) -> Path:

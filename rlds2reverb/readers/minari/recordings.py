@@ -9,14 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.features import Features, gathered
 from rlds2reverb.readers.minari import remarks
 from rlds2reverb.readers.minari.episodes import Wanted, conforming, rows_of, specs_of
 from rlds2reverb.readers.minari.facts import HDF5, Facts, read_facts
-from rlds2reverb.readers.minari.features import Features, gathered
 from rlds2reverb.readers.minari.in_arrow import InArrow
 from rlds2reverb.readers.minari.in_hdf5 import InHdf5
 from rlds2reverb.readers.minari.spaces import Leaf
@@ -57,19 +58,21 @@ class MinariRecordings:
     """
 
     def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
-        facts = read_facts(folder)
+        facts = read_facts(folder, options.follow_links)
         self.name, self._facts, self._options = name, facts, options
-        self._stored = _storage(facts, options)
+        self._stored = _storage(facts)
         told = facts.episodes
-        self._numbers = [number for number in self._stored.numbers if told is None or number < told]
+        self._numbers = list(self._stored.numbers[:told])
         self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
-        self._tally = remarks.Tally(told, len(self._stored.numbers))
+        self._tally = remarks.Tally(told, self._stored.numbers)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the metadata that names the data, and of the files' sizes."""
-        sizes = json.dumps(self._stored.sizes())
-        return f"minari:{xxhash.xxh3_64_hexdigest((self._facts.identity + sizes).encode())}"
+        """Of the metadata that names the data, of that of every episode, and of the files' sizes."""
+        digest = xxhash.xxh3_64((self._facts.identity + json.dumps(self._stored.sizes())).encode())
+        for told in self._features.of_each:
+            digest.update(repr([(name, np.asarray(value).tolist()) for name, value in told.items()]).encode())
+        return f"minari:{digest.hexdigest()}"
 
     @property
     def count(self) -> int:
@@ -121,7 +124,7 @@ class MinariRecordings:
     @cached_property
     def _features(self) -> Features:
         told = dict(zip(self._stored.numbers, self._stored.metadata()))
-        return gathered(told[number] for number in self._numbers)
+        return gathered(told[number] or None for number in self._numbers)
 
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:
@@ -144,9 +147,9 @@ class MinariRecordings:
         raise SourceError(why)
 
 
-def _storage(facts: Facts, options: Options) -> Stored:
+def _storage(facts: Facts) -> Stored:
     if facts.format == HDF5:
-        return InHdf5(facts, options.follow_links)
+        return InHdf5(facts)
     return InArrow(facts)
 
 

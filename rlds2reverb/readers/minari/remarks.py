@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
+from rlds2reverb.readers.features import left_out_remarks
 from rlds2reverb.readers.minari.episodes import BOTH_ENDS, CAST, LEFT_OUT, NO_END, SPACE
 from rlds2reverb.remarks import Remark
 from rlds2reverb.wording import counted
@@ -23,11 +24,12 @@ class Tally:
 
     Args:
       told: how many episodes the metadata tell; None when they do not.
-      found: how many the files have.
+      numbers: those of the files' episodes, ascending.
     """
 
-    def __init__(self, told: int | None, found: int) -> None:
-        self._told, self._found = told, found
+    def __init__(self, told: int | None, numbers: Sequence[int]) -> None:
+        self._told, self._found = told, len(numbers)
+        self._gap = next((at for at, number in enumerate(numbers) if at != number), None)
         self._episodes: dict[tuple[str, str], set[int]] = {}
 
     def note(self, number: int, notes: Iterable[tuple[str, str]]) -> None:
@@ -37,20 +39,18 @@ class Tally:
 
     def remarks(self, features: Collection[str]) -> tuple[Remark, ...]:
         """What there is to say by now; `features` are those of the metadata that not every episode has."""
-        return (*self._of_count(), *self._of_features(features), *self._of_episodes())
+        return (*self._of_count(), *left_out_remarks(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Remark]:
+        if self._gap is not None:
+            text = f"there is no episode {self._gap:,}, and there are some behind it, which Minari itself does not find; they are read"
+            yield Remark(EPISODE_COUNT, text)
         if self._told is not None and self._told != self._found:
             read = min(self._told, self._found)
             text = (
                 f"the metadata tell {counted(self._told, 'episode')}, the files have {self._found:,}; {read:,} are read"
             )
             yield Remark(EPISODE_COUNT, text, abs(self._told - self._found))
-
-    def _of_features(self, features: Collection[str]) -> Iterable[Remark]:
-        if features:
-            text = f"metadata that not every episode has, or not of one kind: {', '.join(features)}; left out, where= still knows it"
-            yield Remark(LEFT_OUT, text, len(features))
 
     def _of_episodes(self) -> Iterable[Remark]:
         for (code, path), numbers in sorted(dict(self._episodes).items()):

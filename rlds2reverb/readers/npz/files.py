@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_TERMINAL, OBSERVATION, REWARD, Array, columns_below
+from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, columns_below, is_under
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import ENDINGS, MARK, NEXT, NEXT_OBSERVATION, last_step_of, marked, steps, with_last
-from rlds2reverb.readers.nests import nested, value_spec
-from rlds2reverb.readers.npz.keys import TERMINALS, Keys, keys_of
-from rlds2reverb.readers.npz.members import Member, checksums, opened
+from rlds2reverb.readers.features import Features, gathered, left_out_remarks
+from rlds2reverb.readers.nests import nested
+from rlds2reverb.readers.npz.ends import ends_terminal
+from rlds2reverb.readers.npz.keys import Keys, is_other, keys_of
+from rlds2reverb.readers.npz.members import Member, checksums, key_of, opened
 from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
 from rlds2reverb.readers.paths import by_number
@@ -39,15 +44,16 @@ class NpzFiles:
         self._paths = sorted(paths, key=lambda path: by_number(path.name))
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
-        sums = [(path.name, _checksums(path)) for path in self._paths]
-        self.fingerprint = f"npz:{xxhash.xxh3_64_hexdigest(repr((options.last_step, sums)).encode())}"
+        sums = [_checksums(path) for path in self._paths]
+        named = [(path.name, one) for path, one in zip(self._paths, sums)]
+        self.fingerprint = f"npz:{xxhash.xxh3_64_hexdigest(repr((options.last_step, named)).encode())}"
+        self._others = [None if one is None else list(filter(is_other, map(key_of, one))) for one in sums]
         self._last_step: str | None = None
         try:
             first = self.one(0)
         except BrokenEpisode as broken:
             raise SourceError(f"{broken.why}; the first file says what all of them have") from broken
         self._first = {path: column_spec(column) for path, column in first.columns.items()}
-        self._metadata = {key: value_spec(value) for key, value in first.metadata.items()}
 
     @property
     def count(self) -> int:
@@ -58,19 +64,24 @@ class NpzFiles:
     def remarks(self) -> tuple[Remark, ...]:
         """How ends are read, and what is no column."""
         ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
-        return (*ending, *left_out_remark(self._left_out))
+        features = self._features.left_out if "_features" in vars(self) else ()
+        return (*ending, *left_out_remark(self._left_out), *left_out_remarks(features))
 
     def spec(self) -> Nest:
         """That of the first file."""
         return nested(self._first, self.name)
 
     def metadata_spec(self) -> Nest:
-        """That of the first file."""
-        return self._metadata
+        """Of the single values that all files have."""
+        return dict(self._features.spec)
+
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        """All single values of a file."""
+        return self._features.of_each[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers."""
-        return each(self, numbers)
+        return each(self, numbers, lambda number: self._paths[number].stem, self._features.common)
 
     def one(self, number: int) -> Recording:
         """One episode."""
@@ -78,37 +89,38 @@ class NpzFiles:
         try:
             with opened(path) as members:
                 keys = keys_of(str(path), members)
-                columns = {one: _column(members[key]) for one, key in keys.columns.items()}
-                values = {key: members[key].value() for key in keys.others if not members[key].shape}
+                columns = {one: members[key].rows() for one, key in keys.columns.items()}
                 if number == 0:
-                    self._left_out = [key for key in keys.others if key not in values]
-                made = self._made(path, keys, columns, _ends_terminal(members, keys))
+                    self._left_out = [*keys.unused, *(key for key in keys.others if members[key].shape)]
+                made = self._made(path, keys, columns, members)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
-        return Recording(made, values, path.stem)
+        return Recording(made, self._features.common(number), path.stem)
 
-    def _made(self, path: Path, keys: Keys, columns: dict[str, Array], is_terminal: bool | None) -> dict[str, Array]:
+    @cached_property
+    def _features(self) -> Features:
+        return gathered(
+            None if others is None else _values(path, others) for path, others in zip(self._paths, self._others)
+        )
+
+    def _made(
+        self, path: Path, keys: Keys, columns: dict[str, Array], members: Mapping[str, Member]
+    ) -> dict[str, Array]:
         if keys.is_of_rlds:
-            return columns
+            return _without_next(columns)
         observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
         rows = max(map(len, action.values()))
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
+        is_terminal = ends_terminal(path, members, keys, rows)
         lengths = {len(column) for column in observation.values()}
         if lengths != {rows + 1}:
             last_step = last_step_of(str(path), columns, self._options.last_step)
             self._last_step = last_step
             if last_step == MARK:
-                return marked({at: one for at, one in columns.items() if not _is_next(at)}, is_terminal)
+                return marked(_without_next(columns), is_terminal)
             observation = {at: with_last(one, _last(columns, at, one, last_step)) for at, one in observation.items()}
-        beside = {at: one for at, one in columns.items() if _field(at) in (IS_TERMINAL,)}
-        return steps(observation, action, columns.get(REWARD), is_terminal, beside, columns.get(DISCOUNT))
-
-
-def _column(member: Member) -> Array:
-    if not member.shape:
-        raise BrokenEpisode(member.key, f"{member.where}: expected rows, found one value")
-    return member.rows()
+        return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
 
 
 def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str) -> Array:
@@ -120,23 +132,20 @@ def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str
     return np.asarray(after[-1])
 
 
-def _ends_terminal(members: Mapping[str, Member], keys: Keys) -> bool | None:
-    """Whether the last flag of terminals is set; None where there are none."""
-    if TERMINALS not in keys.ends:
+def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
+    return {path: column for path, column in columns.items() if not is_under(path, NEXT_OBSERVATION)}
+
+
+def _values(path: Path, others: Sequence[str]) -> dict[str, Any] | None:
+    """The single values of a file; None for one that cannot be read, which is a bad episode."""
+    try:
+        with opened(path, others) if others else nullcontext({}) as members:
+            return {key: one.value() for key, one in members.items() if not one.shape}
+    except (SourceError, BrokenEpisode):
         return None
-    flags = _column(members[keys.ends[TERMINALS]])
-    return bool(np.any(flags[-1:] != 0))
 
 
-def _field(path: str) -> str:
-    return path.partition("/")[0]
-
-
-def _is_next(path: str) -> bool:
-    return _field(path) == NEXT_OBSERVATION
-
-
-def _checksums(path: Path) -> object:
+def _checksums(path: Path) -> list[tuple[str, int, int]] | None:
     """Those of a file; None for one that cannot be read, which is a bad episode."""
     try:
         return checksums(path)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_FIRST, IS_LAST, OBSERVATION, REWARD, STEP_FIELDS
+from rlds2reverb.episodes import (
+    ACTION,
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    STEP_FIELDS,
+    is_under,
+)
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import NEXT_OBSERVATION
 
@@ -57,12 +68,25 @@ class Keys:
         """Whether rows are RLDS' own, with flags."""
         return IS_FIRST in self.columns or IS_LAST in self.columns
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys of steps that rows of RLDS have nothing for: other flags, and next observations."""
+        if not self.is_of_rlds:
+            return ()
+        following = [key for path, key in self.columns.items() if is_under(path, NEXT_OBSERVATION)]
+        return (*(key for kind, key in self.ends.items() if kind != ENDS), *following)
+
+
+def is_other(key: str) -> bool:
+    """Whether an array of this name is neither a column nor says where episodes end."""
+    return key not in _ENDINGS and key.partition("/")[0] not in FIELDS
+
 
 def keys_of(where: str, there: Mapping[str, object]) -> Keys:
     """What the arrays of a file are, by their names.
 
     Raises:
-      SourceError: two are the same column, or it has no observations or no actions.
+      SourceError: two are the same column, it has no observations or no actions, or `is_terminal` is the only one of RLDS' flags.
     """
     columns: dict[str, str] = {}
     ends: dict[str, str] = {}
@@ -70,7 +94,7 @@ def keys_of(where: str, there: Mapping[str, object]) -> Keys:
     for key in there:
         first, slash, rest = key.partition("/")
         made, path = (ends, _ENDINGS[key]) if key in _ENDINGS else (columns, f"{FIELDS.get(first)}{slash}{rest}")
-        if key not in _ENDINGS and first not in FIELDS:
+        if is_other(key):
             others.append(key)
         elif path in made:
             raise SourceError(f"{where}: {made[path]} and {key} are both {path}; leave one of them out")
@@ -81,4 +105,10 @@ def keys_of(where: str, there: Mapping[str, object]) -> Keys:
         raise SourceError(
             f"{where}: no {' and no '.join(missing)}; it has: {', '.join(there) or 'nothing'}. Expected names such as {', '.join(STEP_FIELDS[:3])}, or observations, actions, rewards"
         )
-    return Keys(columns, ends, tuple(others))
+    keys = Keys(columns, ends, tuple(others))
+    if IS_TERMINAL in columns and not keys.is_of_rlds:
+        raise SourceError(
+            f"{where}: {columns[IS_TERMINAL]} without is_first or is_last: whether it goes with a step or with the state after it is not told. "
+            "Call flags of steps terminals; or add is_last, for rows as RLDS has them"
+        )
+    return keys

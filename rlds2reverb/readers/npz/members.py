@@ -6,7 +6,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -86,8 +86,10 @@ class Member:
         """Some rows, or all; text as `bytes`.
 
         Raises:
-          BrokenEpisode: they cannot be read.
+          BrokenEpisode: they cannot be read, or there is one value without rows.
         """
+        if not self.shape:
+            raise self._broken("expected rows, found one value")
         stop = len(self) if stop is None else max(0, min(stop, len(self)))
         start = min(start, stop)
         try:
@@ -176,8 +178,8 @@ class Member:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[dict[str, Member]]:
-    """The arrays of an archive, by key.
+def opened(path: Path, only: Collection[str] | None = None) -> Iterator[dict[str, Member]]:
+    """The arrays of an archive, by key; those of some keys, or all.
 
     Raises:
       SourceError: it is missing or no archive, or a key makes no sense.
@@ -185,7 +187,8 @@ def opened(path: Path) -> Iterator[dict[str, Member]]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {one.key: one for one in (Member(archive, info, str(path)) for info in _infos(path, archive))}
+            infos = [one for one in _infos(path, archive) if only is None or one.filename.removesuffix(_NPY) in only]
+            members = {one.key: one for one in (Member(archive, info, str(path)) for info in infos)}
             try:
                 yield members
             finally:
@@ -193,6 +196,11 @@ def opened(path: Path) -> Iterator[dict[str, Member]]:
                     one.close()
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
         raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
+
+
+def key_of(checksum: tuple[str, int, int]) -> str:
+    """The key of the array that one of `checksums` is of."""
+    return checksum[0].removesuffix(_NPY)
 
 
 def checksums(path: Path) -> list[tuple[str, int, int]]:

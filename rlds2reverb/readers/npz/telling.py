@@ -33,6 +33,4 @@ def left_out_remark(left_out: Sequence[str]) -> tuple[Remark, ...]:
     """Says which arrays are no columns."""
     if not left_out:
         return ()
-    return (
-        Remark("left_out", f"arrays under other names than those of steps: {', '.join(left_out[:8])}", len(left_out)),
-    )
+    return (Remark("left_out", f"arrays that make no column: {', '.join(left_out[:8])}", len(left_out)),)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.arrow_bounds import ParquetBounds
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.packed import is_packed
@@ -34,8 +35,6 @@ ERRORS = (
     NotImplementedError,
 )
 """What pyarrow raises over a damaged file."""
-_MOST_VALUES = 1 << 29
-"""Of the columns read of a row group: 4 GiB of numbers."""
 _OPEN_FILES = 4
 _KEPT_GROUPS = 2
 _NAME, _SHAPE = b"ARROW:extension:name", b"ARROW:extension:metadata"
@@ -87,7 +86,7 @@ class ParquetFiles:
         where = f"{self._files[number]}: row group {group}"
         try:
             file = self.opened(number)
-            _check_size(file, group, columns)
+            ParquetBounds(self._files[number].path, file, columns).check([group])
             table = file.read_row_group(group, columns=columns)
             rows = file.metadata.row_group(group).num_rows
         except SourceError as error:
@@ -103,19 +102,6 @@ class ParquetFiles:
         self._groups.clear()
         while self._open:
             self._open.popitem()[1].close(force=True)
-
-
-def _check_size(file: pq.ParquetFile, group: int, columns: list[str]) -> None:
-    told = file.metadata.row_group(group)
-    values = 0
-    for at in range(told.num_columns):
-        column = told.column(at)
-        if column.path_in_schema.split(".")[0] in columns:
-            values += column.num_values
-    if values > _MOST_VALUES or told.num_rows > _MOST_VALUES:
-        raise ValueError(
-            f"{values:,} values in a row group; expected at most {_MOST_VALUES:,}. Write smaller row groups"
-        )
 
 
 def leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:
@@ -144,23 +130,42 @@ def _add(found: Leaves, path: str, field: pa.Field, column: Any, context: tuple[
         raise ValueError("a nest that is too deep")
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    kind, shape = _extension(field)
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if _VARIABLE in kind:
-        column = _of_one_shape(column)
-    elif pa.types.is_struct(column.type):
-        _no_nulls(column)
-        for part, values in zip(column.type, column.flatten()):
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if pa.types.is_struct(stored.type) and not is_tensor(field):
+        _no_nulls(stored)
+        for part, values in zip(stored.type, stored.flatten()):
             _add(found, f"{path}/{part.name}" if path else part.name, part, values, (name, converter, depth + 1))
         return
-    array = _dense(column)
-    if shape is not None:
-        array = array.reshape(len(array), *shape)
+    array = dense(field, column)
     if array.dtype == object:
         found.update({f"{path}/{below}".strip("/"): leaf for below, leaf in _texts(array, name, converter).items()})
     else:
         found[path] = array
+
+
+def is_tensor(field: pa.Field) -> bool:
+    """Whether a field holds tensors of Ray Data."""
+    kind, shape = _extension(field)
+    return shape is not None or _VARIABLE in kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def dense(field: pa.Field, column: Any) -> Array:
+    """Rows of one shape as an array; texts as objects.
+
+    Raises:
+      ValueError: they have nulls, different shapes, or are neither numbers nor texts.
+    """
+    kind, shape = _extension(field)
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if _VARIABLE in kind:
+        stored = _of_one_shape(stored)
+    array = _dense(stored)
+    return array if shape is None else array.reshape(len(array), *shape)
 
 
 def _texts(array: Array, name: str, converter: Converter) -> Leaves:
@@ -216,7 +221,7 @@ def _dense(column: Any) -> Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _dense(column.dictionary_decode())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         inner = _dense(column.flatten())
         if pa.types.is_fixed_size_list(kind):
             return inner.reshape(len(column), kind.list_size, *inner.shape[1:])

@@ -24,7 +24,7 @@ from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.packed import PACKED
 from rlds2reverb.readers.rllib.records import converted, parts
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Kept, Settings, Troubles, Wanted
+from rlds2reverb.readers.rllib.store import Kept, Settings, Stamps, Troubles, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import shortened
 
@@ -40,8 +40,8 @@ class JsonLines:
     """Lines of JSON files."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self._settings = files, settings
-        self.troubles = Troubles()
+        self._files, self.settings = files, settings
+        self.troubles, self.stamps = Troubles(), Stamps(files)
         self._digest = xxhash.xxh3_128()
         self._kept = settings.kept()
 
@@ -65,7 +65,7 @@ class JsonLines:
                     continue
                 try:
                     record = parsed(line)
-                    found = parts(record, self._settings, where, file.run is not None)
+                    found = parts(record, self.settings, where, file.run is not None)
                     if not self._kept.is_full and PACKED not in line:
                         self._keep(record, Place(number, at, 0), found, wanted)
                 except BrokenEpisode as broken:
@@ -76,12 +76,12 @@ class JsonLines:
 
     def _keep(self, record: Any, place: Place, found: list[Part], wanted: Wanted) -> None:
         names = frozenset(filter(wanted, frozenset(n.NAMES).union(*(part.columns for part in found))))
-        columns = converted(record, self._settings, _where(self._files, place), names)
+        columns = converted(record, self.settings, _where(self._files, place), names)
         self._kept.put((place.file, place.at), columns)
 
     def reader(self, wanted: frozenset[str]) -> JsonReader:
         """Reads the columns of these names; close it after use."""
-        return JsonReader(self._files, self._settings, wanted, self._kept)
+        return JsonReader(self._files, self.settings, wanted, self._kept)
 
 
 class JsonReader:

@@ -22,6 +22,7 @@ import xxhash
 from rlds2reverb.episodes import STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import METADATA
+from rlds2reverb.readers.alignment import REPEAT
 from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
@@ -59,7 +60,8 @@ class RllibRecordings:
         self._records = 0
         self._columns = self._indexed(keeps_others)
         self._index.close()
-        self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}"
+        self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}{store.settings.label}"
+        self.fingerprint += f"|{last_step}" if self._without_next and last_step != REPEAT else ""
         self._others: list[str] = []
         self._partial = _others(self._counts.keys() - self._columns) if keeps_others else []
         self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
@@ -116,10 +118,12 @@ class RllibRecordings:
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers."""
+        self._store.stamps.check()
         with closing(self._reader(self._others)) as reader:
             rows = Rows(reader, self._columns, self._last_step)
             for number in numbers:
                 yield self._recording(rows, number)
+        self._store.stamps.check()
 
     def _reader(self, others: Sequence[str]) -> Reader:
         return self._store.reader(_ASKED_FOR.union(others))

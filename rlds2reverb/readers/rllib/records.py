@@ -34,7 +34,7 @@ class _Batch:
     def _row_count(self) -> int:
         for name in _COUNTED:
             value = self.raw.get(self._names.of(name))
-            if isinstance(value, list):
+            if isinstance(value, (list, np.ndarray)):
                 return len(value)
         for name in (n.REWARDS, n.ACTIONS, n.OBS):
             value = self.take(name)
@@ -48,7 +48,7 @@ class _Batch:
             self._names.standard(key)
             for key, value in self.raw.items()
             if isinstance(value, (str, dict, tuple))
-            or (isinstance(value, list) and (len(value) == self.rows or _is_nest(value)))
+            or (isinstance(value, (list, np.ndarray)) and (len(value) == self.rows or _is_nest(value)))
         )
 
     def leaves(self, name: str) -> Leaves | BrokenEpisode | None:
@@ -58,13 +58,17 @@ class _Batch:
             return None
         if name == n.INFOS and isinstance(value, list):
             return {"": texts(value)}
+        if isinstance(value, np.ndarray) and len(value) != self.rows and _is_nest(value):
+            value = list(value)
         try:
             return self.converter.leaves(name, value, self.rows)
         except BrokenEpisode as broken:
             return BrokenEpisode(broken.path, broken.why)  # the other one holds on to the record
 
 
-def _is_nest(value: list[Any]) -> bool:
+def _is_nest(value: list[Any] | Array) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 1 and len(value) > 0
     return bool(value) and all(isinstance(one, (list, dict)) for one in value)
 
 

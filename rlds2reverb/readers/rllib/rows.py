@@ -10,6 +10,7 @@ import numpy as np
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array
 from rlds2reverb.readers.alignment import MARK, steps, with_last
 from rlds2reverb.readers.casts import exactly
+from rlds2reverb.readers.differences import differing
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.index import Piece
@@ -111,7 +112,7 @@ class Rows:
           BrokenEpisode: a column cannot be read, or its pieces do not go together.
         """
         now, following = self._joined(pieces, n.OBS), self._joined(pieces, n.NEXT_OBS)
-        odd = [_differing(column[1:], following[path][:-1]) for path, column in now.items() if path in following]
+        odd = [differing(column[1:], following[path][:-1]) for path, column in now.items() if path in following]
         return int(np.any(odd, axis=0).sum()) if odd else 0
 
     def _joined(self, pieces: list[Piece], name: str) -> Leaves:
@@ -123,16 +124,6 @@ class Rows:
         if any(one.keys() != slices[0].keys() for one in slices):
             raise BrokenEpisode(_path(name), f'column "{name}": its parts have different columns below them')
         return {path: _concatenated(name, [one[path] for one in slices]) for path in slices[0]}
-
-
-def _differing(one: Array, other: Array) -> Array:
-    """[T] whether rows differ; nan is like nan."""
-    if one.shape != other.shape:
-        return np.ones(len(one), bool)
-    same = one == other
-    if one.dtype.kind in "fc" and other.dtype.kind in "fc":
-        same |= np.isnan(one) & np.isnan(other)
-    return np.asarray(~np.asarray(same, bool).all(axis=tuple(range(1, one.ndim))))
 
 
 def _same(one: Array | None, other: Array) -> bool:
@@ -174,7 +165,12 @@ def _number_per_step(reward: Array) -> Array:
     if reward.size != len(reward) or reward.dtype.kind not in "biuf":
         raise BrokenEpisode(REWARD, f"has shape {reward.shape} and dtype {reward.dtype}; expected a number per step")
     flat = reward.reshape(-1)
-    return flat if flat.dtype.kind == "f" else flat.astype(np.float64)
+    if flat.dtype.kind == "f":
+        return flat
+    made = exactly(flat.astype(np.int8) if flat.dtype == bool else flat, np.dtype(np.float64))
+    if made is None:
+        raise BrokenEpisode(REWARD, f"whole numbers of {flat.dtype} that float64 does not hold exactly")
+    return made
 
 
 def _shortened(columns: Leaves) -> Leaves:

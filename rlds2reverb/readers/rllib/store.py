@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.rllib.batches import TERMINATED
+from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.names import Names
 from rlds2reverb.readers.rllib.values import Leaves
@@ -37,6 +39,16 @@ class Settings:
     floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     done_means: int = TERMINATED
 
+    @property
+    def label(self) -> str:
+        """What of it is not the default."""
+        odd = (
+            (self.floats != np.float64, f"|float={self.floats}"),
+            (self.done_means != TERMINATED, "|done_means=truncation"),
+        )
+        renamed = "".join(f"|{name}={column}" for name, column in sorted(self.names.renamed.items()))
+        return "".join(text for is_odd, text in odd if is_odd) + renamed
+
     def cache(self) -> Cache:
         """A new one, for one reader."""
         return Cache(_CACHE_BYTES)
@@ -61,10 +73,28 @@ class Reader(Protocol):
         """Gives up the files."""
 
 
+class Stamps:
+    """What files were when they were first looked at."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self._of_paths = {file.path: _stamp(file.path) for file in files}
+
+    def check(self) -> None:
+        """Raises `SourceError` when one of them is another by now."""
+        for path, stamp in self._of_paths.items():
+            if _stamp(path) != stamp:
+                raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+
+
 class Store(Protocol):
     """Files of one kind."""
 
     troubles: Troubles
+    stamps: Stamps
+
+    @property
+    def settings(self) -> Settings:
+        """How they are read."""
 
     @property
     def fingerprint(self) -> str:

@@ -14,14 +14,16 @@ import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles
 from rlds2reverb.readers.rllib.batches import Part
+from rlds2reverb.readers.rllib.cells import bytes_of, record_of
 from rlds2reverb.readers.rllib.episode_states import episode_columns, episode_part, state_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.records import converted, parts
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Troubles, Wanted
+from rlds2reverb.readers.rllib.store import Reader, Settings, Stamps, Troubles, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import line_of
 
@@ -35,8 +37,8 @@ class RecordTables:
     """Files with a row per record."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self._settings = files, settings
-        self.troubles = Troubles()
+        self._files, self.settings = files, settings
+        self.troubles, self.stamps = Troubles(), Stamps(files)
         self._digest = xxhash.xxh3_128()
 
     @property
@@ -70,7 +72,7 @@ class RecordTables:
             return
         for group, rows in enumerate(sizes):
             try:
-                record_at(parquet, number, group, 0)
+                record_at(parquet, number, group, 0, self.settings)
             except BrokenEpisode as broken:
                 self.troubles.add(f"{file}: row group {group}", broken.why)
                 continue
@@ -79,16 +81,17 @@ class RecordTables:
 
     def _parts(self, parquet: ParquetFiles, number: int, group: int, row: int) -> list[Part]:
         file = self._files[number]
-        record = record_at(parquet, number, group, row)
+        record = record_at(parquet, number, group, row, self.settings)
         if isinstance(record, bytes):
             self._digest.update(record)
             return [episode_part(state_of(record))]
-        self._digest.update(repr(record).encode("utf-8", "surrogatepass"))
-        return parts(record, self._settings, str(file), file.run is not None)
+        for one in bytes_of(record):
+            self._digest.update(one)
+        return parts(record, self.settings, str(file), file.run is not None)
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""
-        return RecordReader(self._files, self._settings, wanted)
+        return RecordReader(self._files, self.settings, wanted)
 
 
 class RecordReader:
@@ -121,14 +124,14 @@ class RecordReader:
         self._parquet.close()
 
     def _converted(self, place: Place, row: int, where: str) -> dict[Any, Any]:
-        record = record_at(self._parquet, place.file, place.at, row)
+        record = record_at(self._parquet, place.file, place.at, row, self._settings)
         if isinstance(record, bytes):
             return episode_columns(state_of(record), self._settings, where, self._wanted)
         return converted(record, self._settings, where, self._wanted)
 
 
-def record_at(parquet: ParquetFiles, number: int, group: int, row: int) -> Any:
-    """A row: the bytes of an episode, or a record as JSON has it.
+def record_at(parquet: ParquetFiles, number: int, group: int, row: int, settings: Settings) -> Any:
+    """A row: the bytes of an episode, or a record as `cells` makes it.
 
     Raises:
       BrokenEpisode: it cannot be read.
@@ -140,9 +143,8 @@ def record_at(parquet: ParquetFiles, number: int, group: int, row: int) -> Any:
             if not isinstance(value, bytes):
                 raise BrokenEpisode("", f"expected an episode's bytes, found {type(value).__name__}")
             return value
-        record = parquet.group(number, group, names).slice(row, 1).to_pylist()[0]
+        return record_of(parquet.group(number, group, names), row, settings.names.of(n.INFOS))
     except SourceError as error:
         raise BrokenEpisode("", str(error)) from error
     except ERRORS as error:
         raise BrokenEpisode("", line_of(error)) from error
-    return {key: value for key, value in record.items() if value is not None}

@@ -19,7 +19,7 @@ from rlds2reverb.readers.rllib.batches import Head, Part, part_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Troubles, Wanted
+from rlds2reverb.readers.rllib.store import Reader, Settings, Stamps, Store, Troubles, Wanted
 from rlds2reverb.readers.rllib.table_records import EPISODE, RecordTables
 from rlds2reverb.readers.rllib.values import Converter, Leaves
 
@@ -63,8 +63,8 @@ class StepTables:
     """Files with a row per step."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self._settings = files, settings
-        self.troubles = Troubles()
+        self._files, self.settings = files, settings
+        self.troubles, self.stamps = Troubles(), Stamps(files)
         self._digest = xxhash.xxh3_128()
 
     @property
@@ -95,13 +95,13 @@ class StepTables:
     def _part(self, parquet: ParquetFiles, number: int, group: int) -> Part:
         file, tells_ends = self._files[number], self._files[number].run is not None
         opened = parquet.opened(number)
-        known = {self._settings.names.standard(name): name for name in opened.schema_arrow.names}
+        known = {self.settings.names.standard(name): name for name in opened.schema_arrow.names}
         keys = [name for name in (*_KEYS, n.REWARDS) if name in known]
         ends = [name for name in (n.OBS, n.NEXT_OBS) if tells_ends and name in known]
         table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
         self._add_digest(opened, group, table)
         rewards = _values(table, known.get(n.REWARDS)) if n.REWARDS in known else None
-        where = Converter(f"{file}: row group {group}", self._settings.floats)
+        where = Converter(f"{file}: row group {group}", self.settings.floats)
         head = Head(
             table.num_rows,
             "",
@@ -110,7 +110,7 @@ class StepTables:
             np.asarray(rewards) if tells_ends and rewards is not None else None,
             _ends(table, known, where) if tells_ends and table.num_rows else ("", ""),
         )
-        return part_of(head, lambda name: _values(table, known.get(name)), self._settings.done_means)
+        return part_of(head, lambda name: _values(table, known.get(name)), self.settings.done_means)
 
     def _add_digest(self, opened: Any, group: int, table: pa.Table) -> None:
         told = opened.metadata.row_group(group)
@@ -126,7 +126,7 @@ class StepTables:
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""
-        return StepReader(self._files, self._settings, wanted)
+        return StepReader(self._files, self.settings, wanted)
 
 
 class StepReader:

@@ -103,7 +103,7 @@ class Converter:
 
     def _column(self, name: str, value: Any, is_packed_value: bool) -> Array:
         try:
-            column = value if isinstance(value, np.ndarray) else np.asarray(value)
+            column, is_list = (value, False) if isinstance(value, np.ndarray) else (np.asarray(value), True)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._broken(name, "its rows have different shapes") from error
         if column.ndim == 0:
@@ -112,7 +112,7 @@ class Converter:
             return self._texts(name, column)
         if column.dtype.kind not in "biufc":
             raise self._broken(name, f"values of dtype {column.dtype}")
-        return column.astype(self._floats) if column.dtype == np.float64 and not is_packed_value else column
+        return column.astype(self._floats) if column.dtype == np.float64 and is_list and not is_packed_value else column
 
     def _texts(self, name: str, column: Array) -> Array:
         flat = column.ravel().tolist()

@@ -13,6 +13,7 @@ import numpy as np
 from rlds2reverb.episodes import EPISODE_ID
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
+from rlds2reverb.readers.recordings import BrokenEpisode
 
 _DEMO = re.compile(r"demo_(\d{1,18})", re.ASCII)
 _LIBERO = ("bddl_file_name", "problem_info")
@@ -34,8 +35,20 @@ def data_of(file: h5py.File) -> h5py.Group:
     return data
 
 
-def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
-    """Names of the demonstrations by their numbers, and how many names a mask has that are none of them.
+def demo_of(data: h5py.Group, name: str) -> h5py.Group:
+    """The group of one demonstration.
+
+    Raises:
+      BrokenEpisode: it is none, or cannot be read.
+    """
+    demo = hdf5.found(data, name)
+    if not isinstance(demo, h5py.Group):
+        raise BrokenEpisode("", f"{hdf5.where(data)}/{name}: expected a group, found something else")
+    return demo
+
+
+def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], list[str], int]:
+    """Names of all demonstrations by their numbers, of those that are wanted, and how many names a mask has that are none of them.
 
     Args:
       file: open.
@@ -49,7 +62,8 @@ def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
     if not there:
         raise SourceError(f"{hdf5.path_of(file)}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
     chosen = set(there) if wanted is None else _masked(file, wanted)
-    return sorted(chosen & set(there), key=lambda name: (there[name], name)), len(chosen - set(there))
+    listed = sorted(there, key=lambda name: (there[name], name))
+    return listed, [name for name in listed if name in chosen], len(chosen - set(there))
 
 
 def _masked(file: h5py.File, wanted: str) -> set[str]:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-import xxhash
 
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, marked, steps, with_last
-from rlds2reverb.readers.nests import nested, value_spec
+from rlds2reverb.readers.features import fitted, left_out_remarks
+from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.readers.robomimic import demos
 from rlds2reverb.readers.robomimic.options import AFTER, NOTHING, TERMINAL, RobomimicOptions
 from rlds2reverb.readers.robomimic.plan import DONES, STATES, Plan, columns_of, plan_of, state_shape
+from rlds2reverb.readers.robomimic.survey import survey
 from rlds2reverb.readers.robomimic.telling import remarks_of
 from rlds2reverb.specs import ArraySpec, Nest
 
-_SHORT_BYTES = 1024
-"""Metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept."""
+_MOST_TRIED = 32
+"""Demonstrations that are looked at for the columns, until one can be read."""
 _WITH_OBSERVATIONS = ("robot_states",)
 """Recorded at the same time as the observations, also where these come after the action."""
 
@@ -46,20 +46,22 @@ class RobomimicRecordings:
         with hdf5.opened(path) as file:
             self._stamp = hdf5.stamp_of(file)
             try:
-                self._demos, strangers = demos.demos_of(file, options.filter)
+                there, self._demos, strangers = demos.demos_of(file, options.filter)
                 data = demos.data_of(file)
                 self._known = demos.known_of(data)
                 if not self._demos:
                     raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
-                first = _first(data, self._demos)
-                plan = plan_of(first, options, demos.is_of_libero(self._known))
+                plan = _plan(data, self._demos, options, demos.is_of_libero(self._known))
                 shape = state_shape(data, self._demos) if STATES in plan.specs else None
                 self._plan = plan if shape is None else plan.with_free(STATES, shape)
-                self._metadata = {**self._known, **demos.metadata_of(first, self._demos[0])}
-                self.fingerprint = f"robomimic:{_digest(data, self._demos, self._plan)}"
+                self._survey = survey(data, there, self._demos, self._known, self._plan)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-        self.remarks = remarks_of(self._plan, self._known, strangers)
+        self.fingerprint = f"robomimic:{self._survey.digest}"
+        self.remarks = (
+            *remarks_of(self._plan, self._known, strangers),
+            *left_out_remarks(self._survey.features.left_out),
+        )
 
     @property
     def count(self) -> int:
@@ -77,12 +79,12 @@ class RobomimicRecordings:
         return nested({**made, **dict.fromkeys(flags, flag)}, self.name)
 
     def metadata_spec(self) -> Nest:
-        """What is said of the first demonstration."""
-        return {key: value_spec(value) for key, value in self._metadata.items()}
+        """What is said of all demonstrations."""
+        return dict(self._survey.features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """What is said of a demonstration, without long texts."""
-        return self._short[number]
+        return self._survey.short[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The demonstrations of these numbers."""
@@ -93,36 +95,34 @@ class RobomimicRecordings:
                 data = demos.data_of(file)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-            yield from each(_Pass(data, self._demos, self._plan, self._known), numbers)
-
-    @cached_property
-    def _short(self) -> list[dict[str, Any]]:
-        with hdf5.opened(self._path, stamp=self._stamp) as file:
-            try:
-                data = demos.data_of(file)
-                said = [demos.metadata_of(_demo(data, name), name) for name in self._demos]
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
-        return [{key: value for key, value in {**self._known, **one}.items() if _is_short(value)} for one in said]
+            passing = _Pass(data, self._demos, self._plan, self._known, self._survey.features.spec)
+            yield from each(passing, numbers, self._demos.__getitem__, self.metadata_of)
 
 
 class _Pass:
     """One pass over the demonstrations."""
 
-    def __init__(self, data: h5py.Group, names: Sequence[str], plan: Plan, known: Mapping[str, Any]) -> None:
-        self._data, self._names, self._plan, self._known = data, names, plan, known
+    def __init__(
+        self,
+        data: h5py.Group,
+        names: Sequence[str],
+        plan: Plan,
+        known: Mapping[str, Any],
+        features: Mapping[str, ArraySpec],
+    ) -> None:
+        self._data, self._names, self._plan, self._known, self._features = data, names, plan, known, features
 
     def one(self, number: int) -> Recording:
         """One demonstration."""
         name = self._names[number]
-        demo = _demo(self._data, name)
+        demo = demos.demo_of(self._data, name)
         try:
-            said = demos.metadata_of(demo, name)
+            said = {**self._known, **demos.metadata_of(demo, name)}
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         columns = columns_of(demo, self._plan.names)
         self._check(hdf5.where(demo), columns, said.get("num_samples"))
-        return Recording(self._made(columns), {**self._known, **said}, name)
+        return Recording(self._made(columns), fitted(said, self._features), name)
 
     def _check(self, where: str, columns: Mapping[str, hdf5.Column], samples: Any) -> None:
         """Every column of the plan is there, and has a row for each action."""
@@ -197,25 +197,16 @@ def _is_with_observation(path: str) -> bool:
     return _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS)
 
 
-def _is_short(value: Any) -> bool:
-    return (len(value) if isinstance(value, bytes) else np.asarray(value).nbytes) <= _SHORT_BYTES
+def _plan(data: h5py.Group, names: Sequence[str], options: RobomimicOptions, is_libero: bool) -> Plan:
+    """How demonstrations are read, as the first that can be read has it.
 
-
-def _demo(data: h5py.Group, name: str) -> h5py.Group:
-    demo = hdf5.found(data, name)
-    if not isinstance(demo, h5py.Group):
-        raise BrokenEpisode("", f"{hdf5.where(data)}/{name}: expected a group, found something else")
-    return demo
-
-
-def _first(data: h5py.Group, names: Sequence[str]) -> h5py.Group:
-    return _demo(data, names[0])
-
-
-def _digest(data: h5py.Group, names: Sequence[str], plan: Plan) -> str:
-    """16 hex digits of the columns, how they are aligned, and the actions of the first and the last demonstration."""
-    how = (plan.align, plan.last_step, plan.options.flips)
-    digest = xxhash.xxh3_64(f"{how}|{sorted((path, str(spec)) for path, spec in plan.specs.items())}".encode())
-    for name in {names[0]: None, names[-1]: None}:
-        digest.update(name.encode() + hdf5.column(_demo(data, name), "actions", ACTION).tobytes())
-    return digest.hexdigest()
+    Raises:
+      SourceError, BrokenEpisode: none of the first ones can be; what is wrong with the very first.
+    """
+    why: SourceError | BrokenEpisode | None = None
+    for name in names[:_MOST_TRIED]:
+        try:
+            return plan_of(demos.demo_of(data, name), options, is_libero)
+        except (SourceError, BrokenEpisode) as error:
+            why = why or error
+    raise why or SourceError(f"{hdf5.where(data)}: no demonstrations")

@@ -7,6 +7,7 @@ before `shift` in a storage that is not full, else the last of each column. The 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,13 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.digests import content, sampled, some_of
 from rlds2reverb.readers.ted.bounds import cut, each_row, ends_of_ids
-from rlds2reverb.readers.ted.folders import Folder, Leaf
+from rlds2reverb.readers.ted.folders import Folder
 from rlds2reverb.readers.ted.incomplete import without_incomplete
-from rlds2reverb.readers.ted.keys import DONE, DONES, IDS, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, last_part
-from rlds2reverb.readers.ted.ring import sampled
+from rlds2reverb.readers.ted.keys import (
+    DONE,
+    DONES,
+    IDS,
+    MOST_RESULTS,
+    NEXT,
+    REWARD,
+    ROWS,
+    TRAJECTORY_IDS,
+    TedOptions,
+    is_result,
+    last_part,
+)
+from rlds2reverb.readers.ted.leaves import Leaf, unchanged
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wording import counted, shortened
@@ -65,8 +79,8 @@ class FlatTrajectories:
         self._ends = np.flatnonzero(ends)
         self._check_sizes(steps)
         self.id_key = self._ids()
-        valid_rows = self.last if valid is None or is_full else min(self.last, valid // self.columns)
-        self._cut(recorded, ends, valid_rows)
+        self._recorded = self.last if valid is None or is_full else min(self.last, valid // self.columns)
+        self._cut(recorded, ends, self._recorded)
 
     @property
     def count(self) -> int:
@@ -92,19 +106,22 @@ class FlatTrajectories:
 
     @cached_property
     def digest(self) -> str:
-        """Of the layout, the bounds, and some rows of every leaf."""
+        """Of the layout, the bounds, all rewards and end flags, and some rows of every leaf."""
         made = self._bounds.digest([(key, leaf.dtype.name, leaf.shape) for key, leaf in sorted(self._leaves.items())])
+        for key in filter(self._is_small, sorted(self.steps)):
+            values = self._leaves[key].values
+            made.update(content(values.reshape(self.columns, self.rows, *values.shape[1:])[:, : self._recorded]))
         for number in sampled(self.count, 16):
-            for key in sorted(self.observed):
-                made.update(byte_view(np.ascontiguousarray(self.observe(key, number)[:4])))
-            for key in sorted(self.steps):
-                made.update(byte_view(np.ascontiguousarray(self.step(key, number)[:4])))
+            for key in sorted((*self.observed, *self.steps)):
+                values = self.observe(key, number) if key in self.observed else self.step(key, number)
+                made.update(content(values[some_of(0, len(values))]))
         return made.hexdigest()
 
     @contextmanager
     def reading(self) -> Iterator[FlatTrajectories]:
         """Nothing to open: files are mapped."""
-        yield self
+        with unchanged(self._leaves.values()):
+            yield self
 
     def step(self, key: str, number: int) -> Array:
         """[T, ...]."""
@@ -193,6 +210,10 @@ class FlatTrajectories:
             )
             remarks = (*remarks, Remark("final_lost", text, lost))
         self.remarks = remarks
+
+    def _is_small(self, key: str) -> bool:
+        """Whether all values of a key are looked at for the digest."""
+        return (is_result(key) or key == self.id_key) and math.prod(self._leaves[key].shape[1:]) <= MOST_RESULTS
 
     def _id_values(self) -> Array:
         leaf = self._leaves.get(self.id_key)

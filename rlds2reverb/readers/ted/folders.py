@@ -12,73 +12,32 @@
 from __future__ import annotations
 
 import math
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.safe_pickle import safe_loads
-from rlds2reverb.readers.ted.dtypes import DTYPES
+from rlds2reverb.readers.ted.leaves import (
+    MOST_NESTED,
+    FileLeaf,
+    HeldLeaf,
+    Leaf,
+    dtype_of,
+    shape_of,
+    sized_leaf,
+    stamp_of,
+)
 from rlds2reverb.wording import shortened
 
 META = "meta.json"
-_MOST_NESTED = 32
 _MOST_PARTS = 1 << 20
 _MOST_PICKLED_BYTES = 64 << 20
-
-
-class Leaf(Protocol):
-    """The values of one key."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of its values."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of all of them."""
-
-    @property
-    def values(self) -> Array:
-        """All of them, mapped or in memory. Bool is given as uint8, for any byte but 0 is true."""
-
-
-@dataclass(frozen=True)
-class FileLeaf:
-    """A leaf in a file of its own."""
-
-    path: Path
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @cached_property
-    def values(self) -> Array:
-        """The file, mapped for reading."""
-        held = np.dtype(np.uint8) if self.dtype == bool else self.dtype
-        if not math.prod(self.shape):
-            return np.empty(self.shape, held)
-        return np.memmap(self.path, held, "r", shape=self.shape).view(np.ndarray)
-
-
-@dataclass(frozen=True)
-class HeldLeaf:
-    """A leaf in memory."""
-
-    values: Array
-    dtype: np.dtype[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the values."""
-        return self.values.shape
 
 
 @dataclass(frozen=True)
@@ -114,60 +73,6 @@ def read_folder(path: Path) -> Folder:
     return _Reader(path.resolve()).folder(path, 0)
 
 
-def sized_leaf(path: Path, dtype: Any, shape: Any) -> FileLeaf:
-    """A leaf whose file has the bytes that its dtype and shape make.
-
-    Raises:
-      SourceError: it has others, or dtype and shape make no sense.
-    """
-    known = dtype_of(path, dtype)
-    sizes = shape_of(path, shape)
-    expected, found = math.prod(sizes) * known.itemsize, file_bytes(path)
-    if expected != found:
-        raise SourceError(f"{path}: has {found:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
-    return FileLeaf(path, known, sizes)
-
-
-def file_bytes(path: Path) -> int:
-    """The size of a regular file.
-
-    Raises:
-      SourceError: it is missing, or no regular file.
-    """
-    try:
-        found = path.stat()
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{path}: cannot be read: {error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise SourceError(f"{path}: not a regular file")
-    return found.st_size
-
-
-def dtype_of(path: Path, name: Any) -> np.dtype[Any]:
-    """Numpy's dtype of a torch one.
-
-    Raises:
-      SourceError: there is none.
-    """
-    if not isinstance(name, str) or name not in DTYPES:
-        raise SourceError(f"{path}: dtype {shortened(repr(name))}: expected one of {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-def shape_of(path: Path, sizes: Any) -> tuple[int, ...]:
-    """A shape as JSON has it.
-
-    Raises:
-      SourceError: it is none.
-    """
-    if not isinstance(sizes, list) or len(sizes) > _MOST_NESTED:
-        raise SourceError(f"{path}: shape {shortened(repr(sizes))}: expected a list of sizes")
-    for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 62:
-            raise SourceError(f"{path}: shape {shortened(repr(sizes))}: expected sizes of at least 0")
-    return tuple(sizes)
-
-
 class _Reader:
     """Reads a folder and what is nested in it; nothing outside of `root`."""
 
@@ -175,8 +80,8 @@ class _Reader:
         self._root = root
 
     def folder(self, path: Path, depth: int) -> Folder:
-        if depth > _MOST_NESTED:
-            raise SourceError(f"{path}: nested more than {_MOST_NESTED} deep")
+        if depth > MOST_NESTED:
+            raise SourceError(f"{path}: nested more than {MOST_NESTED} deep")
         meta = self.meta(path)
         kind = str(meta.get("_type", ""))
         if "LazyStackedTensorDict" in kind:
@@ -236,13 +141,14 @@ class _Reader:
             raise SourceError(f"{shapes.path}: expected trajectories that differ in their first size only")
         dtype = dtype_of(file, meta["dtype"])
         row = tuple(map(int, each[0, 1:]))
-        row_bytes, found = math.prod(row) * dtype.itemsize, file_bytes(file)
+        row_bytes, stamp = math.prod(row) * dtype.itemsize, stamp_of(file)
+        found = stamp[0]
         rows = int(sum(map(int, each[:, 0])))
         if row_bytes == 0 or found % row_bytes or found < rows * row_bytes:
             raise SourceError(
                 f"{file}: has {found:,} bytes; expected {rows:,} rows of {row_bytes:,} bytes, as {shapes.path.name} says"
             )
-        return FileLeaf(file, dtype, (found // row_bytes, *row))
+        return FileLeaf(file, dtype, (found // row_bytes, *row), stamp)
 
     def other(self, path: Path) -> tuple[Any, bool]:
         """A value that is no tensor, and whether there is one."""
@@ -261,7 +167,7 @@ class _Reader:
 
     def pickled(self, path: Path, name: str) -> Any:
         file = self.inside(path, name)
-        if file_bytes(file) > _MOST_PICKLED_BYTES:
+        if stamp_of(file)[0] > _MOST_PICKLED_BYTES:
             raise SourceError(f"{file}: expected at most {_MOST_PICKLED_BYTES:,} bytes")
         found = safe_loads(file.read_bytes(), str(file))
         return found.get("data", found) if isinstance(found, dict) and name.startswith("other") else found

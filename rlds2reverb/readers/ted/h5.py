@@ -1,11 +1,13 @@
 """The H5 form: a group `traj_<i>` for each trajectory; observations have one row more than steps.
 
 `is_full`, `shift`, `_storage_shape` and `_len` say how many of the groups were recorded: in a storage that is not full, the rows
-behind `shift` of each column are left overs. TorchRL reads groups in the order of their names, and so does this.
+behind `shift` of each column are left overs. TorchRL numbers groups with zeros in front, and reads them in the order of their names;
+here they come by their numbers, with or without zeros.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,19 +18,32 @@ import h5py
 import numpy as np
 import xxhash
 
-from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
+from rlds2reverb.readers.digests import content, sampled
+from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.ted.incomplete import no_end, overwritten
-from rlds2reverb.readers.ted.keys import DONES, NEXT, REWARD, TRAJECTORY_IDS, TedOptions, last_part, renamed
-from rlds2reverb.readers.ted.ring import sampled
+from rlds2reverb.readers.ted.keys import (
+    DONES,
+    MOST_RESULTS,
+    NEXT,
+    REWARD,
+    TRAJECTORY_IDS,
+    TedOptions,
+    is_result,
+    last_part,
+    renamed,
+)
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 
 PREFIX = "traj"
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full", "_len")
 _MOST_SIZES = 64
+_LOOKED_INTO, _TRAJECTORIES = 16, 256
+"""Trajectories of which all values, or rewards and end flags, are looked at for the digest; each has to be looked up in the file."""
 
 
 class H5Trajectories:
@@ -44,6 +59,7 @@ class H5Trajectories:
                 f"{name}: trajectories: the H5 form keeps trajectories as end flags part them; there is no other way"
             )
         with hdf5.opened(path) as file:
+            self._stamp = hdf5.stamp_of(file)
             try:
                 self._open(file)
             except BrokenEpisode as broken:
@@ -57,26 +73,33 @@ class H5Trajectories:
     @contextmanager
     def reading(self) -> Iterator[_H5Rows]:
         """Opens the file."""
-        with hdf5.opened(self._path) as file:
+        with hdf5.opened(self._path, stamp=self._stamp) as file:
             yield _H5Rows(self, file)
 
     @cached_property
     def digest(self) -> str:
-        """Of the groups' names, and of all values of some."""
+        """Of rewards and end flags of many trajectories, and of all values of some."""
         made = xxhash.xxh3_128(repr((len(self._groups), self.steps, self.observed)).encode())
+        keys = sorted({*self.steps, *self.observed})
+        looked_at = sampled(self.count, _TRAJECTORIES)
+        looked_into = {looked_at[number] for number in sampled(len(looked_at), _LOOKED_INTO)}
+        small = [key for key in keys if self._is_small(key)]
         with self.reading() as rows:
-            for number in sampled(self.count, 16):
-                for key in sorted({*self.steps, *self.observed}):
-                    read = rows.step if key in self.steps else rows.observe
+            for number in looked_at:
+                for key in keys if number in looked_into else small:
                     try:
-                        made.update(byte_view(np.ascontiguousarray(read(key, number))))
-                    except BrokenEpisode as broken:
-                        made.update(broken.why.encode())
+                        made.update(content(rows.step(key, number) if key in self.steps else rows.observe(key, number)))
+                    except BrokenEpisode:
+                        made.update(b"cannot be read")
         return made.hexdigest()
+
+    def _is_small(self, key: str) -> bool:
+        """Whether all values of a key are looked at for the digest."""
+        return is_result(key) and math.prod(size or 1 for size in self.steps[key].shape) <= MOST_RESULTS
 
     def _open(self, file: h5py.File) -> None:
         there = hdf5.names(file)
-        groups = sorted(name for name in there if name.startswith(PREFIX))
+        groups = sorted((name for name in there if name.startswith(PREFIX)), key=by_number)
         if not groups:
             raise SourceError(f'{self._path}: expected groups "traj_0" and so on, as H5StorageCheckpointer writes them')
         form = {name: _plain(file, name) for name in _OF_THE_FORM if name in there}

@@ -22,6 +22,9 @@ TRAJECTORY_IDS = ("collector/traj_ids", "episode")
 LAST, CHECK, KEEP = "last", "check", "keep"
 IDS, DONE, ROWS = "ids", "done", "rows"
 
+MOST_RESULTS = 16
+"""Numbers of one step up to which rewards and end flags are looked at as a whole, for the digest."""
+
 Value = TypeVar("Value")
 
 
@@ -55,6 +58,11 @@ class TedOptions:
 def last_part(key: str) -> str:
     """The innermost name of a key."""
     return key.rpartition("/")[2]
+
+
+def is_result(key: str) -> bool:
+    """Whether a key is a reward or an end flag of the step after."""
+    return key.startswith(NEXT) and last_part(key) in DONES | {REWARD}
 
 
 def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str, ...]]) -> dict[str, Value]:

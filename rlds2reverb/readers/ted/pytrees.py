@@ -8,7 +8,8 @@ from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.paths import stays_in
-from rlds2reverb.readers.ted.folders import Folder, sized_leaf
+from rlds2reverb.readers.ted.folders import Folder
+from rlds2reverb.readers.ted.leaves import sized_leaf
 from rlds2reverb.wording import shortened
 
 _SINGLE = "_-single-tensor-_"

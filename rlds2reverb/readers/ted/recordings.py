@@ -7,11 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.digests import content, sampled
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, TedOptions
-from rlds2reverb.readers.ted.ring import RingTrajectories, sampled
+from rlds2reverb.readers.ted.ring import RingTrajectories
 from rlds2reverb.readers.ted.roles import Roles
 from rlds2reverb.readers.ted.text import as_metadata
 from rlds2reverb.readers.ted.trajectories import Rows, Trajectories
@@ -45,10 +47,14 @@ class TedRecordings:
         if _ID in self._constants and held.id_key:
             raise SourceError(f'{name}: a value "{_ID}" stands beside the ids of trajectories')
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Of sizes, bounds, and samples of the values."""
-        return f"ted:{self._held.digest}"
+        """Of sizes, bounds, rewards, ends, samples of the other values, metadata, and options that make other columns of them."""
+        made = xxhash.xxh3_128(self._held.digest.encode())
+        for key, value in sorted(self._constants.items()):
+            made.update(repr(key).encode())
+            made.update(content(value))
+        return f"ted:{made.hexdigest()}{self._roles.label(self._options)}"
 
     @property
     def count(self) -> int:
@@ -82,6 +88,8 @@ class TedRecordings:
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """What is known of a trajectory without its steps."""
+        if not self._held.id_key:
+            return self._constants
         with self._held.reading() as rows:
             return self._metadata(rows, number)
 

@@ -6,6 +6,7 @@ oldest. What stands before the cursor was recorded last, so a trajectory always 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,23 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.digests import content, sampled, some_of
 from rlds2reverb.readers.ted.bounds import Bounds, any_of, cut, each_row, ends_of_ids, flattened
-from rlds2reverb.readers.ted.folders import Folder, HeldLeaf, Leaf, PerRow
+from rlds2reverb.readers.ted.folders import Folder, PerRow
 from rlds2reverb.readers.ted.incomplete import without_incomplete
 from rlds2reverb.readers.ted.keys import (
     DONE,
     DONES,
     IDS,
     KEEP,
+    MOST_RESULTS,
     NEXT,
     REWARD,
     ROWS,
     TRAJECTORY_IDS,
     TedOptions,
+    is_result,
     last_part,
 )
+from rlds2reverb.readers.ted.leaves import HeldLeaf, Leaf, unchanged
 from rlds2reverb.readers.ted.text import as_column
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
@@ -76,6 +81,13 @@ class Grid:
         if start >= self.held:
             return shaped[start - self.held : stop - self.held, column]
         return np.concatenate([shaped[start:, column], shaped[: stop - self.held, column]])
+
+    def parts(self, shaped: Array) -> list[Array]:
+        """All that was recorded, the oldest first where time is first; views where that is possible."""
+        if self.time_first:
+            return [shaped[self.first : self.rows], shaped[: self.first]]
+        kept = np.arange(self.rows) < self.valid[:, None]
+        return [shaped[: self.columns] if kept.all() else shaped[: self.columns][kept]]
 
     def all(self, shaped: Array) -> Array:
         """[columns, rows, ...] in the order of recording."""
@@ -140,18 +152,23 @@ class RingTrajectories:
 
     @cached_property
     def digest(self) -> str:
-        """Of the layout, the bounds, and some rows of every leaf."""
+        """Of the layout, the bounds, all rewards and end flags, and some rows of every leaf."""
         made = self._bounds.digest([(key, leaf.dtype.name, leaf.shape) for key, leaf in sorted(self._leaves.items())])
+        for key in filter(self._is_small, sorted(self._leaves)):
+            for part in self.grid.parts(self._values(key)):
+                made.update(content(part))
         for number in sampled(self.count, 16):
             column, start, stop = self._place(number)
             for key in sorted(self._leaves):
-                made.update(_bytes(self.grid.take(self._values(key), column, start, min(stop, start + 4))))
+                for row in some_of(start, stop):
+                    made.update(content(self.grid.take(self._values(key), column, row, row + 1)))
         return made.hexdigest()
 
     @contextmanager
     def reading(self) -> Iterator[RingTrajectories]:
         """Nothing to open: files are mapped."""
-        yield self
+        with unchanged(self._leaves.values()):
+            yield self
 
     def step(self, key: str, number: int) -> Array:
         """[T, ...]."""
@@ -190,6 +207,12 @@ class RingTrajectories:
 
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
+
+    def _is_small(self, key: str) -> bool:
+        """Whether all values of a key are looked at for the digest."""
+        return (is_result(key) or key == self.id_key) and (
+            math.prod(self._leaves[key].shape[self.grid.dims :]) <= MOST_RESULTS
+        )
 
     def _is_root_reward(self, key: str) -> bool:
         return last_part(key) == REWARD and NEXT + key in self._leaves
@@ -241,11 +264,6 @@ class RingTrajectories:
         return without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
 
 
-def sampled(count: int, most: int) -> list[int]:
-    """At most so many numbers below `count`, spread evenly, with the first and the last."""
-    return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist())) if count else []
-
-
 def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
     """Values that are no tensors and stand for each row, where they are texts or numbers."""
     made = {}
@@ -264,7 +282,3 @@ def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
 def _as_bytes(values: Array) -> Array:
     flat = flattened(np.ascontiguousarray(values))
     return flat if flat.dtype == object else flat.view(np.uint8)
-
-
-def _bytes(values: Array) -> Any:
-    return repr(values.tolist()).encode() if values.dtype == object else byte_view(np.ascontiguousarray(values))

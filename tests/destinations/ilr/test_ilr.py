@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rlds2reverb.destinations.base import Content
 from rlds2reverb.destinations.ilr.archive import member
 from rlds2reverb.destinations.ilr.pickling import pickled, row_pickles
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError, ConversionError
+from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import column_spec
@@ -191,7 +192,7 @@ def test_an_archive_that_lost_bytes_is_not_written_on(tmp_path: Path) -> None:
         destination.sink(tmp_path, content, state)
 
 
-def lost(episodes: list[Episode], target: str) -> dict[str, str]:
+def lost(episodes: list[Episode], target: str) -> dict[str | None, str]:
     return {one.path: one.code for one in convert(episodes, target).losses}
 
 
@@ -211,6 +212,9 @@ def test_what_shards_cannot_hold_is_told(tmp_path: Path) -> None:
     assert lost([episode(3, task_name=b"a"), episode(3, task_name=b"b")], f"ilr:{tmp_path / 'd'}") == {
         "metadata/task_name": "metadata"
     }
+    for odd_name in (b"\xff", np.int64(3)):
+        assert lost([episode(3, task_name=odd_name)], f"ilr:{tmp_path / 'e'}") == {"metadata/task_name": "metadata"}
+        shutil.rmtree(tmp_path / "e")
 
 
 def test_terminals_keep_what_an_end_was(tmp_path: Path) -> None:
@@ -223,7 +227,7 @@ def test_nothing_to_write_is_refused(tmp_path: Path) -> None:
     plain = {path: column for path, column in episode(3).columns.items() if path != "action"}
     with pytest.raises(ConfigError, match="needs an observation and an action"):
         planned([Episode(plain)], f"ilr:{tmp_path / 'a'}")
-    with pytest.raises(ConversionError, match="has no action"):
+    with pytest.raises(SourceError, match=r"no episode is left.*single_step 1"):
         convert([episode(1)], f"ilr:{tmp_path / 'a'}", allow=("single_step",))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def digest(folder: Path) -> dict[str, Any]:
         ("lerobot:", "expected lerobot:PATH"),
         ("lerobot:x?fps=0", "at least 1"),
         ("lerobot:x?fps=fast", "whole number"),
-        ("lerobot:x?robot=", "expected a name"),
+        ("lerobot:x?robot=", "expected a text"),
         ("lerobot:x?speed=3", "unknown option"),
         ("lerobot:x?last_step=maybe", "expected drop or keep"),
     ],
@@ -80,7 +81,7 @@ def test_columns_that_no_feature_holds_are_told(spec: ArraySpec, code: str, tmp_
 
 
 def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) -> None:
-    first, second, third = episodes(3)
+    first, second = episodes(2)
     repeated = second.with_columns(
         **{
             path: np.concatenate([column[:-1], column[-2:-1]])
@@ -89,15 +90,12 @@ def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) 
         },
         action=np.concatenate([second.columns["action"][:-1], np.zeros_like(second.columns["action"][:1])]),
     )
-    single = third.with_only_columns({path: column[:1] for path, column in third.columns.items()})
-    told = written(tmp_path / "out", [first, repeated, single])
+    told = written(tmp_path / "out", [first, repeated])
     assert [(loss.code, loss.path) for loss in told] == [
         ("time", "timestamp"),
         ("last_observation", "observation"),
         ("last_row", "action"),
-        ("single_step", ""),
     ]
-    assert len(list(open_source(f"lerobot:{tmp_path / 'out'}"))) == 2
 
 
 def test_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
@@ -169,3 +167,25 @@ def test_statistics_are_those_of_all_rows(tmp_path: Path) -> None:
         assert np.allclose(stats[name], wanted)
     assert stats["count"] == [len(rows)]
     assert np.allclose(stats["q50"], np.median(rows, 0), atol=0.3)
+
+
+def test_statistics_are_finite_numbers(tmp_path: Path) -> None:
+    made = [
+        one.with_columns(odd=np.array([np.nan, *range(len(one) - 1)]), even=np.arange(len(one))) for one in episodes(2)
+    ]
+    written(tmp_path / "out", made)
+
+    def refused(name: str) -> None:
+        raise AssertionError(name)
+
+    told = json.loads((tmp_path / "out/meta/stats.json").read_text(encoding="utf-8"), parse_constant=refused)
+    assert "even" in told
+    assert "odd" not in told
+
+
+def test_the_task_is_beside_a_feature_of_its_name(tmp_path: Path) -> None:
+    (one,) = episodes(1)
+    described = replace(one, metadata={"language_instruction": b"pick", "other": b"place"})
+    written(tmp_path / "out", [described], "?task=other")
+    back = next(iter(open_source(f"lerobot:{tmp_path / 'out'}"))).metadata
+    assert (back["language_instruction"], back["other"], back["task"]) == (b"pick", b"place", b"place")

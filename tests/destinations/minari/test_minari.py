@@ -18,6 +18,7 @@ import pytest
 from rlds2reverb.conversion import convert
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
+from rlds2reverb.destinations.minari.layout import places_of
 from rlds2reverb.destinations.minari.spaces import Texts, space_of
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
@@ -35,7 +36,7 @@ def content(**columns: ArraySpec) -> Content:
     return Content("own", {"observation": FLOAT, "action": FLOAT, **columns, **flags}, {})
 
 
-def lost(one: Content, name: str = "minari:/none/own-v0") -> dict[str, str]:
+def lost(one: Content, name: str = "minari:/none/own-v0") -> dict[str | None, str]:
     return {loss.path: loss.code for loss in open_destination(name).losses(one)}
 
 
@@ -109,7 +110,7 @@ def changed(**columns: Array) -> Episode:
         (changed(action=np.ones((2, 2), np.float32)), ["last_row"]),
         (changed(reward=np.ones(2, np.float32)), ["last_row"]),
         (changed(discount=np.ones(2, np.float32)), ["discount"]),
-        (changed(is_terminal=np.ones(2, bool)), ["first_terminal"]),
+        (changed(action=np.full((2, 2), -0.0, np.float32)), ["last_row"]),
         (changed(**{"infos/said": np.array([b"a\0b", b"c"], object)}), ["text"]),
         (changed(**{"infos/said": np.array([b"\xff", b"c"], object)}), ["text"]),
         (Episode(episode(0).columns, {"id": 7}), ["renumbered"]),
@@ -135,6 +136,49 @@ def test_the_layout_of_an_episode(tmp_path: Path) -> None:
     assert (told["total_episodes"], told["total_steps"], told["dataset_id"]) == (2, 3, "own-v0")
     assert told["jpeg_encoding"] is False
     assert sorted(path.name for path in data.iterdir()) == ["main_data.hdf5", "metadata.json"]
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        (("x", "infos/x"), ("infos/x_2", "infos/x")),
+        (("x", "infos/x/y"), ("infos/x_2", "infos/x/y")),
+        (("x/y", "infos/x"), ("infos/x_2/y", "infos/x")),
+        (("x", "x_2", "infos/x"), ("infos/x_2", "infos/x_2_2", "infos/x")),
+    ],
+)
+def test_columns_that_would_have_one_place_have_two(names: tuple[str, ...], places: tuple[str, ...]) -> None:
+    made, _ = places_of(content(**dict.fromkeys(names, FLOAT)))
+    assert tuple(one.dataset for one in made if one.path in names) == places
+
+
+@pytest.mark.parametrize("name", [".", "..", "infos/..", "", "a//b", "observation/.", "a\0b"])
+def test_names_that_hdf5_has_not_are_left_out(tmp_path: Path, name: str) -> None:
+    rows = np.ones((3, 2), np.float32)
+    one = episode(1, {"observation/pos": rows[:, 0], name: rows}, {"": 1, "a\0b": 2, ".": np.int64(3)})
+    report = convert([one], f"minari:{tmp_path / 'own-v0'}", verify=True)
+    told = {(loss.code, loss.path) for loss in report.losses}
+    assert {("name", name), ("name", "metadata/"), ("name", "metadata/a\0b")} <= told
+    back = next(iter(open_source(f"minari:{report.path}")))
+    assert back.metadata["."] == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "bounds", "low"),
+    [
+        ((), ([0], [3]), 0),
+        ((2, 1), ([0, 1], [3, 4]), [[0], [1]]),
+        ((2,), ([0], [3]), [0, 0]),
+        ((2,), ([0, 1, 2], [3, 4, 5]), [-(1 << 15)] * 2),
+        ((2,), ([], []), [-(1 << 15)] * 2),
+        ((2,), (0, 1 << 20), [-(1 << 15)] * 2),
+    ],
+)
+def test_bounds_as_a_server_tells_them(shape: tuple[int, ...], bounds: Any, low: Any) -> None:
+    minimum, maximum = (np.array(one, np.int64) for one in bounds)
+    kind = np.dtype(np.int64 if not shape else np.int16)
+    made = space_of({"": ArraySpec(shape, kind, "", minimum, maximum)}, {}, "action")
+    assert made["low" if shape else "start"] == low
 
 
 def test_spaces_of_columns() -> None:

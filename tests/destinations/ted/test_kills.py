@@ -35,7 +35,7 @@ def test_a_kill_while_columns_are_removed_changes_nothing(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("rlds2reverb.destinations.ted.sink.shutil.rmtree", half)
+        patch.setattr("shutil.rmtree", half)
         with pytest.raises(KeyboardInterrupt):
             sink.finish()
     again = destination.sink(work, content, state)

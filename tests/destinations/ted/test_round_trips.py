@@ -48,7 +48,7 @@ def datasets(draw: st.DrawFn) -> list[Episode]:
 
 
 def lost(losses: Sequence[Loss], path: str) -> bool:
-    return any(is_under(path, loss.path) for loss in losses)
+    return any(loss.path is not None and is_under(path, loss.path) for loss in losses)
 
 
 @FEW
@@ -138,3 +138,13 @@ def test_metadata_is_told_as_lost(layout: str, tmp_path: Path) -> None:
     destination = open_destination(f"ted:{tmp_path / 'x'}{LAYOUTS[layout]}")
     assert [(loss.code, loss.path) for loss in destination.losses(content)] == [("metadata", "metadata/task")]
     shutil.rmtree(tmp_path / "x", ignore_errors=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numbers_of_the_shape_1_are_told(layout: str, tmp_path: Path) -> None:
+    one = strategies.episode(np.random.default_rng(0), 4)
+    ones = one.with_columns(reward=np.ones((4, 1), np.float32), discount=np.ones((4, 1)), other=np.ones((4, 1)))
+    name, losses, _ = write(tmp_path, [ones], f"{LAYOUTS[layout]},steps=other")
+    assert [(loss.code, loss.path) for loss in losses] == [("shape", "discount"), ("shape", "reward")]
+    back = next(iter(open_source(name))).columns
+    assert (back["reward"].shape, back["discount"].shape, back["other"].shape) == ((4,), (4,), (4, 1))

@@ -20,7 +20,7 @@ from rlds2reverb.errors import ConfigError, ConversionError, SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.episodes import EpisodeList
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, column_spec
 from rlds2reverb.tfds_files.tfrecord import tfrecords
 from tests.destinations.cases import data
 from tests.destinations.test_contract import contents
@@ -268,3 +268,24 @@ def test_a_spool_that_has_lost_records_takes_no_more(tmp_path: Path, name: str) 
     with pytest.raises(OSError, match="begin anew"):
         other.append(b"second")
     other.close()
+
+
+@pytest.mark.parametrize("name", [spool.RECORDS, spool.LENGTHS])
+@pytest.mark.parametrize("options", ["", "?shards=2", "?file_format=parquet"])
+def test_a_spool_that_has_lost_records_is_no_dataset(tmp_path: Path, name: str, options: str) -> None:
+    episodes = [data.episode(number) for number in range(3)]
+    destination, work = open_destination(f"tfds:{tmp_path / 'set'}{options}"), tmp_path / "work"
+    work.mkdir()
+    told = content({path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
+    sink = destination.sink(work, told, None)
+    for one in episodes:
+        sink.write(one)
+    state = sink.sync()
+    sink.close()
+    (work / name).unlink()
+    again = destination.sink(work, told, state)
+    with pytest.raises(OSError, match=r"begin anew|No such file.*lengths'"):
+        again.finish()
+    with pytest.raises(OSError, match="begin anew"):
+        again.write(episodes[0])
+    again.close()

@@ -217,6 +217,25 @@ def test_a_copy_has_the_same_names_and_other_data_has_not(opened: Any) -> None:
     assert {one.id for one in opened(rows(), "?tail=drop")} < set(names)
 
 
+def test_other_ends_and_other_actions_have_other_names(opened: Any) -> None:
+    def named(columns: Rows, options: str = "") -> list[str]:
+        return [one.id for one in opened(columns, options)]
+
+    plain = named(rows())
+    others = [named(rows(), f"?last_step={last}") for last in ("repeat", "mark")]
+    others += [named(rows(actions=-rows()["actions"])), named({**rows(), "metadata/seed": 3})]
+    assert len({one for ids in (plain, *others) for one in ids}) == 15
+    assert named(rows(), "?last_step=next") == plain
+    without = rows(next_observations=None)
+    assert named(without) == named(without, "?last_step=repeat")
+
+
+def test_the_name_is_the_same_whatever_text_it_is_made_of(opened: Any) -> None:
+    texts = np.array([f"step {at}" for at in range(ROWS)], object)
+    made = {**rows(), "infos/note": texts.astype(h5py.string_dtype())}
+    assert [one.id for one in opened(made)] == [one.id for one in opened(made, name="copy.hdf5")]
+
+
 def test_many_short_episodes_are_read_in_blocks(opened: Any) -> None:
     count = 5_000
     at = np.arange(count)

@@ -63,6 +63,17 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
         }
 
 
+@pytest.mark.parametrize("gaps", ["keep", "split", "refuse"])
+def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> None:
+    arrays = joined([made.trajectory(rng, 4)])
+    arrays["obs"], arrays["next_obs"] = (arrays[key].astype(np.float32) for key in ("obs", "next_obs"))
+    arrays["obs"][2, 1] = arrays["next_obs"][1, 1] = np.nan
+    np.savez(tmp_path / "d.npz", **arrays)
+    source = open_source(f"ilr:{tmp_path}/d.npz?gaps={gaps}")
+    assert [(len(one), one.faults) for one in source] == [(5, ())]
+    assert "gaps" not in {one.code for one in remarks_of(source)}
+
+
 def test_a_dict_in_memory_is_a_source(rng: np.random.Generator) -> None:
     arrays = joined([made.trajectory(rng, 3), made.trajectory(rng, 2)])
     first, second = read(arrays)

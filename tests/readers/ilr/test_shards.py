@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.ilr import archives
+from rlds2reverb.readers.ilr import archives, frames
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from tests.profiles import examples
@@ -360,9 +360,42 @@ def test_an_archive_that_is_cut_off_gives_what_is_before_and_an_error(tmp_path: 
 
 
 def test_a_bomb_is_unpacked_no_further_than_a_member(tmp_path: Path) -> None:
-    bomb = header(b"frame_000.obs.pickle", b"%011o\0" % (1 << 29)) + bytes(1 << 22)
+    bomb = header(b"frame_000.obs.pickle", b"%011o\0" % (1 << 27)) + bytes(1 << 22)
     (tmp_path / "demos.tar.zst").write_bytes(bytes(cramjam.zstd.compress(bomb)))
     with pytest.raises(SourceError, match="cut off"):
+        read(f"ilr:{tmp_path}")
+
+
+def test_the_values_of_one_step_are_bounded_together(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_with(rng, 0)
+    (tmp_path / "demos.tar").write_bytes(made.archive([*steps[:1], {**steps[1], "infos": bytes(3000)}], None))
+    monkeypatch.setattr(frames, "_MOST_STEP_BYTES", 3000)
+    with pytest.raises(SourceError, match=r"demos.tar: frame_001.infos.pickle: 3,\d+ bytes up to its end; expected"):
+        read(f"ilr:{tmp_path}")
+    monkeypatch.setattr(frames, "_MOST_KEYS", 3)
+    with pytest.raises(SourceError, match="frame_000: a step of more than 3 keys"):
+        read(f"ilr:{tmp_path}")
+
+
+def test_a_key_that_the_first_step_has_not_is_not_read(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_with(rng, 0)
+    steps[1]["odd"] = bytes(3000)
+    (tmp_path / "demos.tar").write_bytes(made.archive(steps, None))
+    monkeypatch.setattr(frames, "_MOST_STEP_BYTES", 3000)
+    source = open_source(f"ilr:{tmp_path}")
+    assert not any(one.faults for one in source)
+    assert [one.count for one in remarks_of(source) if one.code == "left_out"] == [1]
+
+
+@pytest.mark.parametrize("name", [b"_metadata.meta.pickle", b"./@LongLink"])
+def test_descriptions_and_headers_are_bounded(tmp_path: Path, name: bytes) -> None:
+    kind = b"L" if name.startswith(b".") else b"0"
+    (tmp_path / "demos.tar").write_bytes(header(name, b"%011o\0" % (1 << 29), kind))
+    with pytest.raises(SourceError, match=r"bytes.*; expected at most"):
         read(f"ilr:{tmp_path}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers import arrow_bounds
 from rlds2reverb.sources import open_source
 from tests.sources.cases.lerobot import DATA
 
@@ -182,7 +184,8 @@ def test_done_in_the_middle_and_odd_counters_are_told(v21: Path) -> None:
     with_rows(v21 / ROWS_OF_1, replaced("next.done", pa.array([True] * 7)))
     with_rows(v21 / ROWS_OF_1, replaced("frame_index", pa.array([3] * 7)))
     source: Any = open_source(f"lerobot:{v21}")
-    assert not any(one.faults for one in source)
+    for _ in range(3):
+        assert not any(one.faults for one in source)
     assert {"frame_index": 1, "done_inside": 1}.items() <= {one.code: one.count for one in source.remarks}.items()
 
 
@@ -267,3 +270,73 @@ def test_damaged_lines_are_refused(v21: Path, line: str) -> None:
     with (v21 / "meta/tasks.jsonl").open("a") as file:
         file.write(line + "\n")
     refused(f"lerobot:{v21}", "tasks.jsonl")
+
+
+def lines_changed(path: Path, change: Callable[[int, dict[str, Any]], object]) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for number, line in enumerate(lines):
+        change(number, line)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "dtype"),
+    [
+        ([1, 2, 3], np.int64),
+        ([1, 2, (1 << 63) + 5], np.uint64),
+        ([1, 2.5, 3], np.float64),
+        ([-1, 2, (1 << 63) + 5], None),
+        ([1, 2, 1 << 64], None),
+        ([2.5, 2, (1 << 53) + 1], None),
+        ([1, None, 2], None),
+    ],
+)
+def test_numbers_of_episodes_are_exact_or_left_out(v21: Path, seeds: list[Any], dtype: Any) -> None:
+    lines_changed(v21 / "meta/episodes.jsonl", lambda number, line: line.update(seed=seeds[number]))
+    source: Any = open_source(f"lerobot:{v21}")
+    if dtype is None:
+        assert not any("seed" in one.metadata for one in source)
+        assert [(one.code, one.count) for one in source.remarks if "seed" in one.text] == [("left_out", 1)]
+    else:
+        found = [one.metadata["seed"] for one in source]
+        assert (found, {one.dtype for one in found}) == (seeds, {np.dtype(dtype)})
+        assert "left_out" not in {one.code for one in source.remarks}
+
+
+def test_what_meta_tells_is_in_the_names(v21: Path) -> None:
+    def ids(options: str = "") -> list[str]:
+        return [one.id for one in open_source(f"lerobot:{v21}{options}")]
+
+    names = [ids(), ids("?done_means=timeout"), ids("?last_step=mark"), ids("?task=column")]
+    for seed in (1, 2):
+        lines_changed(v21 / "meta/episodes.jsonl", lambda _, line, seed=seed: line.update(seed=seed))  # type: ignore[misc]
+        names.append(ids())
+    lines_changed(v21 / "meta/tasks.jsonl", lambda _, line: line.update(task=line["task"] + " now"))
+    names.append(ids("?task=column"))
+    assert len(set(map(tuple, names))) == len(names)
+    assert ids("?tolerance=0.001") == ids()
+
+
+def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(v30: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text of 10 KB for each of 3,000 rows is 30 MB."""
+    rows = next((v30 / "data").rglob("*.parquet"))
+    table = parquet.read_table(rows)
+    many = pa.concat_tables([table] * 180)
+    many = many.set_column(many.column_names.index("note"), "note", pa.array(["y" * 10_000] * len(many)))
+    parquet.write_table(many, rows)
+    monkeypatch.setattr(arrow_bounds, "_FREE_BYTES", 1 << 20)
+    before = pa.total_allocated_bytes()
+    assert all("bytes to read at once" in why for why in faults(v30, "?videos=skip"))
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@pytest.mark.parametrize("kind", ["*.parquet", "*.mp4"])
+def test_files_that_are_written_anew_between_passes_are_told(folder: Path, kind: str) -> None:
+    source = open_source(f"lerobot:{folder}")
+    assert not any(one.faults for one in source)
+    assert not any(one.faults for one in source)
+    path = next(path for part in ("data", "videos") for path in sorted((folder / part).rglob(kind)))
+    told = path.stat()
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns + 1_000))
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)

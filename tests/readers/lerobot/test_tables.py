@@ -64,3 +64,19 @@ def test_frames_are_the_nearest_ones(ticks: list[int], seconds: list[float]) -> 
         assert missing.value.args[0] == expected.index(None)
     else:
         assert [frame for _, frame in read] == expected
+
+
+def test_an_episode_that_is_too_large_is_a_bad_one_and_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"x": np.random.default_rng(0).normal(size=50_000)}), path)
+    monkeypatch.setattr(tables, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(tables, "_BATCH_BYTES", 10_000)
+    rows = tables.Rows(path, ["x"])
+    assert len(rows.read(0, 5_000).column("x")) == 5_000
+    with pytest.raises(BrokenEpisode) as broken:
+        rows.read(0, 40_000)
+    assert "more than 100,000 bytes from row 0 to 40,000" in broken.value.why
+    assert len(rows.read(40_000, 45_000).column("x")) == 5_000
+    rows.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
+from tests.readers.minari import made
 from tests.readers.minari.written import dataset, put
 
 NO, YES = np.zeros(3, bool), np.array([False, False, True])
@@ -205,12 +208,23 @@ def test_missing_targets_of_links_are_named(tmp_path: Path) -> None:
     assert "episode_2" in absent.faults[0][1]
 
 
+def with_sum(rewards: float) -> Any:
+    return lambda group: group.attrs.update(rewards_sum=rewards)
+
+
 def test_the_fingerprint_names_the_data_and_not_the_place(tmp_path: Path) -> None:
     names = [
         next(iter(open_source(dataset(tmp_path / place, [change])))).id
-        for place, change in (("a", None), ("b", None), ("c", put(more=np.arange(500))))
+        for place, change in (
+            ("a", None),
+            ("b", None),
+            ("c", put(more=np.arange(500))),
+            ("d", with_sum(2)),
+            ("e", with_sum(3)),
+        )
     ]
-    assert names[0] == names[1] != names[2]
+    assert names[0] == names[1]
+    assert len(set(names)) == 4
 
 
 @pytest.mark.parametrize(
@@ -234,3 +248,92 @@ def test_numbers_keep_the_dtype_that_holds_them_all(tmp_path: Path, seeds: tuple
         assert (specs[name].dtype if name in specs else None) == dtype
         if dtype is not None:
             assert [one.metadata[name] for one in source] == list(seeds)
+
+
+def numbers(source: Any) -> list[int]:
+    return [int(one.id.rpartition("#")[2]) for one in source]
+
+
+def test_episodes_whose_numbers_have_a_gap_are_all_read(tmp_path: Path) -> None:
+    def moved(group: h5py.Group) -> None:
+        group.file.move(group.name, "episode_7")
+
+    source = opened(tmp_path, None, None, moved)
+    assert (numbers(source), source.episode_count) == ([0, 1, 7], 3)
+    assert codes(source) == {"episode_count": 1}
+    assert "no episode 2" in source.remarks[0].text
+
+
+def test_another_writing_of_a_number_is_no_episode(tmp_path: Path) -> None:
+    def doubled(group: h5py.Group) -> None:
+        group.file.copy(group, "episode_00")
+
+    assert numbers(opened(tmp_path / "a", doubled)) == [0]
+    folder = made.copied("0.5.4", "kinds/arrow-v0", tmp_path)
+    before = numbers(open_source(f"minari:{folder}"))
+    shutil.copytree(folder / "data/0", folder / "data/00")
+    assert numbers(open_source(f"minari:{folder}")) == before
+
+
+@pytest.mark.parametrize("file", ["metadata.json", "main_data.hdf5"])
+def test_files_that_are_links_are_not_followed_out_of_the_folder(tmp_path: Path, file: str) -> None:
+    name = dataset(tmp_path, [None])
+    path = tmp_path / "own-v0" / "data" / file
+    shutil.move(path, tmp_path / file)
+    path.symlink_to(tmp_path / file)
+    with pytest.raises(SourceError, match=f"{file}: a link that leads out of the dataset.*links=follow"):
+        open_source(name)
+    assert numbers(open_source(f"{name}?links=follow")) == [0]
+
+
+@pytest.mark.parametrize("place", ["data/0", "data/0/observations"])
+def test_parts_of_arrow_datasets_that_are_links_are_bad_episodes(tmp_path: Path, place: str) -> None:
+    folder = made.copied("0.5.4", "kinds/arrow-v0", tmp_path)
+    path = folder / "data/0" if place == "data/0" else next((folder / "data/0").glob("*.arrow"))
+    shutil.move(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    first, *others = open_source(f"minari:{folder}")
+    assert "a link that leads out of the dataset" in first.faults[0][1]
+    assert not any(one.faults for one in others)
+    assert not any(one.faults for one in open_source(f"minari:{folder}?links=follow"))
+
+
+def test_a_snapshot_of_hugging_face_is_read_through_its_links(tmp_path: Path) -> None:
+    cache = tmp_path / "datasets--a--b"
+    dataset(cache / "snapshots" / "0123", [None])
+    for path in (cache / "snapshots/0123/own-v0/data").iterdir():
+        blob = cache / "blobs" / path.name
+        blob.parent.mkdir(exist_ok=True)
+        shutil.move(path, blob)
+        path.symlink_to(blob)
+    assert numbers(open_source(f"minari:{cache}/snapshots/0123/own-v0")) == [0]
+
+
+@pytest.mark.parametrize("form", ["hdf5", "arrow", "parquet"])
+def test_files_that_are_written_anew_between_passes_are_told(tmp_path: Path, form: str) -> None:
+    folder = made.copied("0.5.4", f"kinds/{form}-v0", tmp_path)
+    source = open_source(f"minari:{folder}")
+    assert numbers(source)
+    path = next(path for path in sorted((folder / "data").rglob(f"*.{form}")))
+    told = path.stat()
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns + 1_000))
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)
+
+
+def test_a_linked_part_that_is_written_anew_is_told(tmp_path: Path) -> None:
+    dataset(tmp_path / "other", [None])
+    part = tmp_path / "own-v0" / "data" / "additional_data_0.hdf5"
+    source = opened(tmp_path, None, link(part.name))
+    assert next(iter(source)).faults == ()
+    shutil.copy(tmp_path / "other/own-v0/data/main_data.hdf5", part)
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)
+
+
+def test_metadata_that_no_float_holds_beside_others_is_left_out(tmp_path: Path) -> None:
+    def change(value: Any) -> Any:
+        return lambda group: group.attrs.update(level=value)
+
+    assert "level" not in opened(tmp_path / "a", change(np.int64(2**53 + 1)), change(np.float64(0.5))).metadata_spec()
+    assert "level" in opened(tmp_path / "b", change(np.int64(2**53)), change(np.float64(0.5))).metadata_spec()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.npz import members
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.sources.base import metadata_spec_of, remarks_of
+from rlds2reverb.specs import spec_texts
 
 ROWS = 10
 PLAIN = st.sampled_from(["?", "i1", "<u2", ">i4", "f2", "<f4", ">f8", "c8", "S3", "U2"]).map(np.dtype)
@@ -95,6 +97,22 @@ def test_one_file_is_cut_at_its_ends(opened: Any, ends: dict[str, Any], wanted: 
         assert one.columns["action"][:-1].tolist() == list(range(start, stop))
 
 
+def test_episodes_without_rows_have_names_of_their_own(opened: Any) -> None:
+    source = opened(rows(episode_ends=np.array([3, 3, 3, 10]), seed=5))
+    assert starts(source) == ["0-3", "3-3~1", "3-3~2", "3-10"]
+    assert [bool(one.faults) for one in source] == [False, True, True, False]
+    assert {one.metadata["seed"] for one in source} == {5}
+
+
+def test_other_ends_have_other_names(opened: Any) -> None:
+    after = {"next_obs": np.arange(ROWS)[:, None] + 1.0}
+    path = opened(rows(**after)).name
+    ids = [
+        [one.id for one in open_source(f"{path}{options}")] for options in ("", "?last_step=next", "?last_step=repeat")
+    ]
+    assert ids[0] == ids[1] != ids[2]
+
+
 def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
     at = np.arange(ROWS)
     names = {
@@ -121,6 +139,7 @@ def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
         ({"episode_ends": np.array([7, 3])}, "expected ascending whole numbers"),
         ({"episode_ends": np.array([3, 70])}, "expected ascending whole numbers up to 10"),
         ({"terminals": np.full(ROWS, 2)}, "a flag of 0 or 1"),
+        ({"is_terminal": np.arange(ROWS) == 9}, "is_terminal without is_first or is_last"),
         ({"observations": np.zeros(ROWS, [("x", "f4")])}, "holds values of dtype"),
     ],
 )
@@ -167,6 +186,62 @@ def test_files_come_by_number_and_a_broken_one_is_named(tmp_path: Path) -> None:
         open_source(f"npz:{tmp_path}/nothing")
     with pytest.raises(SourceError, match=r"no \.npz files"):
         open_source(f"npz:{tmp_path}/x*.npz")
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({"terminals": np.array([0, 1, 1])}, "an episode ends at step 1, before the last one.*npz:.*1.npz"),
+        ({"timeouts": np.array([True, False, False])}, "an episode ends at step 0"),
+        ({"episode_ends": np.array([2, 3])}, "an episode ends at step 1"),
+        ({"terminals": np.zeros(4)}, "has 4 rows; expected 3, one for each action"),
+        ({"terminals": np.array([0, 0, np.nan])}, "expected a flag of 0 or 1"),
+        ({"terminals": np.array(True)}, "expected rows, found one value"),
+        ({"is_terminal": np.arange(4) == 3}, "is_terminal without is_first"),
+    ],
+)
+def test_a_file_of_a_folder_is_one_episode(tmp_path: Path, ends: dict[str, Any], message: str) -> None:
+    for number, told in enumerate(({}, ends)):
+        np.savez(tmp_path / f"{number}.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **told)
+    good, bad = open_source(f"npz:{tmp_path}")
+    assert not good.faults
+    assert re.search(message, str(bad.faults))
+
+
+def test_timeouts_of_a_file_end_it(tmp_path: Path) -> None:
+    ends = {"timeouts": np.arange(3) == 2, "episode_ends": np.array([0, 3])}
+    np.savez(tmp_path / "0.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **ends)
+    assert [one.faults for one in open_source(f"npz:{tmp_path}")] == [()]
+
+
+def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> None:
+    at = np.arange(ROWS)
+    columns = {"observation": at, "action": at, "is_last": at == 9, "terminals": at == 9, "next_obs": at}
+    np.savez(tmp_path / "0.npz", **columns)
+    for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
+        assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
+        assert [one.text for one in remarks_of(source)] == ["arrays that make no column: terminals, next_obs"]
+
+
+def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
+    columns = {"observation": np.zeros((4, 1)), "action": np.zeros(3)}
+    np.savez(tmp_path / "1.npz", **columns, seed=np.int32(3), note="ab", only_here=1)
+    np.savez(tmp_path / "2.npz", **columns, seed=2.5, note="")
+    (tmp_path / "4.npz").write_bytes(b"PK")
+    source = open_source(f"npz:{tmp_path}")
+    assert spec_texts(metadata_spec_of(source)) == {"seed": "float64[]", "note": "string[]"}
+    assert [dict(one.metadata) for one in source] == [{"seed": 3.0, "note": b"ab"}, {"seed": 2.5, "note": b""}, {}]
+    assert [one.path for one in remarks_of(source) if "only_here" in one.text] == [""]
+    assert starts(open_source(f"npz:{tmp_path}?where=seed<3")) == ["2"]
+    np.savez(tmp_path / "3.npz", **columns)
+    assert metadata_spec_of(open_source(f"npz:{tmp_path}")) == {}
+
+
+def test_a_broken_file_keeps_its_name(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"{number + 1}.npz", observation=np.zeros((4, 1)), action=np.zeros(3))
+    (tmp_path / "2.npz").write_bytes(b"PK")
+    assert starts(open_source(f"npz:{tmp_path}")) == ["1", "2", "3"]
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:

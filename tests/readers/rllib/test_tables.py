@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers import arrow_bounds
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from tests import damage
@@ -205,3 +207,97 @@ def test_agents_of_several_policies_are_the_same_episodes_in_any_row_groups(tmp_
 def test_a_policy_per_row_without_agents(tmp_path: Path) -> None:
     pq.write_table(table(module_id=["m", "m", "n", "n", "n", "m"]), tmp_path / "x.parquet")
     assert list(read(f"rllib:{tmp_path}")) == ["a/m", "b/n"]
+
+
+def batches(**columns: Any) -> Any:
+    """Two sample batches of two and of three steps."""
+    floats = pa.list_(pa.list_(pa.float32()))
+    made = {
+        "type": ["SampleBatch"] * 2,
+        "eps_id": [[1, 1], [2, 2, 2]],
+        "obs": pa.array([[[0.1], [0.2]], [[0.3], [0.4], [0.5]]], floats),
+        "new_obs": pa.array([[[0.2], [0.25]], [[0.4], [0.5], [0.6]]], floats),
+        "actions": pa.array([[0, 1], [2, 3, 4]], pa.list_(pa.int8())),
+        "rewards": pa.array([[1, 2], [3, 4, 5]], pa.list_(pa.float32())),
+        "terminateds": [[False, True], [False, False, True]],
+        **columns,
+    }
+    return pa.table({name: column for name, column in made.items() if column is not None})
+
+
+def test_batches_in_rows_keep_the_dtypes_of_the_file(tmp_path: Path) -> None:
+    structs = pa.array([[{"a": 1, "b": [2, 3]}] * 2, [{"a": 4, "b": [5, 6]}] * 3])
+    structs = structs.cast(pa.list_(pa.struct({"a": pa.uint8(), "b": pa.list_(pa.float32())})))
+    note = pa.array([["x", "y"], ["z", "", "w"]])
+    pq.write_table(batches(more=structs, note=note), tmp_path / "x.parquet")
+    found = read(f"rllib:{tmp_path}?float=32")
+    assert {path: column.dtype.str for path, column in found["2"].columns.items() if "is_" not in path} == {
+        "observation": "<f4",
+        "action": "|i1",
+        "reward": "<f4",
+        "discount": "<f4",
+        "more/a": "|u1",
+        "more/b": "<f4",
+        "note": "|O",
+    }
+    assert found["1"].columns["more/b"].tolist() == [[2, 3], [2, 3], [0, 0]]
+    assert found["1"].columns["note"].tolist() == [b"x", b"y", b""]
+
+
+def test_parts_of_a_tuple_and_infos_are_read_from_batches_in_rows(tmp_path: Path) -> None:
+    parts = [[[at, at + 1] for at in range(4)], [[at, at + 1, at + 2] for at in range(4)]]
+    infos = [[{"n": 1}] * 2, [{"n": 2}] * 3]
+    pq.write_table(batches(actions=parts, infos=infos), tmp_path / "x.parquet")
+    found = read(f"rllib:{tmp_path}")["2"].columns
+    assert found["action/3"].tolist() == [3, 4, 5, 0]
+    assert found["infos"].tolist() == [b'{"n": 2}'] * 3 + [b""]
+
+
+def test_a_changed_value_changes_the_names_of_batches_in_rows(tmp_path: Path) -> None:
+    first, later = (np.zeros((5_000, 1), np.float32) for _ in range(2))
+    later[2_500] = 1
+    names = []
+    for rewards in (first, later):
+        values = rewards[:, 0].tolist()
+        made = {"obs": rewards.tolist(), "actions": values, "rewards": values, "eps_id": [1] * 5_000}
+        pq.write_table(
+            pa.table({"type": ["SampleBatch"], **{key: [one] for key, one in made.items()}}), tmp_path / "x.parquet"
+        )
+        [episode] = open_source(f"rllib:{tmp_path}")
+        names.append(episode.id)
+    assert names[0] != names[1]
+
+
+def test_whole_rewards_that_no_float_holds_are_a_fault(tmp_path: Path) -> None:
+    pq.write_table(table(rewards=pa.array([0, 1, 10, 2**53 + 1, 12, 2], pa.int64())), tmp_path / "x.parquet")
+    found = read(f"rllib:{tmp_path}")
+    assert not found["a"].faults
+    assert "exactly" in str(found["b"].faults)
+
+
+def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
+    pq.write_table(table(new_obs=None, o=[0.5] * 6), tmp_path / "x.parquet")
+    options = ("", "?float=32", "?done_means=truncation", "?last_step=mark", "?columns=obs:o")
+    names = [next(iter(open_source(f"rllib:{tmp_path}{one}"))).id for one in options]
+    assert len(set(names)) == len(names)
+
+
+def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_bounds, "_FREE_BYTES", 1 << 20)
+    many = pa.concat_tables([table()] * 500)
+    pq.write_table(many.append_column("note", pa.array(["y" * 10_000] * 3_000)), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match="bytes to read at once"):
+        open_source(f"rllib:{tmp_path}")
+    assert sum(len(one) - 1 for one in open_source(f"rllib:{tmp_path}?others=drop")) == 3_000
+
+
+@pytest.mark.parametrize("folder", ["steps", "episodes", "batches", "packed"])
+def test_files_that_are_written_anew_between_passes_are_told(tmp_path: Path, folder: str) -> None:
+    shutil.copytree(DATA / folder, tmp_path, dirs_exist_ok=True)
+    source = open_source(f"rllib:{tmp_path}")
+    assert len(list(source)) == len(list(source))
+    path = next(path for path in sorted(tmp_path.rglob("*")) if path.is_file())
+    told = path.stat()
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns + 1_000))
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)

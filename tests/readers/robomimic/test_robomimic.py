@@ -115,6 +115,85 @@ def test_a_wrong_number_of_samples_is_named(opened: Any) -> None:
     assert [dict(one.faults) != {} for one in opened(fill)] == [False, True]
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_one_damaged_demonstration_is_a_bad_episode_with_its_own_name(opened: Any, number: int) -> None:
+    demos = written.demonstrations((2, 2, 2))
+    demos[f"demo_{number}"] = written.without(demos[f"demo_{number}"], "actions")
+
+    def fill(file: Any) -> None:
+        whole = {name: {**demo, "actions": demo.get("actions", np.zeros((2, 7)))} for name, demo in demos.items()}
+        written.write_file(file, whole)
+        del file[f"data/demo_{number}/actions"]
+
+    source = opened(fill)
+    assert names(source) == ["demo_0", "demo_1", "demo_2"]
+    assert [bool(one.faults) for one in source] == [place == number for place in range(3)]
+    assert list(source)[number].metadata["num_samples"] == 2
+    assert names(opened(fill, "?where=num_samples>1")) == names(source)
+
+
+def test_all_damaged_demonstrations_are_an_unreadable_file(opened: Any) -> None:
+    with pytest.raises(SourceError, match="demo_0: no actions"):
+        opened(lambda file: file.create_group("data/demo_0").create_group("obs"))
+
+
+def test_other_values_are_other_data(opened: Any) -> None:
+    demos = {
+        name: written.without(demo, "next_obs", "action_dict")
+        for name, demo in written.demonstrations([2] * 18).items()
+    }
+    ids = [[one.id for one in opened(file_of(demos), "?episodes=0:1")] for _ in range(2)]
+    for path in ("rewards", "dones", "actions"):
+        demos["demo_8"][path][0] += 7
+        ids.append([one.id for one in opened(file_of(demos), "?episodes=0:1")])
+    assert ids[0] == ids[1]
+    assert len(set(map(tuple, ids))) == 4
+
+
+@pytest.mark.parametrize("path", ["obs/robot0_eef_pos", "next_obs/agentview_image", "states"])
+def test_other_rows_in_the_middle_are_other_data(opened: Any, path: str) -> None:
+    demos = written.demonstrations((4, 3))
+    before = {one.id for one in opened(file_of(demos))}
+    demos["demo_1"][path][1] += 7
+    assert not before & {one.id for one in opened(file_of(demos))}
+
+
+def test_names_that_are_no_text_are_read(opened: Any) -> None:
+    def fill(file: Any) -> None:
+        data = written.write_file(file, written.demonstrations((2, 2)))
+        for name in (b"demo_0/\x80", b"demo_1/\x80"):
+            h5py.Group(data.id)[name] = np.zeros(2)
+
+    assert [one.faults for one in opened(fill)] == [(), ()]
+
+
+def test_ends_that_mean_something_else_have_other_names(opened: Any) -> None:
+    demos = written.demonstrations((2, 3))
+    ids = [
+        one.id for means in ("nothing", "terminal", "reward") for one in opened(file_of(demos), f"?done_means={means}")
+    ]
+    assert len(set(ids)) == 6
+
+
+def test_metadata_are_what_all_demonstrations_have(opened: Any, tmp_path: Path) -> None:
+    def fill(file: Any) -> None:
+        data = written.write_file(file, written.demonstrations((2, 2)))
+        data["demo_0"].attrs["only_here"] = 3
+        for number, kind in enumerate((np.int32, np.float64)):
+            data[f"demo_{number}"].attrs["weight"] = kind(2)
+            data[f"demo_{number}"].attrs["parts"] = np.array(["part" * 100] * 4, object)
+        data["demo_1"].attrs["ep_meta"] = "long" * 1000
+
+    source = opened(fill)
+    assert codes(source) == {"last_step", "done_means", "left_out"}
+    for one in source:
+        assert one.metadata.keys() == source.metadata_spec().keys()
+        assert one.metadata["weight"].dtype == source.metadata_spec()["weight"].dtype == np.float64
+        assert one.metadata["parts"].tolist() == [b"part" * 100] * 4
+    assert len(list(source)[1].metadata["ep_meta"]) == 4000
+    assert names(opened(fill, "?where=only_here>2")) == ["demo_0"]
+
+
 def test_raw_demonstrations_are_refused_with_the_way_out(opened: Any) -> None:
     demos = {
         name: {key: demo[key] for key in ("actions", "states")} for name, demo in written.demonstrations((2,)).items()
@@ -128,11 +207,18 @@ def test_raw_demonstrations_are_refused_with_the_way_out(opened: Any) -> None:
 
 
 def test_states_of_other_sizes_are_free(opened: Any) -> None:
-    demos = written.demonstrations((2, 3))
-    demos["demo_1"]["states"] = np.zeros((3, 11))
-    source = opened(file_of(demos))
+    def fill(file: Any) -> None:
+        demos = written.demonstrations((2, 3))
+        demos["demo_1"]["states"] = np.zeros((3, 11))
+        written.write_file(file, demos)
+        file["mask/one"] = [b"demo_1"]
+
+    source = opened(fill)
     assert spec_texts(source.spec())["states"] == "float64[?]"
     assert all(not one.faults for one in source)
+    chosen = opened(fill, "?filter=one")
+    assert spec_texts(chosen.spec())["states"] == "float64[11]"
+    assert [one.id for one in chosen] == [one.id for one in source][1:]
 
 
 def test_mimicgen(opened: Any) -> None:
