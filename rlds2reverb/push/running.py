@@ -7,17 +7,17 @@ everything else here belongs to the thread that sends.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.push.account import Account
-from rlds2reverb.push.admission import Admission
+from rlds2reverb.push.admission import Admission, unheard
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
-from rlds2reverb.push.ledger import Ledger
+from rlds2reverb.push.ledgers import open_ledgers
 from rlds2reverb.push.names import ItemNames
 from rlds2reverb.push.open_output import OpenOutput, by_table
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
@@ -31,9 +31,9 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.validation import Policy, Problem, Standard
 from rlds2reverb.validation.holdings import Holdings
-from rlds2reverb.validation.policy import REPAIR
+from rlds2reverb.wire.insert.requests import EncodedEpisode
 
-_LINGER_SECONDS = 2.0
+LINGER_SECONDS = 2.0
 """How long an interrupted push waits for confirmations of what it has sent."""
 
 
@@ -44,12 +44,22 @@ class RunningPush:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
       are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
+      name: what ledgers call the server; its address by default.
+      on_encoded: told of every episode, or part of one, that goes out.
 
     Attributes:
       holdings: what columns held, as far as the caller lets it know.
     """
 
-    def __init__(self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        plan: PushPlan,
+        are_ids_checked: bool = True,
+        name: str = "",
+        on_encoded: Callable[[EncodedEpisode], object] = unheard,
+    ) -> None:
+        self._name, self._on_encoded = name or transport.address, on_encoded
         self._transport, self._plan, self._options = transport, plan, plan.options
         self._outputs = _open_outputs(plan)
         self._policy = _policy_of(plan)
@@ -73,7 +83,8 @@ class RunningPush:
           LedgerError: a ledger cannot be used.
         """
         with ExitStack() as stack:
-            self._open_ledgers(stack)
+            for one, ledger in zip(self._outputs, open_ledgers(self._plan, stack, self._name)):
+                one.ledger = ledger
             sender = self._sender = stack.enter_context(self._new_sender())
             admission = self._admission = stack.enter_context(self._new_admission(sender))
             judge = Judge(self._policy, _standard_of(self._plan))
@@ -117,6 +128,14 @@ class RunningPush:
             seconds=account.seconds,
             reconnects=0 if sender is None else sender.reconnects,
         )
+
+    def has(self, episode_id: str) -> bool:
+        """Whether a ledger says that the server process has confirmed an episode, for one of the outputs at least."""
+        return any(one.ledger is not None and episode_id in one.ledger for one in self._outputs)
+
+    def had(self, episode_id: str) -> bool:
+        """Whether a ledger says that another process of the server's name has confirmed it."""
+        return any(one.ledger is not None and one.ledger.was_here(episode_id) for one in self._outputs)
 
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
         """See `Feeder.take`; also looks at what others do to the tables.
@@ -164,13 +183,18 @@ class RunningPush:
         self.drain()
         self._opened_admission.finish()
 
-    def wind_up(self, error: BaseException) -> None:
-        """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is."""
+    def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
+        """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is.
+
+        Args:
+          error: what ended the push.
+          linger_seconds: how long to wait for confirmations where it was an interruption; two seconds by default.
+        """
         deadlines, admission = self._plan.tuning.deadlines, self._opened_admission
         if not can_send_after(error):
             deadlines = replace(deadlines, reconnect=deadlines.call, stall=min(deadlines.stall, 2 * deadlines.call))
         if not isinstance(error, Exception):
-            self._opened_sender.linger(_LINGER_SECONDS)
+            self._opened_sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
         with suppress(Exception):
             self._feeder.writer.drain_after(error)
         with suppress(Exception):
@@ -226,16 +250,7 @@ class RunningPush:
     def _new_admission(self, sender: Sender) -> Admission:
         is_guarded, tuning = not self._options.allow_eviction, self._plan.tuning
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
-        return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines)
-
-    def _open_ledgers(self, stack: ExitStack) -> None:
-        """One ledger per output, all in one file, so that an output added later is filled without sending the others again."""
-        if self._options.ledger is None:
-            return
-        mended = (REPAIR,) if self._options.on_invalid == REPAIR else ()
-        for one in self._outputs:
-            push = "|".join((one.names.identity, *mended, *one.output.tables))
-            one.ledger = stack.enter_context(Ledger(self._options.ledger, push, f"{self._plan.info.state_id:032x}"))
+        return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines, self._on_encoded)
 
 
 def _open_outputs(plan: PushPlan) -> list[OpenOutput]:

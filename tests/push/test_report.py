@@ -68,6 +68,9 @@ def test_plain_values_go_through_json() -> None:
         "remarks": [],
         "stopped": "",
         "transform": {},
+        "episodes_left_out": 0,
+        "items_moved": 0,
+        "servers": {},
         "episodes_unconfirmed": 0,
         "items_per_second": 6.4,
     }
