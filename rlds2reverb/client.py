@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any
 
 import numpy.typing as npt
 
@@ -18,53 +16,19 @@ from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.learner.writing.writer import EpisodeWriter
-from rlds2reverb.push.options import HELP, PushOptions, option_fields
+from rlds2reverb.push.calling import takes
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output, outputs_of
+from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.scale.pushing import pusher_of
+from rlds2reverb.scale.pushing import DividedPush, pusher_of
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.views.base import View
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
-
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
-
-
-def _takes(
-    options: Callable[_Given, PushOptions],
-) -> Callable[[Callable[[Client, Any, PushOptions], _Result]], Callable[Concatenate[Client, Any, _Given], _Result]]:
-    """A method of (source, options) that is called with the options' fields as arguments; type checkers and `help` see them."""
-
-    def decorate(
-        method: Callable[[Client, Any, PushOptions], _Result],
-    ) -> Callable[Concatenate[Client, Any, _Given], _Result]:
-        taken = inspect.signature(options)
-
-        @wraps(method)
-        def called(self: Client, source: Any, *given: _Given.args, **named: _Given.kwargs) -> _Result:
-            try:
-                taken.bind(*given, **named)
-            except TypeError as error:  # without this it would name a class that the caller has not called
-                raise TypeError(f"Client.{method.__name__}: {error}") from None
-            return method(self, source, options(*given, **named))
-
-        own = inspect.signature(method)
-        first = [one for name, one in own.parameters.items() if name != "options"]
-        parameters = [*first, *taken.parameters.values()]
-        vars(called)["__signature__"] = own.replace(parameters=parameters)
-        called.__doc__ = f"{inspect.getdoc(method)}\n\n{_options_in_words()}"
-        return cast("Callable[Concatenate[Client, Any, _Given], _Result]", called)
-
-    return decorate
-
-
-def _options_in_words() -> str:
-    lines = (f"  {one.name}: {one.metadata[HELP]} Default {one.default!r}." for one in option_fields())
-    return "\n".join(("Options:", *lines))
 
 
 @dataclass(frozen=True)
@@ -220,7 +184,7 @@ class Client:
         """
         return self.transport.checkpoint(seconds)
 
-    @_takes(PushOptions)
+    @takes(PushOptions)
     def plan(self, source: Any, options: PushOptions) -> PushPlan:
         """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
 
@@ -234,9 +198,9 @@ class Client:
         Raises:
           Rlds2ReverbError: as `push` does before it reads the first episode.
         """
-        return plan_push(source, options, self.transport.server_info)
+        return self.planned(source, options)
 
-    @_takes(PushOptions)
+    @takes(PushOptions)
     def push(self, source: Any, options: PushOptions) -> PushReport:
         """Stores a dataset's items in one or more tables, each item exactly once.
 
@@ -260,5 +224,12 @@ class Client:
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
           WorkersLost: with workers, those of one part were killed or lost again and again.
         """
-        plan = plan_push(source, options, self.transport.server_info)
-        return pusher_of(self.transport, plan, Named(source)).run()
+        return self.pusher(self.planned(source, options), Named(source)).run()
+
+    def planned(self, source: Any, options: PushOptions) -> PushPlan:
+        """`plan` of options in one piece."""
+        return plan_push(source, options, self.transport.server_info)
+
+    def pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush:
+        """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open."""
+        return pusher_of(self.transport, plan, source)

@@ -51,7 +51,8 @@ def connect(
     connection and connect in each child.
 
     Args:
-      address: "host:port"; or several, for one client of all of them, whose tables are sampled together.
+      address: "host:port"; or several, for one client of all of them, whose tables are filled and sampled together. One of
+        several may be "name=host:port": by its name, in place of the address, a push knows which episodes it gets.
       credentials: `Certificates`, or `grpc.ssl_channel_credentials(...)`, for TLS (client certificates included); None for plain text.
       metadata: (name, value) pairs sent with every call.
       timeout_seconds: deadline of this and every other short call.
@@ -101,6 +102,8 @@ def _group(
       allow_missing: see `connect`.
     """
     found: dict[int, GrpcTransport | Rlds2ReverbError] = {}
+    named = [_named(address) for address in addresses]
+    addresses = [address for _, address in named]
 
     def attempt(number: int) -> None:
         try:
@@ -116,12 +119,24 @@ def _group(
         transports = [
             one for _, one in sorted(found.items(), key=lambda pair: pair[0]) if isinstance(one, GrpcTransport)
         ]
-        return ClientGroup(transports, allow_missing, missing=missing)
+        return ClientGroup(transports, allow_missing, missing=missing, names=[name for name, _ in named])
     except BaseException:
         for one in found.values():
             if isinstance(one, GrpcTransport):
                 one.close()
         raise
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Name and address, of "name=host:port" or "host:port".
+
+    Raises:
+      ConfigError: an empty name, or one with a space.
+    """
+    name, separator, address = text.rpartition("=")
+    if separator and (not name or " " in name):
+        raise ConfigError(f'connect: "{text}": expected NAME=HOST:PORT, a name without spaces')
+    return name or address, address
 
 
 def _missing(found: dict[int, GrpcTransport | Rlds2ReverbError], allow_missing: bool) -> dict[int, ServerUnreachable]:

@@ -54,10 +54,12 @@ class Client()
     delete(self, table: str, keys: npt.ArrayLike) -> None
     reset(self, table: str) -> None
     checkpoint(self, seconds: float=600.0) -> str
-    @_takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
-    @_takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
+    @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
+    @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
+    planned(self, source: Any, options: PushOptions) -> PushPlan
+    pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush
 class ClientGroup()
-    __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS, missing: Mapping[int, ServerUnreachable] | None=None) -> None
+    __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS, missing: Mapping[int, ServerUnreachable] | None=None, names: Sequence[str] | None=None) -> None
     __enter__(self) -> ClientGroup
     __exit__(self, *_: object) -> None
     close(self) -> None
@@ -72,8 +74,10 @@ class ClientGroup()
     delete(self, table: str, keys: npt.ArrayLike) -> None
     reset(self, table: str) -> None
     checkpoint(self, seconds: float=600.0) -> dict[str, str]
-    push(self, *_: Any, **__: Any) -> NoReturn
-    plan(self, *_: Any, **__: Any) -> NoReturn
+    @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> SeveralPlan
+    @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
+    planned(self, source: Any, options: PushOptions) -> SeveralPlan
+    pusher(self, plan: PushPlan, _: object=None) -> SeveralPusher
     target(self, *_: Any, **__: Any) -> NoReturn
     writer(self, *_: Any, **__: Any) -> NoReturn
 class ConvertOptions()
@@ -212,6 +216,7 @@ class PushOptions()
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
     again: bool = field(default=False, metadata=_told('New item keys: store everything once more.'))
     allow_eviction: bool = field(default=False, metadata=_told('Let items of the push evict others.'))
+    move: bool = field(default=False, metadata=_told('Of several servers, others than before: take the items out of those where they do not belong any more, once they are stored where they do.'))
     chunk_length: int | None = field(default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes."))
     stall_seconds: float = field(default=Deadlines.stall, metadata=_told('Give up when nothing was confirmed for so many seconds.'))
     workers: int | None = field(default=None, metadata=_told('Processes that do the work, each on a part of the source; with ray, tasks at a time.'))
@@ -234,6 +239,7 @@ class PushPlan()
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
     metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
+    is_part: bool = False
     @property episodes(self) -> int | None
     @property view(self) -> str
     @property identity(self) -> str
@@ -272,6 +278,9 @@ class PushReport()
     transform: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
     parts_again: int = 0
+    episodes_left_out: int = 0
+    items_moved: int = 0
+    servers: Mapping[str, PushReport] = field(default_factory=dict)
     @property episodes_rejected(self) -> int
     @property episodes_unconfirmed(self) -> int
     @property items_per_second(self) -> float

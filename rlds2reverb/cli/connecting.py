@@ -11,6 +11,7 @@ from rlds2reverb.cli.options import SECONDS, with_options
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.transport.certificates import Certificates
 from rlds2reverb.transport.waiting import Deadlines
 
@@ -22,8 +23,13 @@ server_options = with_options(
         required=True,
         envvar="RLDS2REVERB_SERVER",
         show_envvar=True,
-        metavar="HOST:PORT",
-        help="Address of the Reverb server.",
+        metavar="HOST:PORT[,HOST:PORT...]",
+        help="Address of the Reverb server; or of several, used as one, each as NAME=HOST:PORT if it is to keep its name elsewhere.",
+    ),
+    click.option(
+        "--allow-missing",
+        is_flag=True,
+        help="Of several servers, go on without those that cannot be reached. A push leaves their episodes out; run again, it stores them.",
     ),
     click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificate authority (PEM); turns TLS on."),
     click.option("--tls-cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
@@ -45,12 +51,17 @@ server_options = with_options(
 
 
 def open_client(
-    server: str, header: tuple[str, ...], timeout: float, wait: float | None, **certificates: Path | None
-) -> Client:
+    server: str,
+    allow_missing: bool,
+    header: tuple[str, ...],
+    timeout: float,
+    wait: float | None,
+    **certificates: Path | None,
+) -> Client | ClientGroup:
     """Connects as `server_options` say; `certificates` are tls_ca, tls_cert and tls_key.
 
     Raises:
-      ConfigError: a certificate without its key, a file that cannot be read, or a header without "=".
+      ConfigError: --allow-missing with one server, a certificate without its key, a file that cannot be read, or a header without "=".
       ServerUnreachable: see `connect`.
     """
     pairs = [text.partition("=") for text in header]
@@ -58,7 +69,13 @@ def open_client(
         if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ConfigError(f'--header "{text}": expected NAME=VALUE, a name of letters, digits, "_", "-" and "."')
     credentials = _credentials(**certificates)
-    return connect(server, credentials, [(name.lower(), value) for name, _, value in pairs], timeout, wait or 0.0)
+    metadata = [(name.lower(), value) for name, _, value in pairs]
+    if "," in server:
+        addresses = [address.strip() for address in server.split(",") if address.strip()]
+        return connect(addresses, credentials, metadata, timeout, wait or 0.0, allow_missing)
+    if allow_missing:
+        raise ConfigError("--allow-missing is for several servers: --server HOST:PORT,HOST:PORT")
+    return connect(server, credentials, metadata, timeout, wait or 0.0)
 
 
 def _credentials(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Certificates | None:

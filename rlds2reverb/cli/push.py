@@ -28,8 +28,9 @@ from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.pipeline import Pusher
-from rlds2reverb.push.plan import PushPlan, plan_push
-from rlds2reverb.scale.pushing import DividedPush, pusher_of
+from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.several.pusher import SeveralPusher
+from rlds2reverb.scale.pushing import DividedPush
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
@@ -59,6 +60,8 @@ def command(source: str, **given: Any) -> None:
 
     Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
     is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
+
+    With several servers (--server A,B,...) every episode goes to one of them, the same one each time; see docs/scale.md.
     """
     push(lambda: (opened(source), source), **given)
 
@@ -87,20 +90,19 @@ def push(
     options.check_files()  # all before TensorFlow is imported or a server is asked
     if dry_run:
         with open_client(**given) as client:
-            data = first_episodes(open_data()[0], limit)
-            _show(as_json, plan_push(data, options, client.transport.server_info))
+            _show(as_json, client.planned(first_episodes(open_data()[0], limit), options))
         return
-    begun: list[Pusher | DividedPush] = []
+    begun: list[Pusher | SeveralPusher | DividedPush] = []
     with (
         told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,
     ):
         source, known_as = open_data()
-        plan = plan_push(first_episodes(source, limit), options, client.transport.server_info)
+        plan = client.planned(first_episodes(source, limit), options)
         _tell_left_out(plan)
         try:
             with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                begun.append(pusher_of(client.transport, plan.telling(on_progress), Named(known_as, limit)))
+                begun.append(client.pusher(plan.telling(on_progress), Named(known_as, limit)))
                 report = begun[0].run()
         finally:
             tell()

@@ -12,6 +12,7 @@ from rlds2reverb.cli import output
 from rlds2reverb.errors import reason_of, report_of
 from rlds2reverb.push.plan import PushPlan, TablePlan
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.wording import counted
 
@@ -55,7 +56,21 @@ def print_report(as_json: bool, report: PushReport) -> None:
         output.print_json(report.as_dict())
     else:
         output.print_fields(_fields(report))
+        output.print_fields({address: _of_server(one) for address, one in report.servers.items()}, "  ")
         output.print_lines([remark.line for remark in report.remarks])
+
+
+def _of_server(report: PushReport) -> str:
+    """The account of one of several servers."""
+    parts = [
+        counted(report.episodes_pushed, "episode"),
+        _confirmed(report),
+        report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        report.episodes_unconfirmed and f"{counted(report.episodes_unconfirmed, 'episode')} not confirmed",
+        report.episodes_left_out and f"{counted(report.episodes_left_out, 'episode')} left out",
+    ]
+    told = ", ".join(part for part in parts if part)
+    return f"{told}  (missing: {report.stopped})" if report.stopped else told
 
 
 def print_plan(as_json: bool, plan: PushPlan) -> None:
@@ -73,6 +88,15 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
     for table in plan.tables:
         click.echo(f"table {table.name}  (view {table.view}; {_room(table)})")
         output.print_fields(spec_texts(table.signature), "  ")
+    if isinstance(plan, SeveralPlan):
+        output.print_fields({address: _of_plan(plan, address) for address in plan.addresses}, "  ")
+
+
+def _of_plan(plan: SeveralPlan, address: str) -> str:
+    """What one of several servers has in its tables."""
+    if address in plan.missing:
+        return "missing; its episodes are left out"
+    return ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.parts[address].tables)
 
 
 def _room(table: TablePlan) -> str:
@@ -93,6 +117,10 @@ def _fields(report: PushReport) -> dict[str, str]:
         "speed": f"{report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
     }
     optional = {
+        "left out": report.episodes_left_out
+        and f"{counted(report.episodes_left_out, 'episode')} of servers that are missing; run the same push again when they are back",
+        "moved": report.items_moved
+        and f"{counted(report.items_moved, 'item')} taken out of servers where they do not belong any more",
         "not stored": _not_stored(report),
         "taken out": report.items_taken_out
         and f"{counted(report.items_taken_out, 'item')} of a full table, which could not be put back; run the same push again",
@@ -127,7 +155,8 @@ def _confirmed(report: PushReport) -> str:
 def _not_stored(report: PushReport) -> str:
     """What a stopped push may have stored in part or not at all, and what it never read."""
     if not report.stopped:
-        return ""
+        unknown = report.episodes_unconfirmed  # of a server that was lost, and may be missing
+        return f"{counted(unknown, 'episode')} sent and not confirmed" if unknown else ""
     unread = "the rest of the source" if report.episodes_unread is None else counted(report.episodes_unread, "episode")
     return f"{counted(report.episodes_unconfirmed, 'episode')} read and not confirmed, {unread} not read"
 

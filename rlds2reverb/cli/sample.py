@@ -15,6 +15,7 @@ from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.reports.brief import brief
 from rlds2reverb.specs import flatten
@@ -76,7 +77,7 @@ def command(table: str, samples: int, values: int, timeout_seconds: float, as_js
         output.talk(_after(table_of(client.server_info(), table), before, samples))
 
 
-def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
+def _sampled(client: Client | ClientGroup, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
     """One sample after the other: no more are asked for than are shown next. Encoded images stay encoded."""
     waits = _Waits()
     with client.sample(
@@ -162,6 +163,7 @@ def _info(item: Batch) -> dict[str, Any]:
         "probability": float(info.probability),
         "table_size": int(info.table_size),
         "times_sampled": int(info.times_sampled),
+        **({} if info.source is None else {"source": int(info.source)}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -10,9 +11,11 @@ from rlds2reverb.cli import output
 from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.errors import SpecError
+from rlds2reverb.learner.several.client import ClientGroup
+from rlds2reverb.push.several.tables import merged
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
-from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wording import counted
 
 
@@ -20,17 +23,29 @@ from rlds2reverb.wording import counted
 @server_options
 @json_option
 def command(as_json: bool, **connection: Any) -> None:
-    """Show every table: size, selectors, rate limiter in words, signature."""
+    """Show every table: size, selectors, rate limiter in words, signature.
+
+    Of several servers, sizes and counts are sums; every server's own are beside them.
+    """
     with open_client(**connection) as client:
-        tables = client.server_info().tables
+        infos = client.servers() if isinstance(client, ClientGroup) else {}
+        tables = merged(infos).tables if infos else client.server_info().tables
     if as_json:
-        output.print_json({name: _as_dict(table) for name, table in sorted(tables.items())})
+        output.print_json({name: {**_as_dict(table), **_shares(infos, name)} for name, table in sorted(tables.items())})
         return
     for name in sorted(tables):
-        _print(tables[name])
+        _print(tables[name], {address: info.tables[name] for address, info in infos.items() if name in info.tables})
 
 
-def _print(table: TableInfo) -> None:
+def _shares(infos: Mapping[str, ServerInfo], name: str) -> dict[str, Any]:
+    """A table's state on each of several servers; nothing for one server."""
+    if not infos:
+        return {}
+    return {"servers": {address: _as_dict(info.tables[name]) for address, info in infos.items() if name in info.tables}}
+
+
+def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
+    """A table; and what it is on each of several servers, each with a rate limiter of its own."""
     click.echo(f"{table.name}")
     limit = (
         f"at most {counted(table.max_times_sampled, 'time')}" if table.max_times_sampled > 0 else "any number of times"
@@ -39,14 +54,21 @@ def _print(table: TableInfo) -> None:
         {
             "items": f"{table.current_size:,} of {table.max_size:,}, {counted(table.episodes, 'episode')}",
             "selectors": f"sampler {table.sampler}, remover {table.remover}, each item sampled {limit}",
-            "inserts": sentence(insert_wait(table)),
-            "samples": sentence(sample_wait(table)),
+            **(_waits(table) if not servers else {}),
         },
         "  ",
     )
+    for address, one in servers.items():
+        click.echo(f"  on {address}")
+        output.print_fields({"items": f"{one.current_size:,} of {one.max_size:,}", **_waits(one)}, "    ")
     click.echo("  signature" if table.signature is not None else "  no signature: the table takes anything")
     if table.signature is not None:
         output.print_fields(_columns(table), "    ")
+
+
+def _waits(table: TableInfo) -> dict[str, str]:
+    """What the rate limiter lets through, in words."""
+    return {"inserts": sentence(insert_wait(table)), "samples": sentence(sample_wait(table))}
 
 
 def _as_dict(table: TableInfo) -> dict[str, Any]:

@@ -10,7 +10,7 @@ there already (the same push again, into a full table), the push goes on *carefu
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from rlds2reverb.errors import CapacityError, TransportError
@@ -27,6 +27,10 @@ _ASK_SECONDS = 0.25
 """How often the tables are looked at while nothing is tight."""
 
 
+def unheard(_: EncodedEpisode) -> None:
+    """Takes an episode, and tells nobody."""
+
+
 class Admission:
     """The way of requests to the sender, for one push. Use as a context manager.
 
@@ -35,6 +39,7 @@ class Admission:
       sender: sends to the same server.
       rooms: one per table.
       limits, deadlines: of the push.
+      on_expect: told every admitted episode when it is encoded.
     """
 
     def __init__(
@@ -44,7 +49,9 @@ class Admission:
         rooms: Sequence[TableRoom],
         limits: RequestLimits,
         deadlines: Deadlines,
+        on_expect: Callable[[EncodedEpisode], object] = unheard,
     ) -> None:
+        self._on_expect = on_expect
         self._transport, self._sender, self._limits, self._deadlines = transport, sender, limits, deadlines
         self._rooms = {room.name: room for room in rooms}
         self._question: tuple[PendingInfo, int] | None = None  # asked when so many items were confirmed
@@ -99,6 +106,7 @@ class Admission:
 
     def expect(self, episode: EncodedEpisode) -> RequestLimits:
         """Takes note of an admitted episode whose requests come; returns how large they may be."""
+        self._on_expect(episode)
         if self._is_careful:
             return self._careful.expect(episode)
         for table, keys in episode.table_keys.items():

@@ -2,7 +2,7 @@
 
 An episode is written down only when the server has confirmed all its items. A row also holds which server process
 confirmed it: after a restart of the server the row is no longer proof, and the episode is sent again, which item keys
-make harmless.
+make harmless. And it holds the server's name, so that of several servers the same one gets the episode again.
 """
 
 from __future__ import annotations
@@ -57,22 +57,25 @@ class Ledger:
     Args:
       path: the file; created when absent. Several pushes may share it.
       push: what identifies the push (tables, view and options); not the server's address, which may change.
-      server: what identifies the server process.
+      server: what identifies the server process; "" for none, as of a server that is away.
+      name: what the server is called, such as its address.
 
     Raises:
       LedgerError: the file is no ledger, or of another version, or cannot be written.
     """
 
-    def __init__(self, path: str | Path, push: str, server: str) -> None:
+    def __init__(self, path: str | Path, push: str, server: str, name: str = "") -> None:
         self._path = Path(path)
         self._push = push
-        self._server = server
+        self._server = f"{server} {name}".strip()
         try:
             self._database = sqlite3.connect(self._path, timeout=30.0)
             rows = self._recorded()
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self._path}: cannot be used ({error}); name another file") from error
-        self._confirmed = {episode: items for episode, recorded, items in rows if recorded == server}
+        told = [(episode, *recorded.partition(" ")[::2], items) for episode, recorded, items in rows]
+        self._confirmed = {episode: items for episode, process, _, items in told if process == server}
+        self._here = {episode for episode, process, where, _ in told if process != server and where == name != ""}
         self.outdated = len(rows) - len(self._confirmed)
 
     def __enter__(self) -> Ledger:
@@ -92,6 +95,10 @@ class Ledger:
     def confirmed(self) -> Mapping[str, int]:
         """Episode -> items over all tables, of those that this server process has confirmed."""
         return self._confirmed
+
+    def was_here(self, episode: str) -> bool:
+        """Whether the episode was confirmed by another process of this name, and nowhere else since."""
+        return episode in self._here
 
     def items_in_all_tables(self, episode: str) -> int:
         """Items that a confirmed episode has, over all tables of the push."""

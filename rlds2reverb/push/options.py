@@ -113,6 +113,13 @@ class PushOptions:
     resume: bool = field(default=True, metadata=_told("Skip episodes that the ledger has."))
     again: bool = field(default=False, metadata=_told("New item keys: store everything once more."))
     allow_eviction: bool = field(default=False, metadata=_told("Let items of the push evict others."))
+    move: bool = field(
+        default=False,
+        metadata=_told(
+            "Of several servers, others than before: take the items out of those where they do not belong any more, once they are "
+            "stored where they do."
+        ),
+    )
     chunk_length: int | None = field(
         default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes.")
     )
@@ -137,6 +144,7 @@ class PushOptions:
         _check_stall_seconds(self.stall_seconds)
         if self.ledger is not None:
             _check_goes_with_ledger(streams, self.again)
+        _check_move(self.move, self.again, self.ledger)
         check_choices(self.on_invalid, self.quarantine, self.allow)
         if self.is_divided:
             _check_can_be_divided(self, streams)
@@ -254,6 +262,15 @@ def _check_encoded(paths: Sequence[object]) -> None:
     for path in paths:
         if not isinstance(path, str) or not path:
             raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
+
+
+def _check_move(move: bool, again: bool, ledger: object) -> None:
+    if move and again:
+        raise ConfigError(
+            "move=True (--move) is for items that are stored already; again=True (--again) makes new ones"
+        )
+    if move and ledger is not None:
+        raise ConfigError("move=True (--move) does not go with a ledger, by which episodes stay where they are")
 
 
 def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:

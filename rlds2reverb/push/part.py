@@ -23,6 +23,10 @@ class Noted:
     def __contains__(self, episode: str) -> bool:
         return episode in self._known
 
+    def was_here(self, _: str) -> bool:
+        """Never: a part belongs to a push to one server."""
+        return False
+
     def items_in_all_tables(self, episode: str) -> int:
         """Items that a known episode has, over all tables of the push."""
         return self._known[episode]

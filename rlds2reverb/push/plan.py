@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlds2reverb.errors import CapacityError, keep_report, reason_of
-from rlds2reverb.push.opening import identity_of, opened
+from rlds2reverb.errors import CapacityError, ConfigError, keep_report, reason_of
+from rlds2reverb.push.opening import Opened, identity_of, opened
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.report import Progress, PushReport
@@ -75,6 +75,7 @@ class PushPlan:
       filled: step fields that the dataset lacks and that are filled (`conventions`).
       tables: what is found in each table and put there, in the order of the options.
       metadata: path -> spec of the episodes' metadata that items hold.
+      is_part: the episodes go to several servers, and this is the plan of one; nobody knows how many it gets.
     """
 
     source: Source
@@ -85,11 +86,12 @@ class PushPlan:
     filled: tuple[str, ...]
     tables: tuple[TablePlan, ...]
     metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
+    is_part: bool = False
 
     @property
     def episodes(self) -> int | None:
-        """Episodes in the source; None when it does not know."""
-        return self.source.episode_count
+        """Episodes that will be read; None when that is not known."""
+        return None if self.is_part else self.source.episode_count
 
     @property
     def view(self) -> str:
@@ -149,8 +151,26 @@ def plan_push(
       ServerUnreachable: no server answers.
     """
     options.check_files()
-    ready = opened(source, options)
-    info = ask()
+    if options.move:
+        raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
+    plan = plan_of(opened(source, options), ask(), tuning)
+    check_room(plan)
+    return plan
+
+
+def plan_of(ready: Opened, info: ServerInfo, tuning: Tuning | None = None, is_part: bool = False) -> PushPlan:
+    """The plan of a push to tables that take its items. Their room is not looked at.
+
+    Args:
+      ready: the source.
+      info: the server's tables.
+      tuning, is_part: see `plan_push` and `PushPlan`.
+
+    Raises:
+      ConfigError: the server has no such table.
+      SpecMismatch: a table's signature is not that of the items.
+    """
+    options = ready.options
     for output, signature in zip(options.outputs, ready.signatures):
         check_tables(output, signature, info)
     tables = tuple(
@@ -159,9 +179,7 @@ def plan_push(
         for name in output.tables
     )
     tuning = Tuning.of(options) if tuning is None else tuning
-    plan = PushPlan(ready.source, options, tuning, info, ready.step_spec, ready.filled, tables, ready.metadata)
-    _check_room(plan)
-    return plan
+    return PushPlan(ready.source, options, tuning, info, ready.step_spec, ready.filled, tables, ready.metadata, is_part)
 
 
 def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:
@@ -176,8 +194,12 @@ def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items:
     )
 
 
-def _check_room(plan: PushPlan) -> None:
-    """Refuses a table with fewer places than episodes, when their number is known and each must give an item."""
+def check_room(plan: PushPlan) -> None:
+    """Refuses a table with fewer places than episodes, when their number is known and each must give an item.
+
+    Raises:
+      CapacityError: there is one; the error's `report` says that nothing is stored.
+    """
     episodes, options = plan.episodes, plan.options
     if episodes is None or options.allow_eviction or not _every_episode_gives_items(options):
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rlds2reverb.remarks import Remark
@@ -13,8 +13,8 @@ from rlds2reverb.remarks import Remark
 class PushReport:
     """The account of one push, finished or stopped.
 
-    `episodes_read == episodes_pushed + sum(rejected.values()) + episodes_unconfirmed` always holds. In a finished push nothing
-    is unconfirmed.
+    `episodes_read == episodes_pushed + sum(rejected.values()) + episodes_left_out + episodes_unconfirmed` always holds. In a
+    finished push nothing is unconfirmed, but what was on its way to a server that was lost, where some may be missing.
 
     Attributes:
       source, tables, view: what went where, cut how.
@@ -45,6 +45,10 @@ class PushReport:
       transform: what was done to the columns first: operation -> value, those that did something.
       workers: processes that pushed parts of the source at a time; 0 for a push by one process.
       parts_again: how often a part was begun anew because its worker, or the machine, was lost.
+      episodes_left_out: read, and not sent: their server is missing. The same push, run again when it is back, stores them.
+      items_moved: items taken out of servers where they do not belong any more (`move`), by the sizes of their tables.
+      servers: of several servers, address -> the account of its part; the others are their sums. `stopped` says there why a
+        server is missing.
     """
 
     source: str
@@ -77,6 +81,9 @@ class PushReport:
     transform: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
     parts_again: int = 0
+    episodes_left_out: int = 0
+    items_moved: int = 0
+    servers: Mapping[str, PushReport] = field(default_factory=dict)
 
     @property
     def episodes_rejected(self) -> int:
@@ -86,7 +93,7 @@ class PushReport:
     @property
     def episodes_unconfirmed(self) -> int:
         """Episodes read and not rejected that are not known to be stored whole; 0 for a finished push."""
-        return self.episodes_read - self.episodes_pushed - self.episodes_rejected
+        return self.episodes_read - self.episodes_pushed - self.episodes_rejected - self.episodes_left_out
 
     @property
     def items_per_second(self) -> float:
@@ -99,7 +106,8 @@ class PushReport:
             "episodes_unconfirmed": self.episodes_unconfirmed,
             "items_per_second": round(self.items_per_second, 1),
         }
-        return {**asdict(self), **totals}
+        plain = asdict(replace(self, servers={}))
+        return {**plain, **totals, "servers": {address: one.as_dict() for address, one in self.servers.items()}}
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ everything else here belongs to the thread that sends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.push.account import Account
-from rlds2reverb.push.admission import Admission
+from rlds2reverb.push.admission import Admission, unheard
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
@@ -33,8 +33,9 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.validation import Policy, Problem, Standard
 from rlds2reverb.validation.holdings import Holdings
+from rlds2reverb.wire.insert.requests import EncodedEpisode
 
-_LINGER_SECONDS = 2.0
+LINGER_SECONDS = 2.0
 """How long an interrupted push waits for confirmations of what it has sent."""
 
 
@@ -45,6 +46,8 @@ class RunningPush:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
       are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
+      name: what ledgers call the server; its address by default.
+      on_encoded: told of every episode, or part of one, that goes out.
       part: which part of a larger push it is; None for a whole one.
 
     Attributes:
@@ -52,8 +55,15 @@ class RunningPush:
     """
 
     def __init__(
-        self, transport: Transport, plan: PushPlan, are_ids_checked: bool = True, part: Part | None = None
+        self,
+        transport: Transport,
+        plan: PushPlan,
+        are_ids_checked: bool = True,
+        name: str = "",
+        on_encoded: Callable[[EncodedEpisode], object] = unheard,
+        part: Part | None = None,
     ) -> None:
+        self._name, self._on_encoded = name or transport.address, on_encoded
         self._transport, self._plan, self._options, self._part = transport, plan, plan.options, part
         self._outputs = _open_outputs(plan, part)
         self._policy = _policy_of(plan)
@@ -130,6 +140,14 @@ class RunningPush:
             reconnects=0 if sender is None else sender.reconnects,
         )
 
+    def has(self, episode_id: str) -> bool:
+        """Whether a ledger says that the server process has confirmed an episode, for one of the outputs at least."""
+        return any(one.ledger is not None and episode_id in one.ledger for one in self._outputs)
+
+    def had(self, episode_id: str) -> bool:
+        """Whether a ledger says that another process of the server's name has confirmed it."""
+        return any(one.ledger is not None and one.ledger.was_here(episode_id) for one in self._outputs)
+
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
         """See `Feeder.take`; also looks at what others do to the tables.
 
@@ -176,13 +194,18 @@ class RunningPush:
         self.drain()
         self._opened_admission.finish()
 
-    def wind_up(self, error: BaseException) -> None:
-        """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is."""
+    def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
+        """Leaves tables and ledger as they should be after an error. What fails now is not raised: the error is.
+
+        Args:
+          error: what ended the push.
+          linger_seconds: how long to wait for confirmations where it was an interruption; two seconds by default.
+        """
         deadlines, admission = self._plan.tuning.deadlines, self._opened_admission
         if not can_send_after(error):
             deadlines = replace(deadlines, reconnect=deadlines.call, stall=min(deadlines.stall, 2 * deadlines.call))
         if not isinstance(error, Exception):
-            self._opened_sender.linger(_LINGER_SECONDS)
+            self._opened_sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
         with suppress(Exception):
             self._feeder.writer.drain_after(error)
         with suppress(Exception):
@@ -232,7 +255,7 @@ class RunningPush:
     def _opened_ledgers(self, stack: ExitStack) -> Sequence[Ledger | Noted]:
         if self._part is not None:
             return self._part.notes
-        return open_ledgers(self._plan, stack)
+        return open_ledgers(self._plan, stack, self._name)
 
     def _new_sender(self) -> Sender:
         tuning = self._plan.tuning
@@ -245,7 +268,7 @@ class RunningPush:
         if self._part is not None and self._part.places is not None:
             return Quota(sender, self._part.places, tuning.limits)
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
-        return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines)
+        return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines, self._on_encoded)
 
 
 def _open_outputs(plan: PushPlan, part: Part | None) -> list[OpenOutput]:

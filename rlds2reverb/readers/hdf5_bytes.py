@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.readers.reading_at import read_at
 
 _HEAP = b"GCOL\1\0\0\0"
 _SEARCHED_BYTES = 1 << 20
@@ -114,7 +115,7 @@ class CheckedFile:
     def _fill(self, view: memoryview, offset: int) -> int:
         done = 0
         while done < len(view):
-            got = _read_at(self._descriptor, view[done:], offset + done)
+            got = read_at(self._descriptor, view[done:], offset + done)
             if not got:
                 break
             done += got
@@ -144,15 +145,3 @@ class CheckedFile:
         """The error, which libhdf5 may put one of its own in the place of."""
         self.failure = why
         return OSError(why)
-
-
-_preadv = getattr(os, "preadv", None)  # Windows has none
-
-
-def _read_at(descriptor: int, view: memoryview, offset: int) -> int:
-    if _preadv is not None:
-        return int(_preadv(descriptor, [view], offset))
-    os.lseek(descriptor, offset, os.SEEK_SET)  # Windows; h5py lets one thread in at a time
-    data = os.read(descriptor, len(view))
-    view[: len(data)] = data
-    return len(data)

@@ -6,9 +6,10 @@ protocol. Source: parquet.thrift and Encodings.md of the format's specification 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
+
+from rlds2reverb.readers.reading_at import bytes_at
 
 _WINDOW_BYTES = 1 << 16
 """A chunk that is no larger is read at once; of others, the headers only."""
@@ -64,7 +65,7 @@ def pages_of(file: int, start: int, size: int, values: int) -> Pages:
       OSError: it cannot be read.
     """
     found, at = Pages(), 0
-    window = os.pread(file, size, start) if size <= _WINDOW_BYTES else b""
+    window = bytes_at(file, size, start) if size <= _WINDOW_BYTES else b""
     for _ in range(_MOST_PAGES):
         if at >= size or found.values >= values:
             return found
@@ -108,7 +109,7 @@ def _in_file(file: int, start: int, at: int, stop: int) -> tuple[Fields, int]:
     """The same in a file; `at` and `stop` count from `start`."""
     size = _HEADER_BYTES
     while True:
-        data = os.pread(file, min(size, stop - at), start + at)
+        data = bytes_at(file, min(size, stop - at), start + at)
         try:
             header, length = _struct(data, 0, 0)
         except IndexError:

@@ -95,7 +95,7 @@ class DividedPush:
 
     def _push(self, stack: ExitStack) -> None:
         count = known_count(self._plan.source)
-        ledgers = open_ledgers(self._plan, stack)
+        ledgers = open_ledgers(self._plan, stack, self._transport.address)
         self._began = time.monotonic()
         with self._new_executor(self._job(ledgers, count)) as executor:
             self._merged.workers = executor.workers

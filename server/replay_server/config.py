@@ -74,6 +74,8 @@ class HttpSection(_Section, frozen=True):
       allowed_hosts: names, besides localhost and `host`, by which the server may be asked; see `replay_server.admission`.
       token: wanted of requests that change something, as "Authorization: Bearer TOKEN"; none by default.
       token_file: a file that holds it, in place of `token`.
+      peers: "HOST:PORT" of the HTTP of other replay servers, which the status page shows and sums up beside this one. This one,
+        by a name in `allowed_hosts`, may be among them.
     """
 
     host: str = "127.0.0.1"
@@ -81,6 +83,7 @@ class HttpSection(_Section, frozen=True):
     allowed_hosts: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")], ...] = ()
     token: Annotated[str, Meta(pattern=f"^{admission.TOKEN}$")] | None = None
     token_file: Annotated[str, Meta(min_length=1)] | None = None
+    peers: tuple[Annotated[str, Meta(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")], ...] = ()
 
     def __repr__(self) -> str:
         """Without the token, which must not get into a log."""

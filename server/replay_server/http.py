@@ -3,7 +3,7 @@
 | path | answer |
 | --- | --- |
 | GET / | the status page |
-| GET /status.json | what it shows |
+| GET /status.json | what it shows; the same of `http.peers`, and their sums, under "together" |
 | GET /healthz | 200 while the process lives |
 | GET /readyz | 200 when Reverb answers a ServerInfo call within its deadline and the folder is ours, else 503 and why |
 | GET /metrics | for Prometheus |
@@ -29,6 +29,7 @@ from replay_server.connections import Limits, Pools, bounded_servers
 from replay_server.errors import CheckpointError
 from replay_server.generation import Generation
 from replay_server.metrics import registry
+from replay_server.peers import Peers
 from replay_server.state import ServerState
 from replay_server.status import not_loaded, status
 from rlds2reverb.errors import ConfigError
@@ -113,14 +114,22 @@ def page() -> flask.Response:
     return response
 
 
+def _others(section: HttpSection) -> list[str]:
+    """The peers without this server itself, so that all servers may have the same list."""
+    own = {f"{name}:{section.port}" for name in section.allowed_hosts}
+    return [address for address in section.peers if address not in own]
+
+
 class _Answers:
     """Answers that only tell how the server is."""
 
     def __init__(self, state: ServerState) -> None:
         self._state, self._metrics = state, registry(state)
+        self._peers = Peers(_others(state.config.http))
 
     def document(self) -> flask.Response:
-        return flask.jsonify(status(self._state))
+        own = status(self._state)
+        return flask.jsonify({**own, "together": self._peers.document(own) if self._peers.addresses else None})
 
     def metrics(self) -> flask.Response:
         return flask.Response(generate_latest(self._metrics), content_type=CONTENT_TYPE_LATEST)

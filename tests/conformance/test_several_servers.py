@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ pytest.importorskip("reverb")
 from replay_server import TableConfig
 
 import rlds2reverb
+from rlds2reverb.cli import main
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.learner.leaves import columns_of, paths_of
 from rlds2reverb.views.registry import view_of
@@ -87,6 +90,38 @@ def test_two_servers_are_sampled_and_changed_as_one(two: list[Any]) -> None:
         assert group.tables()["replay"].current_size == 0
 
 
+def test_one_push_fills_all_and_priorities_weigh_in_exactly(forks: Forks) -> None:
+    """Every sample's probability is that of its server times that on it: exact values, from the priorities that were set."""
+    tables = [TableConfig("replay", signature_of("two_step"), sampler="prioritized", priority_exponent=1.0)]
+    with forks.embedded(tables) as one, forks.embedded(tables) as other:
+        with rlds2reverb.connect([one.address, other.address]) as group:
+            report = group.push(SOURCE, "replay")
+            counts = [part.items_confirmed for part in report.servers.values()]
+            total = sum(counts)
+            assert group.push(SOURCE, "replay").items_new == 0
+            assert [info.tables["replay"].current_size for info in group.servers().values()] == counts
+            assert all(counts)
+            with group.sample("replay", 64, samples=64, prefetch=1) as sampler:
+                batch = next_of(sampler)
+            changed = dict(zip(batch.info.key.tolist(), source_of(batch).tolist()))
+            group.update_priorities("replay", np.array([*changed], np.uint64), 9.0)
+            sums = [float(count) for count in counts]
+            for number in changed.values():
+                sums[number] += 8.0
+            with group.sample("replay", 256, samples=512, prefetch=1, weights="unscaled", beta=0.5) as sampler:
+                batches = list(sampler)
+        for batch in batches:
+            servers = source_of(batch)
+            assert batch.info.weight is not None
+            for key, number, probability, weight in zip(
+                batch.info.key.tolist(), servers.tolist(), batch.info.probability, batch.info.weight, strict=True
+            ):
+                priority = 9.0 if key in changed else 1.0
+                expected = counts[number] / total * priority / sums[number]
+                assert probability == pytest.approx(expected, rel=1e-6)
+                assert weight == pytest.approx((1 / (total * expected)) ** 0.5, rel=1e-5)
+
+
 def test_a_server_that_is_stopped_is_named_or_left_out(two: list[Any]) -> None:
     addresses = [server.address for server in two]
     for server in two:
@@ -105,3 +140,44 @@ def test_a_server_that_is_stopped_is_named_or_left_out(two: list[Any]) -> None:
             batches = [next_of(other) for _ in range(20)]
         assert set(source_of(batches[-1])) == {0}
         assert lenient.missing == (addresses[1],)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The program in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rlds2reverb", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            sys.exit(main())
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return run
+
+
+def test_the_command_line_takes_several(two: list[Any], run: Callable[..., tuple[int, str, str]]) -> None:
+    addresses = [server.address for server in two]
+    both = ("--server", ",".join(addresses))
+    code, out, _ = run("push", SOURCE, *both, "--table", "replay", "--json")
+    report = json.loads(out)
+    assert (code, list(report["servers"])) == (0, addresses)
+    code, out, _ = run("status", *both, "--json")
+    status = json.loads(out)["replay"]
+    assert status["size"] == report["items_confirmed"] == sum(one["size"] for one in status["servers"].values())
+    code, out, _ = run("sample", *both, "--table", "replay", "--json")
+    assert json.loads(out)["source"] in (0, 1)
+    stored = "|".join(f"reverb:{address}/replay" for address in addresses)
+    code, out, _ = run("inspect", f"mix:{stored}", "--json")
+    assert (code, json.loads(out)["episodes"]) == (0, 6)
+
+    two[1].stop()
+    code, out, err = run("push", SOURCE, *both, "--table", "replay")
+    assert (code, out) == (5, "")
+    assert addresses[1] in err
+    code, out, err = run("push", SOURCE, *both, "--table", "replay", "--allow-missing")
+    left_out = report["servers"][addresses[1]]["episodes_read"]
+    assert code == 0
+    assert f"left out   {left_out} episode" in out
+    code, out, err = run("push", SOURCE, "--server", addresses[0], "--table", "replay", "--allow-missing")
+    assert (code, "--allow-missing is for several servers" in err) == (2, True)

@@ -28,6 +28,7 @@ SECURE_SANDBOX = (*SECURE, "tests/containers/sandbox.yml", "tests/containers/san
 CERTIFICATES = LAB / "certificates"
 CHECKPOINTS = "/var/lib/replay/checkpoints"
 TABLE = "replay"
+OTHERS = ("replay-2", "replay-3")
 MEMORY_LIMIT = re.compile(r"record: replay_memory_limit_bytes\s+expr: vector\((\d+)\)")
 METRIC = re.compile(r"\b(?:replay|process)_[a-z_]+\b")
 ENDPOINTS = {
@@ -125,7 +126,7 @@ def wait_for(what: str, seconds: float, condition: Callable[[], Any]) -> Any:
 def check_configuration() -> None:
     """Compose takes every combination of files and profiles; ports, limits and names are what they must be."""
     for files in (PLAIN, SECURE, SANDBOX, SECURE_SANDBOX):
-        for profiles in ((), ("push",), ("learner",), ("monitoring",), ("push", "learner", "monitoring")):
+        for profiles in ((), ("push",), ("learner",), ("monitoring",), ("scale",), ("push", "learner", "monitoring")):
             flags = [word for profile in profiles for word in ("--profile", profile)]
             Compose(*files)(*flags, "config", "--quiet")
         say(f"  compose takes {' + '.join(files)}, with each profile")
@@ -146,7 +147,8 @@ def check_configuration() -> None:
     check(ports["replay"] == [8080], "with TLS, published ports of replay", [8080], ports["replay"])
     check(ports["gateway"] == [8443], "with TLS, published ports of gateway", [8443], ports["gateway"])
     alerts = (PROJECT / "server/prometheus/alerts.yml").read_text()
-    limits = {int(services["replay"]["mem_limit"]), *map(int, MEMORY_LIMIT.findall(alerts))}
+    servers = ("replay", *OTHERS)
+    limits = {*(int(services[name]["mem_limit"]) for name in servers), *map(int, MEMORY_LIMIT.findall(alerts))}
     check(len(limits) == 1, "memory limit in docker-compose.yml and alerts.yml", "the same", limits)
 
 
@@ -207,10 +209,10 @@ def expect_size(compose: Compose, items: int, when: str) -> None:
     check(size(compose) == items, f"items {when}", items, size(compose))
 
 
-def push_report(compose: Compose, *flags: str) -> dict[str, Any]:
+def push_report(compose: Compose, *flags: str, service: str = "push") -> dict[str, Any]:
     """The same push once more, with rlds2reverb's account of it."""
-    service = compose.config()["services"]["push"]
-    output = compose("run", "--rm", "--no-deps", "-T", "push", *service["command"], "--json", *flags, seconds=300)
+    command = compose.config()["services"][service]["command"]
+    output = compose("run", "--rm", "--no-deps", "-T", service, *command, "--json", *flags, seconds=300)
     report: dict[str, Any] = json.loads(output[output.index("{") :])
     return report
 
@@ -330,6 +332,49 @@ def monitoring(compose: Compose) -> None:
     compose("--profile", "monitoring", "rm", "--stop", "--force", "prometheus", seconds=60)
 
 
+def scale(items: int) -> None:
+    """Three servers: one push fills all, one page sums them up, Prometheus reads all; one is killed, and comes back with what it had."""
+    compose = Compose(*SANDBOX)
+    compose("--profile", "scale", "up", "--detach", "--no-build", "--wait", *OTHERS, seconds=300)
+    report = push_report(compose, service="push-all")
+    check(report["items_confirmed"] == items, "items of a push to three servers", items, report)
+    counts = {name: one["items_confirmed"] for name, one in report["servers"].items()}
+    check(all(counts.values()), "items on each server", "some", counts)
+
+    def together() -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(compose.ask("/status.json", port=8081))["together"]
+        return document
+
+    def tables() -> dict[str, int]:
+        return {table["name"]: table["size"] for table in together()["tables"]}
+
+    expected = (
+        2 * items + sum(counts.values()) - counts["replay:8000"]
+    )  # the first server had all of it already, and more
+    wait_for(f"{expected} items together on the page of replay-2", 20, lambda: tables()[TABLE] == expected)
+    compose(
+        "exec", "-T", "-e", "REPLAY__HTTP__PORT=8082", "replay", "container-probe", "--post", "/checkpoint", seconds=330
+    )
+    compose("kill", "--signal", "SIGKILL", "replay-3")
+    wait_for(
+        "one server is missing on the page",
+        20,
+        lambda: [one["state"] for one in together()["servers"]].count("ready") == 2,
+    )
+    compose("--profile", "scale", "up", "--detach", "--no-build", "--wait", *OTHERS, seconds=300)
+    wait_for("it is back with its items", 20, lambda: tables()[TABLE] == expected)
+    compose("--profile", "scale", "up", "--detach", "--no-build", "--no-deps", "prometheus-all", seconds=120)
+
+    def up() -> list[str]:
+        try:
+            return sorted(one["metric"]["instance"] for one in prometheus(compose, 'up{job="replay"} == 1'))
+        except Failed:
+            return []
+
+    wait_for("Prometheus reads all", 60, lambda: up() == ["replay-2:8081", "replay-3:8082", "replay:8080"])
+    compose("--profile", "scale", "rm", "--stop", "--force", "prometheus-all", *OTHERS, seconds=360)
+
+
 def secure(items: int) -> None:
     """Through nginx with TLS: with a client certificate the push passes, without one it does not."""
     run("server/nginx/make-test-certificates", str(CERTIFICATES), seconds=30)
@@ -358,6 +403,8 @@ def run_services() -> None:
         learner(compose)
         say("== monitoring")
         monitoring(compose)
+        say("== three servers")
+        scale(items)
         say("== TLS")
         secure(items)
     except Failed:

@@ -299,7 +299,7 @@ class TestWhatIsTakenOut:
         push(server, source)
         before = sorted(keys(server))
         server.plans.append(StreamPlan(silent_after=stored))
-        monkeypatch.setattr(running, "_LINGER_SECONDS", 0.0)
+        monkeypatch.setattr(running, "LINGER_SECONDS", 0.0)
 
         def interrupt(progress: Progress) -> None:
             if progress.waiting:

@@ -107,6 +107,25 @@ def test_rows_of_another_server_process_are_no_proof(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "ledger.db") == [("push", "a", "after", 4), ("push", "b", "before", 3)]
 
 
+def test_rows_of_another_process_say_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger(path, "push", "before", "a:8000") as ledger:
+        ledger.record([("a", 3)])
+    with Ledger(path, "push", "bare") as ledger:
+        ledger.record([("b", 3)])
+    with Ledger(path, "push", "after", "a:8000") as here, Ledger(path, "push", "after", "b:8000") as elsewhere:
+        assert [ledger.was_here("a") for ledger in (here, elsewhere)] == [True, False]
+        assert "a" not in here
+        assert not here.was_here("b")
+    with Ledger(path, "push", "before", "other:8000") as moved, Ledger(path, "push", "", "a:8000") as away:
+        assert "a" in moved  # the process is the same, by whatever name
+        assert not moved.was_here("a")
+        assert away.was_here("a")
+    with Ledger(path, "push", "bare", "") as ledger:
+        assert "b" in ledger
+        assert not ledger.was_here("a")
+
+
 def test_pushes_share_a_file_without_seeing_each_other(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with Ledger(path, "one", "server") as one, Ledger(path, "two", "server") as two:

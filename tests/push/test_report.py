@@ -70,6 +70,9 @@ def test_plain_values_go_through_json() -> None:
         "transform": {},
         "workers": 0,
         "parts_again": 0,
+        "episodes_left_out": 0,
+        "items_moved": 0,
+        "servers": {},
         "episodes_unconfirmed": 0,
         "items_per_second": 6.4,
     }

@@ -198,16 +198,23 @@ def test_hosts_and_token_come_from_the_environment_and_no_error_quotes_the_token
             assert SECRET not in str(caught.value)
 
 
-def test_the_shipped_prometheus_and_probes_are_let_in() -> None:
-    """As compose starts the server: the image's environment, then that of its service."""
+@pytest.mark.parametrize("file", ["prometheus.yml", "scale.yml"])
+def test_the_shipped_prometheus_peers_and_probes_are_let_in(file: str) -> None:
+    """As compose starts the servers: the image's environment, then that of each service."""
     image = dict(re.findall(r"(REPLAY__\w+)=(\S+)", (CHECKOUT / "Dockerfile").read_text()))
-    replay = parse((CHECKOUT / "docker-compose.yml").read_text())["services"]["replay"]
-    http = load(CHECKOUT / "configs" / "server.yaml", (), {**image, **replay["environment"]}).http
-    scraped = parse((CHECKOUT / "server" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    services = parse((CHECKOUT / "docker-compose.yml").read_text())["services"]
+    servers = {name: one for name, one in services.items() if re.fullmatch(r"replay(-\d)?", name)}
+    config = CHECKOUT / "configs" / "server.yaml"
+    https = {name: load(config, (), {**image, **one["environment"]}).http for name, one in servers.items()}
+    scraped = parse((CHECKOUT / "server" / "prometheus" / file).read_text())["scrape_configs"]
     targets = [target for one in scraped for group in one["static_configs"] for target in group["targets"]]
-    assert (http.host, bool(targets)) == ("0.0.0.0", True)
-    for host in (*targets, "localhost:8080", "127.0.0.1:8080"):
-        assert refuse_host(host, "HTTP/1.1", names_of(http.host, http.allowed_hosts)) is None
+    assert targets == [f"{name}:{http.port}" for name, http in https.items()][: len(targets)]
+    for name, http in https.items():
+        assert http.host == "0.0.0.0"
+        peers = [target for other in https.values() for target in other.peers if target.startswith(f"{name}:")]
+        assert set(peers) <= {f"{name}:{http.port}"}
+        for host in (f"{name}:{http.port}", "localhost:8080", "127.0.0.1:8080"):
+            assert refuse_host(host, "HTTP/1.1", names_of(http.host, http.allowed_hosts)) is None
 
 
 @pytest.mark.parametrize("name", ["http://replay", "replay:8080", "", "*", "a b"])

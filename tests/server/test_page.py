@@ -174,3 +174,22 @@ def test_a_server_that_is_gone_is_said(browser: Any, forks: Forks, tmp_path: Pat
         sync_api.expect(opened.view.locator("#state")).to_have_text("ready")
     sync_api.expect(opened.view.locator("#state")).to_contain_text("no answer since", timeout=15_000)
     opened.view.close()
+
+
+def test_other_servers_are_summed_up_and_one_that_is_gone_is_said(
+    browser: Any, forks: Forks, server: Server, tmp_path: Path
+) -> None:
+    peers = [f"localhost:{server.http}", "localhost:1"]
+    with Server(forks, tmp_path, {"tables": TABLES, "http": {"peers": peers}}).until_ready() as second:
+        opened = Page(browser, second.url, 360)
+        rows = opened.view.locator("#servers tr")
+        sync_api.expect(opened.view.locator("#all")).to_have_text("2 of 3 servers ready", timeout=15_000)
+        sync_api.expect(rows.nth(1)).to_contain_text("of 16,000")
+        sync_api.expect(rows.nth(2)).to_contain_text("this server")
+        sync_api.expect(rows.nth(3)).to_contain_text("sampling waits at replay")
+        sync_api.expect(rows.nth(4)).to_contain_text("no answer: [Errno 111]")
+        sync_api.expect(rows.first).to_contain_text(HOSTILE)
+        assert opened.view.evaluate("document.documentElement.scrollWidth") <= 360
+        assert opened.complaints == []
+        assert opened.requests == {second.url}
+        opened.view.close()

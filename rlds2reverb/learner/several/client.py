@@ -18,6 +18,12 @@ from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.learner.several.sampler import SeveralSampler
 from rlds2reverb.learner.several.servers import Servers
 from rlds2reverb.learner.several.sizes import ASK_SECONDS, Sizes
+from rlds2reverb.push.calling import takes
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.several.plan import SeveralPlan, plan_several
+from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
@@ -31,6 +37,7 @@ class ClientGroup:
       allow_missing: go on without servers that cannot be reached, as long as one can; the log `rlds2reverb.learner` is told.
       ask_seconds: how often the sizes of tables are asked for while they are sampled.
       missing: number -> why, of servers that were found missing just now.
+      names: what a push calls the servers, in their order; their addresses by default. See `push`.
 
     Raises:
       ConfigError: no server, or one that is named twice.
@@ -43,8 +50,12 @@ class ClientGroup:
         allow_missing: bool = False,
         ask_seconds: float = ASK_SECONDS,
         missing: Mapping[int, ServerUnreachable] | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self._servers = Servers(transports, allow_missing)
+        self._names = dict(zip(self.addresses, self.addresses if names is None else names, strict=True))
+        if len(set(self._names.values())) < len(self._names):
+            raise ConfigError(f"connect: two servers have one name in {', '.join(self._names.values())}")
         lost = [self._servers.lost(number, error) for number, error in sorted((missing or {}).items())]
         if len(lost) == len(transports):
             raise lost[-1]
@@ -175,29 +186,76 @@ class ClientGroup:
         paths = self._servers.each(lambda one: one.checkpoint(seconds))
         return {self.addresses[number]: path for number, path in paths.items()}
 
-    def push(self, *_: Any, **__: Any) -> NoReturn:
+    @takes(PushOptions)
+    def plan(self, source: Any, options: PushOptions) -> SeveralPlan:
+        """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
+
+        Args:
+          source, options: as for `push`; no episode is read.
+
+        Raises:
+          Rlds2ReverbError: as `push` does before it reads the first episode.
+        """
+        return self.planned(source, options)
+
+    @takes(PushOptions)
+    def push(self, source: Any, options: PushOptions) -> PushReport:
+        """Stores a dataset's items, every episode on one server, each item exactly once. The tables of all are checked first.
+
+        Rendezvous hashing of an episode's name and the servers' names says which server it is: the same push run again finds its
+        items, and with another server about 1/n of the episodes belong elsewhere. A server's name is its address as `connect` was told
+        it, or NAME of NAME=HOST:PORT. Where a ledger says which server has an episode, that one keeps it.
+
+        With `allow_missing`, episodes of a server that is missing are left out, and counted; the same push, run again when it is
+        back, stores them. Without it the push stops, and says what is stored where.
+
+        Args:
+          source: as for `Client.push`.
+          options: each field of `PushOptions` as an argument of its own: table, view, and the others by name.
+
+        Returns:
+          The account of the push; `servers` has that of every server.
+
+        Raises:
+          ConfigError: a view of streams, whose items depend on other episodes; others as `Client.push`.
+          Rlds2ReverbError: as `Client.push`; an error of one server names it, and its `report` says what each has stored.
+        """
+        return self.pusher(self.planned(source, options)).run()
+
+    def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
+        """`plan` of options in one piece.
+
+        Raises:
+          ConfigError: options for workers.
+        """
+        if options.is_divided:
+            raise ConfigError("workers (--workers, --ray) push to one server; name one, or leave them out")
+        return plan_several(source, options, self._names, self.servers())
+
+    def pusher(self, plan: PushPlan, _: object = None) -> SeveralPusher:
+        """A push that was planned just before, to be run; tells its account meanwhile. What workers open is not needed.
+
+        Raises:
+          ConfigError: a plan for others than these servers.
+        """
+        if not isinstance(plan, SeveralPlan) or plan.names != self._names:
+            raise ConfigError("pusher: expected what `plan` of these servers gave")
+        transports = dict(zip(self.addresses, self._servers.transports))
+        return SeveralPusher(transports, plan, self._servers.allow_missing)
+
+    def target(self, *_: Any, **__: Any) -> NoReturn:
         """Is for one server.
 
         Raises:
           ConfigError: always; says how to go on.
         """
-        self._refuse("push")
-
-    def plan(self, *_: Any, **__: Any) -> NoReturn:
-        """Is for one server; raises as `push`."""
-        self._refuse("plan")
-
-    def target(self, *_: Any, **__: Any) -> NoReturn:
-        """Is for one server; raises as `push`."""
-        self._refuse("target")
+        self._refuse("target", "push a shard of the source to each (`source.shard(i, n)`)")
 
     def writer(self, *_: Any, **__: Any) -> NoReturn:
-        """Is for one server; raises as `push`."""
+        """Is for one server; raises as `target`."""
         self._refuse("writer", "give every actor one of them")
 
-    def _refuse(
-        self, method: str, way_out: str = "push a shard of the source to each (`source.shard(i, n)`)"
-    ) -> NoReturn:
+    def _refuse(self, method: str, way_out: str) -> NoReturn:
         raise ConfigError(
             f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
             f"{', '.join(self.addresses)}, and {way_out}"

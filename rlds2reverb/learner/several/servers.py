@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable, TransportError
-from rlds2reverb.learner.several.tables import merged
 from rlds2reverb.learner.watch import LOG
+from rlds2reverb.push.several.tables import merged
 from rlds2reverb.transport.base import PendingInfo, Transport
 from rlds2reverb.wire.messages import ServerInfo
 

@@ -11,6 +11,7 @@ from rlds2reverb.specs import Nest
 _NOT_OF_WRITERS = {
     "ledger": "name the episodes instead: the same names again store nothing twice",
     "again": "item keys are new anyway, unless the writer or the episode is given a name",
+    "move": "an episode is written once, to one server",
     "encoded": "steps hold what the loop gives; images that are files already are text",
 }
 
@@ -30,7 +31,7 @@ class WriteOptions(PushOptions):
       most_waiting_bytes: most bytes of finished episodes that wait to be sent; more lets the loop wait. A single episode may be larger.
       spec: nest of `ArraySpec` of what a step holds; None to learn it from the first step.
 
-    The options `ledger`, `again` and `encoded` of a push are refused. `on_progress` is called from the writer's own thread.
+    The options `ledger`, `again`, `move` and `encoded` of a push are refused. `on_progress` is called from the writer's own thread.
 
     Raises:
       ConfigError: as `PushOptions`; a number out of its range, a name that is empty or no text.

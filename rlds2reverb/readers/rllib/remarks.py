@@ -43,7 +43,7 @@ def remarks_on_columns(partial: Mapping[str, int], records: int) -> tuple[Remark
     """Of columns that only some records have: how many have each."""
     return tuple(
         Remark(
-            "partial_column",
+            "left_out",
             f"{records - count:,} of {counted(records, 'record')} have no value of it per step; the column is left out",
             records - count,
             name,

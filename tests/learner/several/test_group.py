@@ -222,7 +222,7 @@ def test_checkpoints_are_written_by_all() -> None:
             group.checkpoint()
 
 
-@pytest.mark.parametrize("method", ["push", "plan", "target", "writer"])
+@pytest.mark.parametrize("method", ["target", "writer"])
 def test_what_is_for_one_server_is_refused_in_words(method: str) -> None:
     with (
         group_of(server_of(), server_of()) as group,

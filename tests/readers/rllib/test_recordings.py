@@ -480,7 +480,7 @@ def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_pat
     name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
     assert not any("action_prob" in one.columns for one in open_source(name))
     [remark] = remarks_of(open_source(name))
-    assert (remark.code, remark.path, remark.count) == ("partial_column", "action_prob", 2)
+    assert (remark.code, remark.path, remark.count) == ("left_out", "action_prob", 2)
     assert codes(f"{name}?others=drop") == {}
 
 
