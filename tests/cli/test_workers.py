@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from rlds2reverb.cli import cli
+from rlds2reverb.cli import cli, main
 from rlds2reverb.transport.memory import table_info
 from tests.transport.fake_reverb import FakeReverb
 
@@ -24,35 +24,48 @@ def server() -> Iterator[FakeReverb]:
         yield running
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli, arguments)
-    return result.exit_code, result.stdout
+Run = Callable[..., tuple[int, str]]
 
 
-def push(server: FakeReverb, *arguments: str) -> dict[str, Any]:
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process: its exit code, and stdout."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["rlds2reverb", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return int(stop.value.code or 0), capsys.readouterr().out
+
+    return run
+
+
+def push(run: Run, server: FakeReverb, *arguments: str) -> dict[str, Any]:
     code, text = run("push", SOURCE, "--server", server.address, "--table", "replay", "--json", *arguments)
     assert code == 0
     told: dict[str, Any] = json.loads(text)
     return told
 
 
-def test_a_push_by_workers_stores_and_reports_what_one_process_does(server: FakeReverb, tmp_path: Path) -> None:
+def test_a_push_by_workers_stores_and_reports_what_one_process_does(
+    run: Run, server: FakeReverb, tmp_path: Path
+) -> None:
     ledger = ("--ledger", str(tmp_path / "ledger.db"), "--limit", "20")
-    divided = push(server, "--workers", "2", *ledger)
+    divided = push(run, server, "--workers", "2", *ledger)
     keys = set(server.stored["replay"])
-    alone = push(server, "--limit", "20")
+    alone = push(run, server, "--limit", "20")
     assert set(server.stored["replay"]) == keys
     of_runs = ("seconds", "bytes", "items_per_second", "workers", "items_new")
     assert {name: divided[name] for name in divided if name not in of_runs} == {
         name: alone[name] for name in alone if name not in of_runs
     }
     assert (divided["workers"], alone["workers"]) == (2, 0)
-    resumed = push(server, "--workers", "1", *ledger)
+    resumed = push(run, server, "--workers", "1", *ledger)
     assert (resumed["episodes_resumed"], resumed["episodes_read"]) == (20, 0)
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])
-def test_what_a_dataset_is_like_does_not_depend_on_who_reads_it(command: str) -> None:
+def test_what_a_dataset_is_like_does_not_depend_on_who_reads_it(run: Run, command: str) -> None:
     arguments = (command, SOURCE, "--limit", "30", "--json")
     told = [run(*arguments), run(*arguments, "--workers", "2")]
     assert [code for code, _ in told] == [0, 0]
