@@ -105,6 +105,9 @@ bench: setup ## The full benchmarks behind docs/benchmarks.md (about 25 minutes)
 bench-short: setup ## Short benchmarks; fails when a ratio collapses
 	$(QUIET) $(RUN)python -m benchmarks all --short
 
+bench-scale: setup ## Pushes by several workers: what they cost beside one pusher, and how much faster two are than one
+	$(QUIET) $(RUN)python -m benchmarks scale $(ARGS)
+
 docs: setup ## Regenerate the generated parts of docs/
 	$(QUIET) $(RUN)python scripts/generate_docs.py
 
@@ -114,4 +117,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers lint format hooks changelog bench bench-short docs lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers lint format hooks changelog bench bench-short bench-scale docs lock clean

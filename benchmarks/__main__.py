@@ -37,6 +37,7 @@ NAMES = (
     "reading",
     "formats",
     "chunk_length",
+    "scale",
     "service",
 )
 

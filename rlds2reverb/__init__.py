@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         push_rlds_to_reverb,
     )
     from rlds2reverb.transforms.transform import Transform
+    from rlds2reverb.transport.certificates import Certificates
     from rlds2reverb.validation import Problem, find_problems
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Batch": "learner.batch",
     "BatchInfo": "learner.batch",
+    "Certificates": "transport.certificates",
     "Client": "client",
     "ClientGroup": "learner.several.client",
     "ConvertOptions": "conversion",
@@ -86,6 +88,7 @@ _HOMES = {
 __all__ = [
     "Batch",
     "BatchInfo",
+    "Certificates",
     "Client",
     "ClientGroup",
     "ConvertOptions",

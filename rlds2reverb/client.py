@@ -23,6 +23,8 @@ from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.scale.pushing import DividedPush, pusher_of
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.views.base import View
@@ -220,13 +222,14 @@ class Client:
           LedgerError: the ledger cannot be used.
           WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
+          WorkersLost: with workers, those of one part were killed or lost again and again.
         """
-        return self.pusher(self.planned(source, options)).run()
+        return self.pusher(self.planned(source, options), Named(source)).run()
 
     def planned(self, source: Any, options: PushOptions) -> PushPlan:
         """`plan` of options in one piece."""
         return plan_push(source, options, self.transport.server_info)
 
-    def pusher(self, plan: PushPlan) -> Pusher:
-        """A push that was planned just before, to be run; tells its account meanwhile."""
-        return Pusher(self.transport, plan)
+    def pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush:
+        """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open."""
+        return pusher_of(self.transport, plan, source)

@@ -53,7 +53,7 @@ def connect(
     Args:
       address: "host:port"; or several, for one client of all of them, whose tables are filled and sampled together. One of
         several may be "name=host:port": by its name, in place of the address, a push knows which episodes it gets.
-      credentials: `grpc.ssl_channel_credentials(...)` for TLS (client certificates included); None for plain text.
+      credentials: `Certificates`, or `grpc.ssl_channel_credentials(...)`, for TLS (client certificates included); None for plain text.
       metadata: (name, value) pairs sent with every call.
       timeout_seconds: deadline of this and every other short call.
       wait_seconds: wait so long for a server that is just starting: refused connections and unknown names are tried again.

@@ -66,6 +66,9 @@ class Episode:
         if not self.id:
             object.__setattr__(self, "id", f"content:{content_digest(columns)}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Episode, (dict(self.columns), dict(self.metadata), self.id, self.faults)
+
     def __len__(self) -> int:
         """The number of rows T. When the lengths differ, that of the first column."""
         return len(next(iter(self.columns.values()))) if self.columns else 0

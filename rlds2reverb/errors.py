@@ -13,6 +13,7 @@ The tree says whose fault it is and whether trying again can help::
     ├── CapacityError        the table has no room for the push
     ├── ConversionError      what a conversion wrote is not what it read, or would lose something that must not be lost
     ├── LedgerError          the ledger file cannot be read or written, is not ours, or of another version
+    ├── WorkersLost          the workers of one task died again and again
     ├── WireError            bytes that are not Reverb's protocol, or a value it cannot carry
     └── TransportError       talking to the server failed; `retryable` says whether trying again may help
         ├── ServerUnreachable    no answer within the deadline
@@ -148,6 +149,10 @@ class ConversionError(Rlds2ReverbError):
 
 class LedgerError(Rlds2ReverbError):
     """The ledger cannot be used: it cannot be read or written, is not our file, or of another version."""
+
+
+class WorkersLost(Rlds2ReverbError):
+    """The processes that worked at one part of a source were killed, or their machines were lost, as often as it is tried."""
 
 
 class WireError(Rlds2ReverbError):

@@ -11,7 +11,20 @@ PYTHONS = ((3, 10), (3, 11))
 """Those that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra but the next ones needs one of the two."""
 
 ON_ANY_PYTHON = frozenset(
-    {"array-record", "formats", "hdf5", "images", "jax", "msgpack", "parquet", "rllib", "torch", "torchrl", "video"}
+    {
+        "array-record",
+        "formats",
+        "hdf5",
+        "images",
+        "jax",
+        "msgpack",
+        "parquet",
+        "ray",
+        "rllib",
+        "torch",
+        "torchrl",
+        "video",
+    }
 )
 """Extras for every Python that the core runs on."""
 

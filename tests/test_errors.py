@@ -30,6 +30,7 @@ EXAMPLES = [
     errors.CapacityError("text"),
     errors.ConversionError("text"),
     errors.LedgerError("text"),
+    errors.WorkersLost("text"),
     errors.WireError("text"),
     errors.TransportError("text", retryable=True),
     errors.ServerUnreachable("text"),

@@ -34,6 +34,11 @@ class BatchInfo(NamedTuple)
     start: Array | None = None
     source: Array | None = None
     @property ends(self) -> Array | None
+class Certificates()
+    authority: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+    certificate: bytes | None = None
+    credentials(self) -> grpc.ChannelCredentials
 class Client()
     __init__(self, transport: Transport) -> None
     __enter__(self) -> Client
@@ -52,7 +57,7 @@ class Client()
     @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> PushPlan
     @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
     planned(self, source: Any, options: PushOptions) -> PushPlan
-    pusher(self, plan: PushPlan) -> Pusher
+    pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush
 class ClientGroup()
     __init__(self, transports: Sequence[Transport], allow_missing: bool=False, ask_seconds: float=ASK_SECONDS, missing: Mapping[int, ServerUnreachable] | None=None, names: Sequence[str] | None=None) -> None
     __enter__(self) -> ClientGroup
@@ -72,7 +77,7 @@ class ClientGroup()
     @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> SeveralPlan
     @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
     planned(self, source: Any, options: PushOptions) -> SeveralPlan
-    pusher(self, plan: PushPlan) -> SeveralPusher
+    pusher(self, plan: PushPlan, _: object=None) -> SeveralPusher
     target(self, *_: Any, **__: Any) -> NoReturn
     writer(self, *_: Any, **__: Any) -> NoReturn
 class ConvertOptions()
@@ -214,9 +219,12 @@ class PushOptions()
     move: bool = field(default=False, metadata=_told('Of several servers, others than before: take the items out of those where they do not belong any more, once they are stored where they do.'))
     chunk_length: int | None = field(default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes."))
     stall_seconds: float = field(default=Deadlines.stall, metadata=_told('Give up when nothing was confirmed for so many seconds.'))
+    workers: int | None = field(default=None, metadata=_told('Processes that do the work, each on a part of the source; with ray, tasks at a time.'))
+    ray: str | None = field(default=None, metadata=_told('Address of a Ray cluster that does the work, or "auto" for the one that this machine is part of.'))
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
     @cached_property outputs(self) -> tuple[Output, ...]
     @property tables(self) -> tuple[str, ...]
+    @property is_divided(self) -> bool
     @property conventions(self) -> Conventions
     @property chosen_transform(self) -> Transform
     @property data_label(self) -> str
@@ -268,6 +276,8 @@ class PushReport()
     episodes_unread: int | None = None
     stopped: str = ''
     transform: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 0
+    parts_again: int = 0
     episodes_left_out: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)

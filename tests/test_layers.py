@@ -69,7 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
     "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
-    "client": BELOW_PUSH | {"images", "learner", "push"},
+    "scale": FOUNDATION | {"conventions", "formats", "push", "sources", "transport", "validation", "wire"},
+    "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
     "stored": FOUNDATION
     | {"connecting", "protobuf", "readers", "source_options", "sources", "tfds_files", "transport", "views", "wire"},
@@ -77,9 +78,30 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tf_agents": FOUNDATION
     | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
     "reports": FOUNDATION
-    | {"conventions", "push.cutting", "push.outputs", "push.tally", "sources", "transforms", "validation", "views"},
+    | {
+        "conventions",
+        "push.cutting",
+        "push.outputs",
+        "push.tally",
+        "scale",
+        "sources",
+        "transforms",
+        "validation",
+        "views",
+    },
     "cli": BELOW_PUSH
-    | {"client", "connecting", "conversion", "datasets", "destinations", "formats", "learner", "push", "reports"},
+    | {
+        "client",
+        "connecting",
+        "conversion",
+        "datasets",
+        "destinations",
+        "formats",
+        "learner",
+        "push",
+        "reports",
+        "scale",
+    },
     "__main__": {"cli"},
 }
 
@@ -145,6 +167,7 @@ NEEDS_OPTIONAL = {
     "readers.rllib.cells",
     "readers.rllib.table_records",
     "readers.rllib.tables",
+    "scale.on_ray",
     "sources.loading",
     "sources.rlds",
     "sources.tfds_by_tensorflow",
@@ -173,7 +196,7 @@ CORE_DEPENDENCIES = {
 }
 
 GRPC_USERS = {
-    "cli.connecting",  # credentials from files
+    "transport.certificates",
     "transport.connections",
     "transport.grpc_stream",
     "transport.grpc_transport",

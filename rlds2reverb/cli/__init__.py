@@ -7,7 +7,7 @@
 | 2 | the command line or an option makes no sense |
 | 3 | the source cannot be opened or read, or its name makes no sense, options behind the "?" included |
 | 4 | the table does not take the items: signature or size |
-| 5 | the server cannot be reached, was restarted, or confirms nothing |
+| 5 | the server cannot be reached, was restarted, or confirms nothing; or workers were lost again and again |
 | 6 | the ledger or another file of this run cannot be used; or the disk is full |
 | 70 | a bug of this program |
 | 130 | interrupted |
@@ -39,6 +39,7 @@ from rlds2reverb.errors import (
     TransportError,
     ViewError,
     WireError,
+    WorkersLost,
 )
 from rlds2reverb.sources.registry import SOURCES
 
@@ -68,6 +69,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (CapacityError, 4),
     (TransportError, 5),
     (WireError, 5),
+    (WorkersLost, 5),
     (LedgerError, 6),
     (OSError, 6),
 )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import click
-import grpc
 
 from rlds2reverb.cli.options import SECONDS, with_options
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.several.client import ClientGroup
+from rlds2reverb.transport.certificates import Certificates
 from rlds2reverb.transport.waiting import Deadlines
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -79,12 +78,12 @@ def open_client(
     return connect(server, credentials, metadata, timeout, wait or 0.0)
 
 
-def _credentials(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Any:
+def _credentials(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Certificates | None:
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
     if tls_ca is None and tls_cert is None:
         return None
-    return grpc.ssl_channel_credentials(_read_pem(tls_ca), _read_pem(tls_key), _read_pem(tls_cert))
+    return Certificates(_read_pem(tls_ca), _read_pem(tls_key), _read_pem(tls_cert))
 
 
 def _read_pem(path: Path | None) -> bytes | None:

@@ -11,12 +11,14 @@ from rlds2reverb.cli import output
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
+    chosen_executor,
     chosen_view,
     conventions_options,
     encoded_option,
     into_option,
     json_option,
     limit_option,
+    scale_options,
     source_argument,
     transform_option,
     view_option,
@@ -25,10 +27,13 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.conventions import AS_RECORDED, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.reports.divided import Wanted, inspected
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.images import ImageColumn
-from rlds2reverb.reports.inspection import InspectedOutput, Inspection, Statistics, inspect_source, summary
+from rlds2reverb.reports.inspected import InspectedOutput, Inspection, Statistics, summary
+from rlds2reverb.reports.inspection import inspect_source
 from rlds2reverb.reports.ranges import Range
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.specs import spec_texts
@@ -46,6 +51,7 @@ from rlds2reverb.wording import counted
 @transform_option
 @encoded_option
 @limit_option
+@scale_options
 @click.option(
     "--server-config",
     is_flag=True,
@@ -64,6 +70,8 @@ def command(
     server_config: bool,
     table: str | None,
     as_json: bool,
+    workers: int | None,
+    ray: str | None,
     **conventions: str,
 ) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems.
@@ -77,8 +85,11 @@ def command(
     wanted = transform_of(transform)
     if server_config:
         _check_server_package()
-    data = with_encoded(opened(source), encoded)
-    inspection = inspect_source(data, views, limit, Conventions(**conventions), wanted)
+    put, execute = Conventions(**conventions), chosen_executor(workers, ray)
+    if execute is None:
+        inspection = inspect_source(with_encoded(opened(source), encoded), views, limit, put, wanted)
+    else:
+        inspection = inspected(Wanted(Named(source), encoded, views, put, wanted, limit), execute)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]

@@ -48,10 +48,10 @@ def command(sources: tuple[str, ...], weights: str | None, seed: int, length: in
     columns, mixes = given.pop("columns"), list[MixedSource]()
     chosen = _weights(weights)
 
-    def mixed() -> MixedSource:
+    def mixed() -> tuple[MixedSource, MixedSource]:
         check_names(sources)
         mixes.append(MixedSource([opened(name) for name in sources], chosen, seed, length=length, columns=columns))
-        return mixes[0]
+        return mixes[0], mixes[0]
 
     push(mixed, tell=lambda: _tell(mixes), **given)
 

@@ -18,6 +18,10 @@ from rlds2reverb.views.registry import view_of
 
 Command = Callable[..., Any]
 
+_executor_of: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
+    "rlds2reverb.scale.choosing:executor_of"
+)
+
 _read_view: Callable[[Path], View] = Lazily("rlds2reverb.views.reading:read_view")  # PyYAML, only where there is a file
 
 
@@ -123,6 +127,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "Sequence[str]": {"multiple": True, "metavar": "CODE"},
     "TransformLike": {"multiple": True, "metavar": "TEXT|FILE"},
     "str | Sequence[str]": {"multiple": True, "metavar": "PATH"},
+    "str | None": {"metavar": "ADDRESS"},
     "int | None": {"type": click.IntRange(min=1)},
     "float": {"type": SECONDS, "show_default": True},
 }
@@ -154,5 +159,13 @@ conventions_options = push_options("terminal_discount", "last_reward", "last_obs
 transform_option = push_options("transform")
 
 encoded_option = push_options("encoded")
+
+scale_options = push_options("workers", "ray")
+
+
+def chosen_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:
+    """What runs the parts of a source, as `scale_options` say; None for this process."""
+    return None if workers is None and ray is None else _executor_of(workers, ray)
+
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")

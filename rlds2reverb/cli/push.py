@@ -30,6 +30,8 @@ from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.several.pusher import SeveralPusher
+from rlds2reverb.scale.pushing import DividedPush
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.views.base import View
 
@@ -61,11 +63,11 @@ def command(source: str, **given: Any) -> None:
 
     With several servers (--server A,B,...) every episode goes to one of them, the same one each time; see docs/scale.md.
     """
-    push(lambda: opened(source), **given)
+    push(lambda: (opened(source), source), **given)
 
 
 def push(
-    open_data: Callable[[], Source],
+    open_data: Callable[[], tuple[Source, str | Source]],
     *,
     limit: int | None,
     dry_run: bool,
@@ -76,7 +78,8 @@ def push(
     """Pushes, or shows what a push would do; prints the report.
 
     Args:
-      open_data: opens what is pushed; called when the options are checked and a server is found.
+      open_data: opens what is pushed, and says by what workers open the same: its name, or itself; called when the options are checked
+        and a server is found.
       limit, dry_run, as_json: see `pushing_options`.
       tell: called before the report is printed, of a push that was stopped as well.
       given: the other `pushing_options`.
@@ -87,18 +90,19 @@ def push(
     options.check_files()  # all before TensorFlow is imported or a server is asked
     if dry_run:
         with open_client(**given) as client:
-            _show(as_json, client.planned(first_episodes(open_data(), limit), options))
+            _show(as_json, client.planned(first_episodes(open_data()[0], limit), options))
         return
-    begun: list[Pusher | SeveralPusher] = []
+    begun: list[Pusher | SeveralPusher | DividedPush] = []
     with (
         told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,
     ):
-        plan = client.planned(first_episodes(open_data(), limit), options)
+        source, known_as = open_data()
+        plan = client.planned(first_episodes(source, limit), options)
         _tell_left_out(plan)
         try:
             with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
-                begun.append(client.pusher(plan.telling(on_progress)))
+                begun.append(client.pusher(plan.telling(on_progress), Named(known_as, limit)))
                 report = begun[0].run()
         finally:
             tell()

@@ -137,8 +137,14 @@ def _fields(report: PushReport) -> dict[str, str]:
         "left over": _codes(report.left_over, "step")
         and f"{_codes(report.left_over, 'step')} at the end of the stream",
         "reconnects": report.reconnects or "",
+        "workers": report.workers and _workers(report),
     }
     return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def _workers(report: PushReport) -> str:
+    again = f", {counted(report.parts_again, 'part')} begun anew, for the worker was lost" if report.parts_again else ""
+    return f"{report.workers:,} at a time{again}"
 
 
 def _confirmed(report: PushReport) -> str:

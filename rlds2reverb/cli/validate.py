@@ -9,16 +9,20 @@ from rlds2reverb.cli.inspect import print_findings
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
+    chosen_executor,
     conventions_options,
     encoded_option,
     json_option,
     judging_options,
     limit_option,
+    scale_options,
     source_argument,
     transform_option,
 )
 from rlds2reverb.conventions import Conventions
+from rlds2reverb.reports.divided import Wanted, validated
 from rlds2reverb.reports.inspection import validate_source
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation.policy import RAISE, check_choices
@@ -32,6 +36,7 @@ from rlds2reverb.wording import counted
 @encoded_option
 @transform_option
 @limit_option
+@scale_options
 @json_option
 def command(
     source: str,
@@ -41,6 +46,8 @@ def command(
     transform: tuple[str, ...],
     limit: int | None,
     as_json: bool,
+    workers: int | None,
+    ray: str | None,
     **conventions: str,
 ) -> None:
     """Check every episode. Exit 0 when all are good, 1 when some are not.
@@ -49,8 +56,11 @@ def command(
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
     wanted = transform_of(transform)  # what makes no sense is told before the source is opened
-    data = with_encoded(opened(source), encoded)
-    episodes, findings = validate_source(data, limit, Conventions(**conventions), wanted)
+    put, execute = Conventions(**conventions), chosen_executor(workers, ray)
+    if execute is None:
+        episodes, findings = validate_source(with_encoded(opened(source), encoded), limit, put, wanted)
+    else:
+        episodes, findings = validated(Wanted(Named(source), encoded, {}, put, wanted, limit), execute)
     rejecting = findings.codes(strict, allow)
     if as_json:
         remarks = [remark.as_dict() for remark in findings.remarks]

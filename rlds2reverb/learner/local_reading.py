@@ -17,9 +17,7 @@ from rlds2reverb.specs import flatten
 from rlds2reverb.validation import Policy, Standard
 from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.policy import QUARANTINE, SKIP, STOPPING
-
-_ENDS_ALIKE = "last_observation_shared"
-"""The only problem that earlier episodes decide about."""
+from rlds2reverb.validation.problems import ENDS_ALIKE
 
 
 class Reading:
@@ -77,7 +75,7 @@ def can_skip(options: PushOptions) -> bool:
     stops the reading instead, it leaves out nothing.
     """
     is_of_stream = any(output.is_of_stream for output in options.outputs)
-    return not is_of_stream and (options.on_invalid in STOPPING or _ENDS_ALIKE in options.allow)
+    return not is_of_stream and (options.on_invalid in STOPPING or ENDS_ALIKE in options.allow)
 
 
 def _silent(options: PushOptions) -> Policy:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.push.ledger import Ledger
+from rlds2reverb.push.part import Noted
 
-LedgerRows = Sequence[tuple[Ledger, int]]
+LedgerRows = Sequence[tuple[Ledger | Noted, int]]
 """Ledgers that get a row when an episode is confirmed. Each comes with the items to write down: over all tables of its output."""
 
 
@@ -53,6 +54,11 @@ class Account:
         """Since the push began."""
         return time.monotonic() - self.began
 
+    @property
+    def ids(self) -> Collection[str]:
+        """Of the episodes that came, resumed ones included; () where ids are not checked."""
+        return self._ids
+
     def count_read(self, episode: Episode) -> None:
         """An episode came from the source.
 
@@ -80,9 +86,9 @@ class Account:
         else:
             self._stored(len(episode))
 
-    def take_confirmed(self, episodes: Iterable[str]) -> dict[Ledger, list[tuple[str, int]]]:
+    def take_confirmed(self, episodes: Iterable[str]) -> dict[Ledger | Noted, list[tuple[str, int]]]:
         """A piece of each of these episodes is stored; the rows (episode, items) that ledgers get for those that are whole."""
-        rows: dict[Ledger, list[tuple[str, int]]] = {}
+        rows: dict[Ledger | Noted, list[tuple[str, int]]] = {}
         for episode in episodes:
             found = self._on_their_way[episode]
             found.pieces -= 1

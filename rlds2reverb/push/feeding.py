@@ -13,6 +13,7 @@ from rlds2reverb.push.cutting import OutputCut
 from rlds2reverb.push.judging import Accepted, Judge
 from rlds2reverb.push.open_output import OpenOutput
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.quota import Quota
 from rlds2reverb.push.tables import check_size
 from rlds2reverb.push.writer import Writer
 from rlds2reverb.validation import Problem
@@ -57,12 +58,12 @@ class Feeder:
         info: ServerInfo,
         judge: Judge,
         account: Account,
-        admission: Admission,
+        admission: Admission | Quota,
     ) -> None:
         self._outputs, self._info = outputs, info
         self._judge, self._account, self._admission = judge, account, admission
         self.writer = Writer(admission, options.chunk_length, admission.expect)
-        self._resumes = options.ledger is not None and options.resume
+        self._resumes = options.resume and any(one.ledger is not None for one in outputs)
         self._is_guarded, self._all_are_new = not options.allow_eviction, options.again
 
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:

@@ -8,7 +8,7 @@ make harmless. And it holds the server's name, so that of several servers the sa
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -90,6 +90,11 @@ class Ledger:
     def __len__(self) -> int:
         """Episodes of this push that this server process has confirmed."""
         return len(self._confirmed)
+
+    @property
+    def confirmed(self) -> Mapping[str, int]:
+        """Episode -> items over all tables, of those that this server process has confirmed."""
+        return self._confirmed
 
     def was_here(self, episode: str) -> bool:
         """Whether the episode was confirmed by another process of this name, and nowhere else since."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+
 from rlds2reverb.cuts import Cut
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.wire.insert.encoder import Part
 from rlds2reverb.wire.keys import seed
+
+
+def bits_of(again: bool) -> int | None:
+    """64 bits that no push before has used, for one with `again`; None for any other."""
+    return secrets.randbits(64) if again else None
 
 
 class ItemNames:

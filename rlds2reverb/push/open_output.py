@@ -9,6 +9,7 @@ from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.ledger import Ledger
 from rlds2reverb.push.names import ItemNames
 from rlds2reverb.push.outputs import Output
+from rlds2reverb.push.part import Noted
 from rlds2reverb.push.tally import Tally
 
 
@@ -26,7 +27,7 @@ class OpenOutput:
     cutter: Cutter
     names: ItemNames
     tally: Tally = field(default_factory=Tally)
-    ledger: Ledger | None = None
+    ledger: Ledger | Noted | None = None
 
     def items_recorded(self, episode_id: str) -> int | None:
         """Items that each table has of an episode in the ledger; None when it is not there."""

@@ -126,6 +126,16 @@ class PushOptions:
     stall_seconds: float = field(
         default=Deadlines.stall, metadata=_told("Give up when nothing was confirmed for so many seconds.")
     )
+    workers: int | None = field(
+        default=None,
+        metadata=_told("Processes that do the work, each on a part of the source; with ray, tasks at a time."),
+    )
+    ray: str | None = field(
+        default=None,
+        metadata=_told(
+            'Address of a Ray cluster that does the work, or "auto" for the one that this machine is part of.'
+        ),
+    )
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +146,8 @@ class PushOptions:
             _check_goes_with_ledger(streams, self.again)
         _check_move(self.move, self.again, self.ledger)
         check_choices(self.on_invalid, self.quarantine, self.allow)
+        if self.is_divided:
+            _check_can_be_divided(self, streams)
         self.conventions  # noqa: B018  refuses unknown ones
         _check_encoded(self.encoded_paths)
         object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
@@ -149,6 +161,11 @@ class PushOptions:
     def tables(self) -> tuple[str, ...]:
         """The tables of all outputs."""
         return tuple(table for output in self.outputs for table in output.tables)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether several processes push parts of the source."""
+        return self.workers is not None or self.ray is not None
 
     @property
     def conventions(self) -> Conventions:
@@ -227,6 +244,18 @@ def _check_chunk_length(rows: object) -> None:
 def _check_stall_seconds(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
         raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+
+
+def _check_can_be_divided(options: PushOptions, streams: Sequence[View]) -> None:
+    workers = options.workers
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ConfigError(f"workers (--workers) {workers}: expected at least 1, a whole number")
+    if options.ray is not None and (not isinstance(options.ray, str) or not options.ray):
+        raise ConfigError(f'ray (--ray) {options.ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
+    if streams:
+        raise ConfigError(
+            f"{streams[0].label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
+        )
 
 
 def _check_encoded(paths: Sequence[object]) -> None:

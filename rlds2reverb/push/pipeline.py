@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import keep_report, reason_of
+from rlds2reverb.push.part import Part
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.running import RunningPush
 from rlds2reverb.transport.base import Transport
+from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import with_problems_of_ends
+from rlds2reverb.validation.holdings import Holdings
 
 _RECORD_SECONDS = 0.25
 """How often the ledger is written and progress is told."""
@@ -22,10 +27,29 @@ class Pusher:
     Args:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
+      part: which part of a larger push it is; None for a whole one.
+      episodes: what is read, with the problems that only other episodes show; by default the plan's source is.
     """
 
-    def __init__(self, transport: Transport, plan: PushPlan) -> None:
-        self._plan, self._push = plan, RunningPush(transport, plan)
+    def __init__(
+        self,
+        transport: Transport,
+        plan: PushPlan,
+        part: Part | None = None,
+        episodes: Iterable[tuple[Episode, list[Problem]]] | None = None,
+    ) -> None:
+        self._push = RunningPush(transport, plan, part=part)
+        self._episodes = with_problems_of_ends(plan.source, plan.options.conventions) if episodes is None else episodes
+
+    @property
+    def holdings(self) -> Holdings:
+        """What columns held, so far."""
+        return self._push.holdings
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Of the episodes read, so far."""
+        return self._push.ids
 
     def report(self) -> PushReport:
         """The account so far."""
@@ -62,7 +86,7 @@ class Pusher:
     def _feed(self) -> None:
         """Reads the source to its end."""
         push, noted_at = self._push, time.monotonic()
-        for episode, found in with_problems_of_ends(self._plan.source, self._plan.options.conventions):
+        for episode, found in self._episodes:
             push.holdings = push.holdings.after(episode)
             push.take(episode, found)
             if time.monotonic() - noted_at > _RECORD_SECONDS:

@@ -43,6 +43,8 @@ class PushReport:
       episodes_unread: left in the source; None when it does not know how many it has.
       stopped: what ended the push, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
+      workers: processes that pushed parts of the source at a time; 0 for a push by one process.
+      parts_again: how often a part was begun anew because its worker, or the machine, was lost.
       episodes_left_out: read, and not sent: their server is missing. The same push, run again when it is back, stores them.
       items_moved: items taken out of servers where they do not belong any more (`move`), by the sizes of their tables.
       servers: of several servers, address -> the account of its part; the others are their sums. `stopped` says there why a
@@ -77,6 +79,8 @@ class PushReport:
     episodes_unread: int | None = None
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 0
+    parts_again: int = 0
     episodes_left_out: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)

@@ -6,8 +6,7 @@ everything else here belongs to the thread that sends.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -17,10 +16,13 @@ from rlds2reverb.push.admission import Admission, unheard
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
 from rlds2reverb.push.judging import Judge
+from rlds2reverb.push.ledger import Ledger
 from rlds2reverb.push.ledgers import open_ledgers
-from rlds2reverb.push.names import ItemNames
+from rlds2reverb.push.names import ItemNames, bits_of
 from rlds2reverb.push.open_output import OpenOutput, by_table
+from rlds2reverb.push.part import Noted, Part
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
+from rlds2reverb.push.quota import Quota
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.sender import Sender
@@ -46,6 +48,7 @@ class RunningPush:
       are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
       name: what ledgers call the server; its address by default.
       on_encoded: told of every episode, or part of one, that goes out.
+      part: which part of a larger push it is; None for a whole one.
 
     Attributes:
       holdings: what columns held, as far as the caller lets it know.
@@ -58,15 +61,16 @@ class RunningPush:
         are_ids_checked: bool = True,
         name: str = "",
         on_encoded: Callable[[EncodedEpisode], object] = unheard,
+        part: Part | None = None,
     ) -> None:
         self._name, self._on_encoded = name or transport.address, on_encoded
-        self._transport, self._plan, self._options = transport, plan, plan.options
-        self._outputs = _open_outputs(plan)
+        self._transport, self._plan, self._options, self._part = transport, plan, plan.options, part
+        self._outputs = _open_outputs(plan, part)
         self._policy = _policy_of(plan)
         self._account = Account(are_ids_checked)
         self.holdings = Holdings.of(flatten(plan.step_spec))
         self._sender: Sender | None = None
-        self._admission: Admission | None = None
+        self._admission: Admission | Quota | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> RunningPush:
@@ -83,10 +87,12 @@ class RunningPush:
           LedgerError: a ledger cannot be used.
         """
         with ExitStack() as stack:
-            for one, ledger in zip(self._outputs, open_ledgers(self._plan, stack, self._name)):
+            for one, ledger in zip(self._outputs, self._opened_ledgers(stack)):
                 one.ledger = ledger
             sender = self._sender = stack.enter_context(self._new_sender())
-            admission = self._admission = stack.enter_context(self._new_admission(sender))
+            admission = self._new_admission(sender)
+            self._admission = admission
+            stack.callback(admission.__exit__)
             judge = Judge(self._policy, _standard_of(self._plan))
             self._feeder = Feeder(self._options, self._outputs, self._plan.info, judge, self._account, admission)
             self._stack = stack.pop_all()
@@ -99,6 +105,11 @@ class RunningPush:
     def source(self) -> Source:
         """The plan's: the episodes, as the transform makes them."""
         return self._plan.source
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Of the episodes taken, so far; () where they are not checked."""
+        return self._account.ids
 
     def report(self) -> PushReport:
         """The account so far; from any thread."""
@@ -237,9 +248,14 @@ class RunningPush:
         return self._sender
 
     @property
-    def _opened_admission(self) -> Admission:
+    def _opened_admission(self) -> Admission | Quota:
         assert self._admission is not None  # it is asked for while the push runs
         return self._admission
+
+    def _opened_ledgers(self, stack: ExitStack) -> Sequence[Ledger | Noted]:
+        if self._part is not None:
+            return self._part.notes
+        return open_ledgers(self._plan, stack, self._name)
 
     def _new_sender(self) -> Sender:
         tuning = self._plan.tuning
@@ -247,14 +263,16 @@ class RunningPush:
             self._transport, self._options.tables, self._plan.info, tuning.window, tuning.deadlines, self.tell
         )
 
-    def _new_admission(self, sender: Sender) -> Admission:
+    def _new_admission(self, sender: Sender) -> Admission | Quota:
         is_guarded, tuning = not self._options.allow_eviction, self._plan.tuning
+        if self._part is not None and self._part.places is not None:
+            return Quota(sender, self._part.places, tuning.limits)
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
         return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines, self._on_encoded)
 
 
-def _open_outputs(plan: PushPlan) -> list[OpenOutput]:
-    again = secrets.randbits(64) if plan.options.again else None
+def _open_outputs(plan: PushPlan, part: Part | None) -> list[OpenOutput]:
+    again = bits_of(plan.options.again) if part is None else part.again
     signatures = {table.name: table.signature for table in plan.tables}
     return [
         OpenOutput(one, Cutter(one, signatures[one.tables[0]]), ItemNames(one, plan.identity, again))

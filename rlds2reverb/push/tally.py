@@ -21,6 +21,10 @@ class Tally:
 
     def add(self, made: OutputCut) -> None:
         """Takes an episode into account."""
-        self.items_per_table += made.items_per_table
-        if not (made.items_per_table or made.is_of_stream):
+        self.add_items(made.items_per_table, made.is_of_stream)
+
+    def add_items(self, items_per_table: int, is_of_stream: bool = False) -> None:
+        """Takes an episode into account of which so many items were made."""
+        self.items_per_table += items_per_table
+        if not (items_per_table or is_of_stream):
             self.without_items += 1

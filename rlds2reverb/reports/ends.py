@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,11 @@ class Ends:
             self.always_one += bool(np.all(discount == 1))
         if reward is not None:
             self.rewarded_last += reward[-1] != 0 and not np.any(reward[:-1])
+
+    def add_ends(self, other: Ends) -> None:
+        """Takes in how other episodes end."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

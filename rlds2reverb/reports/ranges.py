@@ -44,6 +44,14 @@ class Range:
             self.total += float(finite.sum())
             self.finite += finite.size
 
+    def add_range(self, other: Range) -> None:
+        """Takes in what the values of other steps span. The mean may differ in its last digits from that of one pass: sums are rounded."""
+        self.minimum = min((one for one in (self.minimum, other.minimum) if one is not None), default=None)
+        self.maximum = max((one for one in (self.maximum, other.maximum) if one is not None), default=None)
+        self.total += other.total
+        self.finite += other.finite
+        self.not_finite += other.not_finite
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {"min": self.minimum, "max": self.maximum, "mean": self.mean, "not_finite": self.not_finite}

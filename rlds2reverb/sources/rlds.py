@@ -115,6 +115,12 @@ class RldsSource:
         part._numbers = self._numbers[index::count]
         return part
 
+    def without_first(self, count: int) -> RldsSource:
+        """The episodes after the first `count`, named as in the whole dataset; no column is made of those before them."""
+        part = RldsSource(self._dataset.skip(count), self._fingerprint, self.name, self._id_feature)
+        part._numbers = self._numbers[count:]
+        return part
+
     def _step_feature(self, path: str, leaf: Any) -> ArraySpec:
         where = f'{self.name}: step feature "{path}"'
         spec = array_spec(leaf, where)

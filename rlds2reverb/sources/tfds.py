@@ -32,7 +32,7 @@ from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, Data
 from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.order import CYCLE
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
-from rlds2reverb.tfds_files.reading import Selection
+from rlds2reverb.tfds_files.reading import Record, Selection
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, SKIP, check_format
 from rlds2reverb.tfds_files.requests import FILE_ORDER, Request
 from rlds2reverb.tfds_files.splits import parts_of
@@ -148,9 +148,9 @@ class TfdsSource:
         return part
 
     def _episodes(self) -> Generator[Episode, None, None]:
-        number = 0
+        number = 0 if self._selection.lost_records == SKIP else self._numbers.start
         try:
-            for record in self._selection.records(self._lose) if self._numbers else ():
+            for record in self._records():
                 if number in self._numbers:
                     columns, metadata = self._features.read(record.data, record.where)
                     yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
@@ -158,6 +158,14 @@ class TfdsSource:
         except SourceError as error:
             hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
+
+    def _records(self) -> Iterator[Record]:
+        """The records of the episodes, and those between them."""
+        if not self._numbers:
+            return iter(())
+        if self._selection.lost_records == SKIP:  # nobody knows before which they are
+            return self._selection.records(self._lose)
+        return self._selection.records_between(self._numbers[0], self._numbers[-1] + 1)
 
     def _step_leaf(self, path: str, leaf: ArraySpec) -> ArraySpec:
         return ArraySpec.of_images(self._encoded[path], leaf.shape) if path in self._encoded else leaf

@@ -7,10 +7,10 @@ tensorflow-datasets 4.9.10, core/reader.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 CYCLE, BLOCK = 16, 16
 
@@ -47,6 +47,47 @@ def interleaved(files: Iterable[Iterable[T]], cycle: int = CYCLE, block: int = B
                     yield record
                 if given < block:
                     slots[place] = None
+
+
+class Run(NamedTuple):
+    """Records that come one after the other.
+
+    Attributes:
+      file: its place among the files.
+      first: number of the first record in it.
+      records: how many; at least 1.
+    """
+
+    file: int
+    first: int
+    records: int
+
+
+def runs(lengths: Sequence[int], cycle: int = CYCLE, block: int = BLOCK) -> Iterator[Run]:
+    """Which records `interleaved` gives, and in which order, without reading any.
+
+    Args:
+      lengths: records of every file.
+      cycle, block: as there.
+    """
+    unopened = iter(range(len(lengths)))
+    slots: list[Run | None] = [None] * cycle
+    is_any_open = True
+    while is_any_open:
+        is_any_open = False
+        for place, slot in enumerate(slots):
+            file, first = _turn(slot, unopened)
+            if file is None:
+                continue
+            turn = Run(file, first, min(block, lengths[file] - first))
+            is_any_open, slots[place] = True, turn if turn.records == block else None
+            if turn.records:
+                yield turn
+
+
+def _turn(slot: Run | None, unopened: Iterator[int]) -> tuple[int | None, int]:
+    """The file of a slot's turn, None when none is left, and its first record."""
+    return (next(unopened, None), 0) if slot is None else (slot.file, slot.first + slot.records)
 
 
 def _opened(unopened: Iterator[Iterable[T]]) -> Iterator[T] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.tfds_files.names import id_prefixes
-from rlds2reverb.tfds_files.order import interleaved
+from rlds2reverb.tfds_files.order import Run, interleaved, runs
 from rlds2reverb.tfds_files.records import TFRECORD, open_records
 from rlds2reverb.tfds_files.splits import Part
 from rlds2reverb.tfds_files.tfrecord import check_kind
@@ -80,7 +81,36 @@ class Selection:
         prefixes = id_prefixes([self.path(part).as_posix() for part in self.parts])
         return interleaved((self._read(part, prefixes, on_lost) for part in self.parts), self.cycle)
 
-    def _read(self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]) -> Iterator[Record]:
+    def records_between(self, start: int, stop: int) -> Iterator[Record]:
+        """Reads the records number `start` to `stop` of those that `records` gives; the others are jumped over.
+
+        Only for a selection that loses no records. Raises as `records`, for what is read.
+        """
+        if start <= 0 and stop >= sum(part.take for part in self.parts):
+            yield from self.records(lambda *_: None)
+            return
+        wanted = list(_between(runs([part.take for part in self.parts], self.cycle), start, stop))
+        bounds: dict[int, tuple[int, int]] = {}  # file -> its first record, and the one after its last
+        for run in wanted:
+            bounds[run.file] = bounds.get(run.file, (run.first, 0))[0], run.first + run.records
+        prefixes = id_prefixes([self.path(part).as_posix() for part in self.parts])
+        files = {
+            file: self._read(replace(part, skip=part.skip + first, take=end - first), prefixes, lambda *_: None)
+            for file, (first, end) in bounds.items()
+            for part in (self.parts[file],)
+        }
+        try:
+            for run in wanted:
+                yield from islice(files[run.file], run.records)
+                if run.first + run.records == bounds[run.file][1]:
+                    next(files.pop(run.file), None)  # closes the file
+        finally:
+            for file in files.values():
+                file.close()
+
+    def _read(
+        self, part: Part, prefixes: dict[str, str], on_lost: Callable[[Path, int], None]
+    ) -> Generator[Record, None, None]:
         path, number, size = self.path(part), part.skip, 0
         prefix = prefixes[path.as_posix()]
         found = open_records(
@@ -97,6 +127,18 @@ class Selection:
             raise SourceError(
                 f"{path}: there are more than the {part.length:,} records that the dataset says; prepare or copy it again"
             )
+
+
+def _between(order: Iterable[Run], start: int, stop: int) -> Iterator[Run]:
+    """What of these runs is between two numbers of records."""
+    at = 0
+    for run in order:
+        first, last = max(start, at), min(stop, at + run.records)
+        if first < last:
+            yield Run(run.file, run.first + first - at, last - first)
+        at += run.records
+        if at >= stop:
+            return
 
 
 def _files_among(folder: Path, names: Collection[str]) -> set[str]:

@@ -15,6 +15,7 @@ import grpc
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
+from rlds2reverb.transport.certificates import Certificates
 from rlds2reverb.transport.connections import Connections
 from rlds2reverb.transport.grpc_pending import GrpcPendingInfo
 from rlds2reverb.transport.grpc_stream import GrpcStream
@@ -46,9 +47,12 @@ class GrpcTransport:
 
     Args:
       address: "host:port".
-      credentials: `grpc.ssl_channel_credentials(...)` for TLS; None for plain text.
+      credentials: `Certificates`, or `grpc.ssl_channel_credentials(...)`, for TLS; None for plain text.
       metadata: (name, value) pairs sent with every call, such as an authorization header.
       call_seconds: deadline of short calls.
+
+    Attributes:
+      address, credentials, metadata, call_seconds: as given.
 
     Raises:
       ConfigError: the address is not "host:port".
@@ -67,9 +71,9 @@ class GrpcTransport:
                 f'server address "{address}": expected HOST:PORT, such as localhost:8000, or [::1]:8000 for an IPv6 address'
             )
         self.address = address
-        self._metadata = tuple(metadata)
-        self._call_seconds = call_seconds
-        self._credentials = credentials
+        self.metadata = self._metadata = tuple(metadata)
+        self.call_seconds = self._call_seconds = call_seconds
+        self.credentials = credentials
         self._connections = Connections(self._connect)
 
     def server_info(self, at_once: bool = False) -> ServerInfo:
@@ -177,9 +181,11 @@ class GrpcTransport:
             raise self._translate(error, doing) from error
 
     def _connect(self) -> grpc.Channel:
-        if self._credentials is None:
+        if self.credentials is None:
             return grpc.insecure_channel(self.address, _CHANNEL_OPTIONS)
-        return grpc.secure_channel(self.address, self._credentials, _CHANNEL_OPTIONS)
+        given = self.credentials
+        credentials = given.credentials() if isinstance(given, Certificates) else given
+        return grpc.secure_channel(self.address, credentials, _CHANNEL_OPTIONS)
 
     def _ask_server_info(self, seconds: float, waits: bool) -> bytes:
         """The answer; `waits` for a connection: gRPC tries until the deadline, and does not say why there is none."""
@@ -209,7 +215,7 @@ class GrpcTransport:
 
     def _found(self, error: grpc.RpcError, before: str, is_final: bool) -> ServerUnreachable | None:
         """What looking tells; final only where a server was never seen: a restarting one may have a stand-in."""
-        finding = why_unavailable(self.address, self._credentials is not None, error.details() or "")
+        finding = why_unavailable(self.address, self.credentials is not None, error.details() or "")
         if finding is None:
             return None
         return ServerUnreachable(f"{before}: {finding.sentence}", retryable=finding.may_change or not is_final)

@@ -7,7 +7,8 @@ An observation is not the episode's own when others have it to the bit, came to 
 share a true end (a maze's goal) come to it by steps like all others, and often from the same rows. So each episode that ends with a known
 observation votes for or against, and `_VOTES` more for than none are needed. What is kept of an episode is two digests of one row.
 
-The state is that of one stream of episodes: a push of one shard sees its shard only.
+The state is that of one stream of episodes. Where several processes read it, each tells how its episodes end (`ending_of`, with the leap), and
+one that hears of all, in order, finds the problems (`InOrder`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import xxhash
@@ -23,9 +24,19 @@ import xxhash
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import OBSERVATION, Array, Episode, byte_view
 from rlds2reverb.validation.leaps import leaps, numeric_observations
-from rlds2reverb.validation.problems import Problem
+from rlds2reverb.validation.problems import ENDS_ALIKE, Problem
+
+
+class Titled(Protocol):
+    """An episode, or what stands for one."""
+
+    @property
+    def title(self) -> str:
+        """As messages name it."""
+
 
 _Known = TypeVar("_Known")
+_Titled = TypeVar("_Titled", bound=Titled)
 
 MOST_HELD = 8
 """Episodes that wait, at most, for those that show what is wrong with them."""
@@ -43,10 +54,17 @@ class Ending(NamedTuple):
 
     Attributes:
       last, before: what stands for the observations of the last row and of the one before it.
+      has_leapt: whether it leapt to the last row; None where that is not looked at yet.
     """
 
     last: bytes
     before: bytes
+    has_leapt: bool | None = None
+
+    def for_others(self, episode: Episode) -> Ending:
+        """The same with all that can be asked of the episode, in few bytes."""
+        digest = xxhash.xxh3_128_digest
+        return Ending(digest(self.last), digest(self.before), _has_leapt(episode))
 
 
 class Single(NamedTuple):
@@ -115,8 +133,8 @@ class Endings:
     single: Mapping[bytes, Single] = field(default_factory=dict)
     shared: Mapping[bytes, Shared] = field(default_factory=dict)
 
-    def after(self, episode: Episode, ending: Ending | None) -> Endings:
-        """What is known once this episode, which ends so, is taken in."""
+    def after(self, episode: Titled, ending: Ending | None) -> Endings:
+        """What is known once this episode, which ends so, is taken in. It may be a name only where the ending has the leap."""
         if ending is None:
             return Endings(self.episodes + 1, self.single, self.shared)
         if ending.last not in self.single and ending.last not in self.shared:
@@ -133,20 +151,22 @@ class Endings:
             f"{same.episodes:,} episodes so far, the first is {same.title}, end with this very observation, and leap to it; at most one owns it. "
             'last_observation="repeat" puts the one before it in its place, "drop" leaves the last step out'
         )
-        return [Problem("last_observation_shared", OBSERVATION, detail)]
+        return [Problem(ENDS_ALIKE, OBSERVATION, detail)]
 
     @property
     def is_open(self) -> bool:
         """Whether the next episodes may show that one of those so far does not own its last observation."""
         return (self.episodes < 2 and bool(self.single)) or any(one.is_open for one in self.shared.values())
 
-    def _with_another(self, episode: Episode, ending: Ending) -> Endings:
+    def _with_another(self, episode: Titled, ending: Ending) -> Endings:
         """What is known after an episode that ends as another did."""
         single, shared = dict(self.single), dict(self.shared)
         first = single.pop(ending.last, None)
         same = shared.pop(ending.last) if first is None else Shared(first.title, (first.before,))
-        observations = numeric_observations(episode)
-        has_leapt = any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
+        has_leapt = ending.has_leapt
+        if has_leapt is None:
+            assert isinstance(episode, Episode)  # a name comes with the leap
+            has_leapt = _has_leapt(episode)
         shared[ending.last] = same.with_episode(ending.before, has_leapt)
         return Endings(self.episodes + 1, single, _newest(shared, _MOST_SHARED))
 
@@ -161,8 +181,46 @@ def ending_of(episode: Episode) -> Ending | None:
     )
 
 
+def _has_leapt(episode: Episode) -> bool:
+    """Whether the last observation is not all zeros, and farther from the one before it than any step before took."""
+    observations = numeric_observations(episode)
+    return any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
+
+
+class InOrder(Generic[_Titled]):
+    """Finds the problems of ends, told how one episode after the other ends; a few wait for the next ones.
+
+    Args:
+      endings: of the episodes before these, where a reading goes on.
+
+    Attributes:
+      endings: of all that were told of.
+    """
+
+    def __init__(self, endings: Endings = Endings()) -> None:
+        self.endings = endings
+        self._held = deque[tuple[_Titled, "Ending | None"]]()
+
+    def add(self, episode: _Titled, ending: Ending | None) -> bool:
+        """Takes an episode in; whether those that are `held` are to be taken out again, for none of them waits any more."""
+        self.endings = self.endings.after(episode, ending)
+        self._held.append((episode, ending))
+        return not self.endings.is_open or len(self._held) >= MOST_HELD
+
+    def held(self) -> Iterator[tuple[_Titled, list[Problem]]]:
+        """Those that wait, in order, with what is known to be wrong with them by now; they wait no more."""
+        while self._held:
+            episode, ending = self._held.popleft()
+            yield episode, self.endings.problems(ending)
+
+
 def _unheard(_: Endings) -> None:
     """Tells nobody."""
+
+
+def ending_that_counts(episode: Episode, conventions: Conventions) -> Ending | None:
+    """How an episode ends; None where that cannot tell, or the conventions mend it."""
+    return None if conventions.mends_end(episode) else ending_of(episode)
 
 
 def with_problems_of_ends(
@@ -170,6 +228,7 @@ def with_problems_of_ends(
     conventions: Conventions = Conventions(),
     endings: Endings = Endings(),
     on_clear: Callable[[Endings], object] = _unheard,
+    ending: Callable[[Episode, Conventions], Ending | None] = ending_that_counts,
 ) -> Iterator[tuple[Episode, list[Problem]]]:
     """Every episode, in order, with the problems that only the others show.
 
@@ -181,27 +240,19 @@ def with_problems_of_ends(
       conventions: how a push would put them; an end that these mend is no problem.
       endings: of the episodes before these, where a reading goes on.
       on_clear: called with the endings so far whenever no episode waits, and those that came are done with: from here a reading can go on.
+      ending: tells how an episode ends.
     """
-    held = deque[tuple[Episode, "Ending | None"]]()
-
-    def judged() -> Iterator[tuple[Episode, list[Problem]]]:
-        while held:
-            episode, ending = held.popleft()
-            yield episode, endings.problems(ending)
-
+    order = InOrder[Episode](endings)
     try:
         for episode in episodes:
-            ending = None if conventions.mends_end(episode) else ending_of(episode)
-            endings = endings.after(episode, ending)
-            held.append((episode, ending))
-            if not endings.is_open or len(held) >= MOST_HELD:
-                yield from judged()
-                on_clear(endings)
+            if order.add(episode, ending(episode, conventions)):
+                yield from order.held()
+                on_clear(order.endings)
     except Exception:
-        yield from judged()
+        yield from order.held()
         raise
-    yield from judged()
-    on_clear(endings)
+    yield from order.held()
+    on_clear(order.endings)
 
 
 def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:

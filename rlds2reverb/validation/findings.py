@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from rlds2reverb.episodes import Episode
 from rlds2reverb.remarks import Remark, faults
 from rlds2reverb.validation.problems import CODES, Problem
 
 EXAMPLES = 3
 """Problems of one code that are kept word for word."""
+
+
+class Named(Protocol):
+    """An episode, or what stands for one."""
+
+    @property
+    def id(self) -> str:
+        """Names it."""
+
+    @property
+    def recorded_id(self) -> str | None:
+        """What the dataset itself calls it, None where it does not."""
+
+    @property
+    def title(self) -> str:
+        """Both, for people."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,7 @@ class Findings:
     examples: dict[str, list[Example]] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
 
-    def add(self, episode: Episode, problems: Sequence[Problem]) -> None:
+    def add(self, episode: Named, problems: Sequence[Problem]) -> None:
         """Takes in the problems of one episode."""
         self.episodes.update({problem.code for problem in problems})
         self.problems.update(problem.code for problem in problems)

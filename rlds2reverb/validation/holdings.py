@@ -59,6 +59,10 @@ class Holdings:
             _counted(self.images, episode, 1, _whole_values),
         )
 
+    def with_others(self, other: Holdings) -> Holdings:
+        """What is known once other episodes of the same columns are taken in as well."""
+        return Holdings(_together(self.rounded, other.rounded), _together(self.images, other.images))
+
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What to say of the columns."""
@@ -80,6 +84,10 @@ _ROUNDED = (
     "with an encoding (bytes, zlib), which keeps them"
 )
 _IMAGE = "every value of {:,} looked at is a whole number from 0 to 255; as uint8 the column would need a quarter of the room, or less"
+
+
+def _together(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    return {path: count + other[path] for path, count in one.items() if path in other}
 
 
 def _counted(

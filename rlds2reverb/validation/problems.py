@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ENDS_ALIKE = "last_observation_shared"
+"""The only problem of an episode that others decide about."""
+
 
 @dataclass(frozen=True)
 class Code:
@@ -53,7 +56,7 @@ CODES: dict[str, Code] = {
     "infinite": Code("a value is infinite"),
     "discount_range": Code("a discount lies outside [0, 1]"),
     "first_reward_lost": Code('last_reward="shift" would drop a first reward that is not 0'),
-    "last_observation_shared": Code(
+    ENDS_ALIKE: Code(
         "the episode ends with the very observation of others, which is not its own, as in TFDS' d4rl_* sets"
     ),
     "no_items": Code("the view makes no item of the episode"),

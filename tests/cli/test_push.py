@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from rlds2reverb import cli
+from rlds2reverb import cli, client
 from rlds2reverb.cli import push
 from rlds2reverb.client import Client
 from rlds2reverb.push.pipeline import Pusher
@@ -46,11 +47,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-@pytest.mark.parametrize("what", ["open_client", "opened", "plan_push", "Pusher"])
+@pytest.mark.parametrize(
+    ("module", "what"), [(push, "open_client"), (push, "opened"), (client, "plan_push"), (client, "pusher_of")]
+)
 def test_before_anything_is_sent_it_says_that_nothing_is_stored(
-    run: Any, monkeypatch: pytest.MonkeyPatch, what: str
+    run: Any, monkeypatch: pytest.MonkeyPatch, module: ModuleType, what: str
 ) -> None:
-    monkeypatch.setattr(push, what, interrupt)
+    monkeypatch.setattr(module, what, interrupt)
     code, shown, said = run()
     assert (code, shown) == (130, "")
     assert said.split("\n", 1)[0] == "stopped before anything was sent; nothing of this push is stored"
@@ -63,7 +66,7 @@ def test_a_dry_run_stores_nothing_anyway(run: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_after_everything_was_sent_it_prints_the_account(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push, "Pusher", Interrupted)
+    monkeypatch.setattr(client, "pusher_of", lambda transport, plan, _: Interrupted(transport, plan))
     code, shown, said = run("--json")
     account = json.loads(shown)
     assert (code, account["episodes_pushed"], account["stopped"]) == (130, 3, "interrupted")

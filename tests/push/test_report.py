@@ -68,6 +68,8 @@ def test_plain_values_go_through_json() -> None:
         "remarks": [],
         "stopped": "",
         "transform": {},
+        "workers": 0,
+        "parts_again": 0,
         "episodes_left_out": 0,
         "items_moved": 0,
         "servers": {},

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.conventions import LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.push.outputs import outputs_of
-from rlds2reverb.reports.inspection import Inspection, inspect_source, validate_source
+from rlds2reverb.reports.inspected import Inspection
+from rlds2reverb.reports.inspection import inspect_source, validate_source
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.views.registry import view_of
 from tests import strategies

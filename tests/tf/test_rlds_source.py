@@ -100,6 +100,12 @@ def test_shards_share_out_the_episodes() -> None:
         source.shard(2, 2)
 
 
+def test_those_after_the_first_have_the_names_that_they_have_in_the_whole() -> None:
+    source = RldsSource(dataset(columns_of([1, 2, 3, 4, 5])), "data")
+    assert [one.id for one in source.without_first(3)] == ["data#3", "data#4"]
+    assert [one.id for one in source.shard(1, 2).without_first(1)] == ["data#3"]
+
+
 def test_a_step_of_another_shape_is_named_by_its_episode() -> None:
     def steps() -> Iterator[Any]:
         yield {"x": [1.0, 2.0]}

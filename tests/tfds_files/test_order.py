@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.tfds_files.order import interleaved
+from rlds2reverb.tfds_files.order import interleaved, runs
 
 
 def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tuple[int, int]]:
@@ -36,6 +36,12 @@ def files(lengths: list[int]) -> list[list[tuple[int, int]]]:
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5), st.integers(1, 20))
 def test_every_record_comes_in_the_order_of_the_interleaving(lengths: list[int], cycle: int, block: int) -> None:
     assert list(interleaved(files(lengths), cycle, block)) == list(record_by_record(lengths, cycle, block))
+
+
+@given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5), st.integers(1, 20))
+def test_runs_tell_the_order_without_the_records(lengths: list[int], cycle: int, block: int) -> None:
+    told = [(run.file, run.first + number) for run in runs(lengths, cycle, block) for number in range(run.records)]
+    assert told == list(interleaved(files(lengths), cycle, block))
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 20))

@@ -223,11 +223,17 @@ class ClientGroup:
         return self.pusher(self.planned(source, options)).run()
 
     def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
-        """`plan` of options in one piece."""
+        """`plan` of options in one piece.
+
+        Raises:
+          ConfigError: options for workers.
+        """
+        if options.is_divided:
+            raise ConfigError("workers (--workers, --ray) push to one server; name one, or leave them out")
         return plan_several(source, options, self._names, self.servers())
 
-    def pusher(self, plan: PushPlan) -> SeveralPusher:
-        """A push that was planned just before, to be run; tells its account meanwhile.
+    def pusher(self, plan: PushPlan, _: object = None) -> SeveralPusher:
+        """A push that was planned just before, to be run; tells its account meanwhile. What workers open is not needed.
 
         Raises:
           ConfigError: a plan for others than these servers.

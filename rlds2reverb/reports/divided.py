@@ -1,0 +1,260 @@
+"""`inspect` and `validate` by several workers: what each finds in its part of a source, put together as one pass would have it.
+
+Counts, smallest and largest values, problems and their examples are those of one pass. A mean may differ in its last digits, for sums
+are rounded. What only several episodes show (`validation.endings`) is found here, where all are heard of in order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rlds2reverb.conventions import Conventions
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.remarks import Remark
+from rlds2reverb.reports.begun import Begun, begin
+from rlds2reverb.reports.ends import Ends
+from rlds2reverb.reports.inspected import Inspection
+from rlds2reverb.reports.inspection import add_ranges, cut, return_of
+from rlds2reverb.reports.ranges import Range
+from rlds2reverb.scale.driving import Driver
+from rlds2reverb.scale.executor import Executor, Job, Tell
+from rlds2reverb.scale.in_order import InTurn
+from rlds2reverb.scale.sources import Named, known_count
+from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task, divided
+from rlds2reverb.sources.base import Source, remarks_of, with_encoded
+from rlds2reverb.sources.span import Span
+from rlds2reverb.transforms.transform import Transform
+from rlds2reverb.validation import Problem
+from rlds2reverb.validation.endings import Ending, InOrder, ending_that_counts
+from rlds2reverb.validation.findings import Findings
+from rlds2reverb.validation.holdings import Holdings
+from rlds2reverb.views.base import StreamView, View
+
+_TELL_SECONDS = 0.25
+
+Execute = Callable[[Job], Executor]
+"""Makes what runs the tasks of a job."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read, and how it is judged.
+
+    Attributes:
+      source: opened by each worker.
+      encoded: image columns to keep as the bytes of their files.
+      views: table -> view whose items to count; {} only to judge the episodes.
+      conventions, transform: what a push would mend, and do to the columns first.
+      limit: episodes to read at most; None for all.
+    """
+
+    source: Named
+    encoded: Sequence[str] = ()
+    views: Mapping[str, View] = field(default_factory=dict)
+    conventions: Conventions = Conventions()
+    transform: Transform = Transform()
+    limit: int | None = None
+
+    def open(self) -> Source:
+        """Opens the source."""
+        return with_encoded(self.source.open(), self.encoded)
+
+    def begin(self) -> Begun:
+        """See `begun.begin`."""
+        return begin(self.open(), self.views, self.conventions, self.transform)
+
+    @contextmanager
+    def opened(self) -> Iterator[_Reading]:
+        """As the job of workers."""
+        yield _Reading(self)
+
+
+class Read(NamedTuple):
+    """What was found in one episode.
+
+    Attributes:
+      id, recorded_id, title: of the episode, see `episodes.Episode`.
+      steps: of it.
+      returns: its return; [] where it has none.
+      problems: what is wrong with it by itself.
+      ending: how it ends; None where that cannot tell.
+      items: of each table; [] when it is bad.
+      refused: why a push would reject it all the same.
+    """
+
+    id: str
+    recorded_id: str | None
+    title: str
+    steps: int
+    returns: list[float]
+    problems: list[Problem]
+    ending: Ending | None
+    items: list[int]
+    refused: list[Problem]
+
+
+@dataclass
+class PartRead:
+    """What was found in a part of a source.
+
+    Attributes:
+      episodes: one after the other.
+      ranges: path -> range of the values.
+      ends: how the episodes end.
+      holdings: what columns held.
+      remarks: of the source.
+    """
+
+    episodes: list[Read]
+    ranges: dict[str, Range]
+    ends: Ends
+    holdings: Holdings
+    remarks: tuple[Remark, ...] = ()
+
+
+class _Reading:
+    """A worker's source; see `scale.executor.Work`."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._begun = wanted.begin()
+        self._counts_items = bool(wanted.views)
+
+    def run(self, task: Task, tell: Tell) -> Outcome:
+        """Reads a part."""
+        begun, told_at = self._begun, time.monotonic()
+        columns = begun.inspection.step_spec
+        part = PartRead([], {path: Range() for path in columns}, Ends(), Holdings.of(columns))
+        try:
+            for episode in Span(begun.source, task.start, task.stop):
+                self._take(part, episode)
+                if time.monotonic() - told_at > _TELL_SECONDS:
+                    told_at = time.monotonic()
+                    tell(len(part.episodes))
+        except BaseException as error:
+            return Outcome(part, error)
+        part.remarks = remarks_of(begun.source)
+        return Outcome(part)
+
+    def _take(self, part: PartRead, episode: Episode) -> None:
+        standard = self._begun.standard
+        filled, problems = standard.examine(episode)
+        items: list[int] = []
+        refused: list[Problem] = []
+        if self._counts_items:
+            add_ranges(part.ranges, episode)
+            part.ends.add(filled)
+            if all(problem.is_advice for problem in problems):
+                made, refused = cut(self._begun.cutters, standard.put(filled))
+                items = [one.items_per_table for one in made]
+        part.holdings = part.holdings.after(episode)
+        ending = ending_that_counts(episode, standard.conventions)
+        told = None if ending is None else ending.for_others(episode)
+        named = episode.id, episode.recorded_id, episode.title
+        part.episodes.append(Read(*named, len(episode), return_of(episode), problems, told, items, refused))
+
+
+class _Together:
+    """The parts, in order; see `scale.driving.Undertaking`."""
+
+    def __init__(self, begun: Begun, tasks: Collection[Task]) -> None:
+        self.begun, self._left = begun, deque(tasks)
+        self._in_turn = InTurn[PartRead]()
+        self._order = InOrder[Read]()
+        self._holdings = Holdings.of(begun.inspection.step_spec)
+        self._remarks = dict.fromkeys(remarks_of(begun.source))
+
+    def next_task(self, running: Collection[Task]) -> Task | None:
+        """The next part."""
+        return self._left.popleft() if self._left else None
+
+    def told(self, task: Task, what: object) -> None:
+        """Nobody hears how far it is."""
+
+    def again(self, task: Task, why: str) -> None:
+        """A lost worker's part is read again, and nothing of it was taken in."""
+
+    def took(self, task: Task, outcome: Outcome) -> bool:
+        """A part was read."""
+        if outcome.error is None:
+            for part in self._in_turn.take(task, outcome.value):
+                self._add(part)
+        return False
+
+    def finish(self) -> tuple[Remark, ...]:
+        """All is read: what is to be said of the whole."""
+        self._judge()
+        return (*self._remarks, *self._holdings.remarks)
+
+    def _add(self, part: PartRead) -> None:
+        inspection = self.begun.inspection
+        for path, span in part.ranges.items():
+            inspection.ranges.setdefault(path, Range()).add_range(span)
+        inspection.ends.add_ends(part.ends)
+        self._holdings = self._holdings.with_others(part.holdings)
+        self._remarks.update(dict.fromkeys(part.remarks))
+        for one in part.episodes:
+            if self._order.add(one, one.ending):
+                self._judge()
+
+    def _judge(self) -> None:
+        """Takes in the episodes of which no other can show anything any more."""
+        inspection = self.begun.inspection
+        for one, found in self._order.held():
+            inspection.findings.add(one, [*one.problems, *found])
+            inspection.lengths.append(one.steps)
+            inspection.returns += one.returns
+            if all(problem.is_advice for problem in found):
+                inspection.findings.add(one, one.refused)
+                for tally, items in zip(self.begun.tallies, one.items):
+                    tally.add_items(items)
+
+
+def inspected(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> Inspection:
+    """Reads a dataset once and tells what is in it.
+
+    Args:
+      wanted: what to read.
+      execute: makes what runs the tasks.
+      most: episodes of a task.
+
+    Raises:
+      ConfigError: a view whose items depend on the episodes before, or a source that cannot be sent; or as `inspect_source`.
+      WorkersLost: a part's worker was lost again and again.
+      SourceError, ViewError: as `inspect_source`.
+    """
+    for view in wanted.views.values():
+        if isinstance(view, StreamView):
+            raise ConfigError(
+                f"{view.label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
+            )
+    together = _read(wanted, execute, most)
+    return together.begun.completed(together.finish())
+
+
+def validated(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> tuple[int, Findings]:
+    """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
+
+    Arguments and errors as `inspected`; no view is asked.
+    """
+    together = _read(wanted, execute, most)
+    remarks = together.finish()
+    inspection = together.begun.inspection
+    inspection.findings.remarks = remarks
+    return len(inspection.lengths), inspection.findings
+
+
+def _read(wanted: Wanted, execute: Execute, most: int) -> _Together:
+    begun = wanted.begin()
+    count = known_count(begun.source)
+    if wanted.limit is not None:
+        count = min(count, wanted.limit)
+    with execute(wanted) as executor:
+        together = _Together(begun, divided(count, executor.workers, most))
+        Driver(executor, together).run()
+    return together

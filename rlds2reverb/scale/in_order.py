@@ -1,0 +1,30 @@
+"""Results of tasks in the order of their episodes, whatever the order in which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from rlds2reverb.scale.tasks import Task
+
+T = TypeVar("T")
+
+
+class InTurn(Generic[T]):
+    """Holds results back until all before them are there."""
+
+    def __init__(self) -> None:
+        self._episodes = 0  # of all results that were handed on
+        self._held: dict[int, tuple[Task, T]] = {}  # by the first episode
+
+    def take(self, task: Task, result: T) -> Iterator[T]:
+        """Takes a result; those whose turn it is now."""
+        self._held[task.start] = task, result
+        while (found := self._held.pop(self._episodes, None)) is not None:
+            self._episodes = found[0].stop
+            yield found[1]
+
+    def rest(self) -> Iterator[T]:
+        """Those that are still held back, in order."""
+        for start in sorted(self._held):
+            yield self._held.pop(start)[1]

@@ -1,0 +1,201 @@
+"""One account of the parts of a push: what the workers report, put together as one push would report it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.push.plan import PushPlan, report_of_nothing
+from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.remarks import Remark
+from rlds2reverb.scale.in_order import InTurn
+from rlds2reverb.scale.push_job import Ended, PartDone, PartTold
+from rlds2reverb.scale.tasks import Outcome, Task
+from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.specs import flatten
+from rlds2reverb.validation.endings import Endings, InOrder
+from rlds2reverb.validation.holdings import Holdings
+from rlds2reverb.validation.problems import ENDS_ALIKE
+from rlds2reverb.wording import counted
+
+_SUMS = (
+    "episodes_read",
+    "steps_read",
+    "episodes_pushed",
+    "steps_pushed",
+    "items_confirmed",
+    "items_taken_out",
+    "steps_rejected",
+    "ends_mended",
+    "episodes_resumed",
+    "bytes",
+    "reconnects",
+)
+_COUNTS = ("rejected", "advice", "repaired", "items_made", "without_items")
+
+
+class Merged:
+    """The account of a push by several workers.
+
+    Args:
+      plan: of the whole push.
+
+    Attributes:
+      workers: how many push at a time.
+      new_items: items that the tables did not have; None while that is not known.
+    """
+
+    def __init__(self, plan: PushPlan) -> None:
+        self._plan = plan
+        self.workers = 0
+        self.new_items: int | None = None
+        self._sums: Counter[str] = Counter()
+        self._counts = {name: Counter[str]() for name in _COUNTS}
+        self._told: dict[int, PartTold] = {}
+        self._parts_again = 0
+        self._ids: list[tuple[Task, Array]] = []
+        self._ends = InOrder[Ended]()
+        self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their part could not know
+        self._in_turn = InTurn[PartDone]()
+        self._holdings = Holdings.of(flatten(plan.step_spec))
+        self._remarks: dict[Remark, None] = dict.fromkeys(remarks_of(plan.source))
+
+    @property
+    def endings(self) -> Endings:
+        """How the episodes ended of all parts from the first to one that has not ended."""
+        return self._ends.endings
+
+    @property
+    def items_made(self) -> Mapping[str, int]:
+        """Table -> items of the parts that have ended."""
+        return self._counts["items_made"]
+
+    def told(self, task: Task, what: PartTold) -> None:
+        """A worker said how far it is with a part."""
+        self._told[task.number] = what
+
+    def again(self, task: Task) -> None:
+        """A part was begun anew because its worker was lost."""
+        self._parts_again += 1
+        self.forget(task)
+
+    def forget(self, task: Task) -> None:
+        """A part will be begun anew: what was told of it counts no more."""
+        self._told.pop(task.number, None)
+
+    def took(self, task: Task, outcome: Outcome) -> None:
+        """A part has ended, whole or not. Of one whose worker was lost at the end, what was told last counts."""
+        told = self._told.pop(task.number, None)
+        done: PartDone | None = outcome.value
+        if done is None and told is not None:
+            done = PartDone(told.report)
+        if done is None:
+            return
+        self._add(done.report)
+        if done.holdings is not None:
+            self._holdings = self._holdings.with_others(done.holdings)
+        self._remarks.update(dict.fromkeys(done.remarks))
+        self._ids.append((task, done.ids))
+        for one in self._in_turn.take(task, done):
+            self._take_in_turn(one)
+
+    def finish(self) -> None:
+        """No part runs any more: what waited for parts that were never begun waits no longer."""
+        for done in self._in_turn.rest():
+            self._take_in_turn(done)
+        self._compare_ends()
+
+    def check_ids(self) -> None:
+        """Refuses two episodes of one id, in different parts: their items have the same keys.
+
+        Raises:
+          SourceError: there are two.
+        """
+        if not self._ids:
+            return
+        every = np.concatenate([ids for _, ids in self._ids])
+        found, counts = np.unique(every, return_counts=True)
+        if len(found) == len(every):
+            return
+        where = [str(task) for task, ids in self._ids if np.isin(ids, found[counts > 1]).any()]
+        raise SourceError(
+            f"{self._plan.source.name}: two episodes have one id, and their items the same keys, so that only those of one are stored: "
+            f"one is among {' and one among '.join(where[:2])}. Ids must differ: does the split name records twice?"
+        )
+
+    def report(self, seconds: float) -> PushReport:
+        """The account, parts that still run included as far as they told."""
+        sums, counts = Counter(self._sums), {name: Counter(one) for name, one in self._counts.items()}
+        for told in self._told.values():
+            _add_report(sums, counts, told.report)
+        added: dict[str, Any] = {name: sums[name] for name in _SUMS}
+        added.update({name: dict(one) for name, one in counts.items()})
+        whole = self._plan.episodes
+        unread = None if whole is None else whole - sums["episodes_read"] - sums["episodes_resumed"]
+        return replace(
+            report_of_nothing(self._plan),
+            **added,
+            items_new=self.new_items,
+            remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends()),
+            episodes_unread=unread,
+            seconds=seconds,
+            workers=self.workers,
+            parts_again=self._parts_again,
+        )
+
+    def progress(self, seconds: float) -> Progress:
+        """How far all parts are together; a wait is told when every one waits."""
+        running = [told.progress for told in self._told.values()]
+        waits = [one for one in running if one.waiting]
+        waiting = waits[0] if waits and len(waits) == len(running) else None
+        done = self._sums
+        return Progress(
+            done["episodes_read"] + done["episodes_resumed"] + sum(one.episodes for one in running),
+            done["steps_read"] + sum(one.steps for one in running),
+            self._plan.episodes,
+            done["items_confirmed"] + sum(one.items_confirmed for one in running),
+            done["bytes"] + sum(one.bytes for one in running),
+            seconds,
+            "" if waiting is None else waiting.waiting,
+            () if waiting is None else waiting.held_by,
+        )
+
+    def _add(self, report: PushReport) -> None:
+        _add_report(self._sums, self._counts, report)
+
+    def _take_in_turn(self, done: PartDone) -> None:
+        for one in done.ends:
+            if self._ends.add(one, one.ending):
+                self._compare_ends()
+        if done.quarantine:
+            with Path(str(self._plan.options.quarantine)).open("a", encoding="utf-8") as report:
+                report.write(done.quarantine)
+
+    def _compare_ends(self) -> None:
+        """Looks whether what a part found is what one process would have found, which hears of every episode."""
+        self._missed += (one.title for one, problems in self._ends.held() if problems and not one.was_found)
+
+    def _missed_ends(self) -> tuple[Remark, ...]:
+        if not self._missed:
+            return ()
+        count = len(self._missed)
+        return (Remark(ENDS_ALIKE, _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
+
+
+_MISSED = (
+    "{}, the first is {}, ended as episodes of other parts do, which was known too late: one process would not have stored them. Find "
+    "them by validate, and take them out with the table, or mend the ends with last_observation"
+)
+
+
+def _add_report(sums: Counter[str], counts: Mapping[str, Counter[str]], report: PushReport) -> None:
+    sums.update({name: getattr(report, name) for name in _SUMS})
+    for name, one in counts.items():
+        one.update(getattr(report, name))

@@ -1,0 +1,141 @@
+"""Pushes by a Ray cluster: several nodes on this machine, one of which is removed in the middle, and workers that are killed.
+
+.venv-learners/bin/python -m pytest tests/systems/test_ray.py
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from rlds2reverb import Client, PushReport, connect  # noqa: E402
+from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of  # noqa: E402
+from rlds2reverb.scale.choosing import executor_of  # noqa: E402
+from tests.processes import REPOSITORY, wait_until  # noqa: E402
+from tests.scale.gated import ROWS, Gated  # noqa: E402
+from tests.transport.fake_reverb import FakeReverb  # noqa: E402
+
+COUNT, ITEMS = 60, ROWS - 1
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head without processors, which the tests connect to; each adds the nodes that do the work."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "RAY_AUTH_MODE")}
+    os.environ.update(PYTHONPATH=str(REPOSITORY), RAY_AUTH_MODE="disabled")
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    ray.init(made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Cluster) -> Iterator[Any]:
+    """A node with two processors; the last test removes it."""
+    added = cluster.add_node(num_cpus=2)
+    wait_until(lambda: ray.cluster_resources().get("CPU", 0) >= 2)
+    yield added
+    if added in cluster.list_all_nodes():
+        cluster.remove_node(added)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeReverb]:
+    with FakeReverb("replay") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: FakeReverb) -> Iterator[Client]:
+    with connect(server.address) as connected:
+        yield connected
+
+
+class InBackground:
+    """A push in a thread; `report` waits for it, and raises what it raises."""
+
+    def __init__(self, push: Callable[[], PushReport]) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._pushed = self._pool.submit(push)
+
+    def report(self, seconds: float = 180) -> PushReport:
+        return self._pushed.result(seconds)
+
+
+@pytest.mark.usefixtures("node")
+def test_it_stores_what_one_pusher_does_under_the_same_keys(server: FakeReverb, client: Client, tmp_path: Path) -> None:
+    told: list[Any] = []
+    ledger = tmp_path / "ledger.db"
+    report = client.push(Gated(tmp_path, COUNT), "replay", ray="auto", ledger=ledger, on_progress=told.append)
+    keys = set(server.stored["replay"])
+    assert (report.items_confirmed, report.workers, report.parts_again) == (COUNT * ITEMS, 2, 0)
+    assert told[-1].episodes == COUNT
+    client.push(Gated(tmp_path, COUNT), "replay")
+    assert set(server.stored["replay"]) == keys
+    resumed = client.push(Gated(tmp_path, COUNT), "replay", ray="auto", ledger=ledger)
+    assert (resumed.episodes_resumed, resumed.episodes_read) == (COUNT, 0)
+
+
+@pytest.mark.usefixtures("node")
+def test_the_first_bad_episode_is_the_error(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(InvalidEpisode, match="episode e17: nan") as caught:
+        client.push(Gated(tmp_path, COUNT, bad=(17, 34, 50)), "replay", ray="auto")
+    report = report_of(caught.value)
+    assert report is not None
+    assert report.episodes_pushed >= 17
+
+
+@pytest.mark.usefixtures("node")
+def test_a_worker_that_is_killed_has_its_part_pushed_again(server: FakeReverb, client: Client, tmp_path: Path) -> None:
+    source = Gated(tmp_path, COUNT, gate=20)
+    pushed = InBackground(lambda: client.push(source, "replay", ray="auto"))
+    os.kill(source.wait_for_worker(), signal.SIGKILL)
+    source.open()
+    report = pushed.report()
+    assert (report.parts_again, report.episodes_pushed) == (1, COUNT)
+    assert len(server.stored["replay"]) == COUNT * ITEMS
+
+
+def test_a_node_that_is_removed_has_its_parts_pushed_by_another(
+    cluster: Cluster, node: Any, server: FakeReverb, client: Client, tmp_path: Path
+) -> None:
+    source = Gated(tmp_path, COUNT, gate=20)
+    pushed = InBackground(lambda: client.push(source, "replay", ray="auto", workers=2))
+    source.wait_for_worker()
+    other = cluster.add_node(num_cpus=2)
+    cluster.remove_node(node)
+    source.open()
+    report = pushed.report()
+    cluster.remove_node(other)
+    assert report.parts_again >= 1
+    assert (report.episodes_pushed, report.items_confirmed) == (COUNT, COUNT * ITEMS)
+    assert len(server.stored["replay"]) == COUNT * ITEMS
+
+
+def test_an_address_without_a_cluster_is_refused(client: Client, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", _refuse)
+    with pytest.raises(ConfigError, match=r'ray \(--ray\) "nowhere:1": no cluster can be joined there: nobody'):
+        executor_of(None, "nowhere:1")(Gated(tmp_path, 1))  # type: ignore[arg-type]
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise ConnectionError("nobody")
