@@ -45,10 +45,12 @@ class Goal:
     Attributes:
       value: the bound, which itself is good enough.
       at_most: whether lower is better.
+      fails_at: the bound at which a run fails, where that is not `COLLAPSE_FACTOR` off `value`: for goals that are known to be far away.
     """
 
     value: float
     at_most: bool = False
+    fails_at: float | None = None
 
     def met(self, measured: float) -> bool:
         """Whether the figure is good enough."""
@@ -57,8 +59,8 @@ class Goal:
     def collapsed(self, measured: float) -> bool:
         """Whether the figure is so bad that a run must fail."""
         if self.at_most:
-            return measured > self.value * COLLAPSE_FACTOR
-        return measured < self.value / COLLAPSE_FACTOR
+            return measured > (self.fails_at or self.value * COLLAPSE_FACTOR)
+        return measured < (self.fails_at or self.value / COLLAPSE_FACTOR)
 
 
 @dataclass(frozen=True)

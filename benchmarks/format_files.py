@@ -44,6 +44,7 @@ class FormatFiles:
       read: folder -> how many transitions the bare library read.
       share: of the benchmark's items; formats that hold each step as text or as a file of its own get fewer.
       is_pushed: whether its steps are those of the TFDS dataset, so that pushes can be compared.
+      is_mapped: whether the bare library does nothing but copy memory.
     """
 
     name: str
@@ -51,6 +52,7 @@ class FormatFiles:
     read: Callable[[Path], int]
     share: float = 1.0
     is_pushed: bool = True
+    is_mapped: bool = False
 
 
 def episodes(count: int) -> Iterator[Columns]:
@@ -439,7 +441,7 @@ FORMATS = (
     FormatFiles("robomimic", _write_robomimic, _read_robomimic),
     FormatFiles("npz", _write_npz, _read_npz),
     FormatFiles("ted", _write_ted, _read_ted),
-    FormatFiles("ted_memmap", _write_ted_memmap, _read_ted_memmap),
+    FormatFiles("ted_memmap", _write_ted_memmap, _read_ted_memmap, is_mapped=True),
     FormatFiles("lerobot", write_lerobot, _read_lerobot),
     FormatFiles("rllib", _write_rllib, _read_rllib, share=0.1),
     FormatFiles("ilr", _write_ilr, _read_ilr, share=0.1),
