@@ -93,9 +93,9 @@ class Destination(Protocol):
 
     @property
     def marks(self) -> Sequence[str]:
-        """What a folder has that is such a dataset: the pattern of a path that each has, then those of further names at its top.
+        """Patterns of the files in a folder that is such a dataset, the first one of a file that each has; "**" is any folders, or none.
 
-        Only such a folder is replaced. () where the dataset is a file.
+        Only a folder without other files is replaced. () where the dataset is a file.
         """
 
     def holds_files(self, spec: ArraySpec) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -75,18 +75,36 @@ def _not_ours(destination: Destination, path: Path) -> str:
         return "is a folder" if path.is_dir() else _unreadable(destination, path)
     if not path.is_dir():
         return "is a file"
-    names = sorted(one.name for one in path.iterdir())
-    mark, *others = destination.marks
-    known = [mark.partition("/")[0], *others]
-    odd = [name for name in names if not any(fnmatchcase(name, one) for one in known)]
-    if odd:
-        return f"holds {odd[0]}"
-    return "" if not names or any(path.glob(mark)) else f"holds no {mark}"
+    found = False
+    for file in _files(path):
+        if not any(_matches(file, mark) for mark in destination.marks):
+            return f"holds {'/'.join(file)}"
+        found = found or _matches(file, destination.marks[0])
+    if not found:
+        return f"holds no {destination.marks[0]}" if any(_files(path)) else ""
+    return _unreadable(destination, path)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, ...]]:
+    """The parts of the paths of all files below a folder; links count as files."""
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in sorted([*files, *links]):
+            yield (Path(place) / name).relative_to(folder).parts
+
+
+def _matches(parts: Sequence[str], pattern: str) -> bool:
+    first, any_folders, last = pattern.partition("/**/")
+    head, tail = first.split("/"), last.split("/") if any_folders else []
+    if len(parts) < len(head) + len(tail) or (not tail and len(parts) > len(head)):
+        return False
+    ends = [*parts[: len(head)], *(parts[-len(tail) :] if tail else ())]
+    return all(fnmatchcase(part, one) for part, one in zip(ends, [*head, *tail]))
 
 
 def _unreadable(destination: Destination, path: Path) -> str:
     try:
         open_source(destination.source(path)).spec()
     except Rlds2ReverbError:
-        return "is a file that cannot be read as one"
+        return "cannot be read as one"
     return ""

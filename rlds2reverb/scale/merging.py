@@ -22,7 +22,6 @@ from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.validation.endings import Endings, InOrder
 from rlds2reverb.validation.holdings import Holdings
-from rlds2reverb.validation.problems import ENDS_ALIKE
 from rlds2reverb.wording import counted
 
 _SUMS = (
@@ -186,7 +185,7 @@ class Merged:
         if not self._missed:
             return ()
         count = len(self._missed)
-        return (Remark(ENDS_ALIKE, _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
+        return (Remark("ends_found_late", _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
 
 
 _MISSED = (

@@ -129,6 +129,9 @@ CODES: dict[str, Code] = {
     "repeated_last_observation": _of_dataset(
         "last observations are the ones before them: none was recorded behind the last step"
     ),
+    "ends_found_late": _of_dataset(
+        "episodes end with the very observation of others, which a push by several workers knew only once they were stored"
+    ),
     "rows_in_no_item": _of_dataset("episodes of a table are not whole: items hold only some of their rows"),
 }
 """Code -> what it means. Documented in docs/validation.md. A remark that is no fault, `Remark.is_note`, has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,33 @@ def test_only_a_dataset_of_the_format_or_an_empty_folder_is_replaced(scheme: str
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_folder_that_only_looks_like_a_dataset_is_not_replaced(scheme: str, tmp_path: Path) -> None:
     destination = open_destination(CASES[scheme].name(tmp_path / "to"))
-    for part in destination.marks[1:] or ("data",):
-        (destination.path / part.replace("*", "x")).mkdir(parents=True, exist_ok=True)
-    refused(EPISODES, CASES[scheme].name(tmp_path / "to"), "holds", overwrite=True)
+    first, *others = destination.marks
+    for pattern in others:
+        file = destination.path / pattern.replace("*", "x")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    refused(
+        EPISODES, CASES[scheme].name(tmp_path / "to"), f"holds no {re.escape(first)}|cannot be read", overwrite=True
+    )
+    (destination.path / first.replace("*", "x")).touch()
+    refused(EPISODES, CASES[scheme].name(tmp_path / "to"), "cannot be read as one", overwrite=True)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_other_files_below_a_dataset_keep_it(scheme: str, tmp_path: Path) -> None:
+    name = CASES[scheme].name(tmp_path / "to")
+    path = open_destination(name).path
+    convert(EPISODES, name)
+    for folder in [one for one in path.rglob("*") if one.is_dir()] + [path / "mine"]:
+        folder.mkdir(exist_ok=True)
+        file = folder / "notes.doc"
+        file.touch()
+        refused(EPISODES, name, rf"holds {file.relative_to(path)}", overwrite=True)
+        file.unlink()
+        (folder / "link").symlink_to(tmp_path)
+        refused(EPISODES, name, rf"holds {folder.relative_to(path)}/link", overwrite=True)
+        (folder / "link").unlink()
+    assert convert(EPISODES[:1], name, overwrite=True).episodes_written == 1
 
 
 def test_what_appears_while_it_is_converted_is_not_replaced(tmp_path: Path) -> None:

@@ -70,7 +70,15 @@ class LeRobotDestination:
     @property
     def marks(self) -> Sequence[str]:
         """Those of a dataset, of any version."""
-        return ("meta/info.json", "data", "videos", "images", "README.md", ".gitattributes")
+        return (
+            "meta/info.json",
+            *(f"meta/**/*.{kind}" for kind in ("json", "jsonl", "parquet", "safetensors")),
+            "data/**/*.parquet",
+            "videos/**/*.mp4",
+            *(f"images/**/*.{kind}" for kind in ("png", "jpg", "jpeg")),
+            "README.md",
+            ".gitattributes",
+        )
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """One image of 8 bits and of a known size per step."""

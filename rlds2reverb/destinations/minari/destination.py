@@ -79,7 +79,11 @@ class MinariDestination:
     @property
     def marks(self) -> Sequence[str]:
         """The folder `data`."""
-        return ("data/metadata.json",)
+        return (
+            "data/metadata.json",
+            "data/*/metadata.json",
+            *(f"data/**/*.{kind}" for kind in ("hdf5", "parquet", "arrow")),
+        )
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """JPEG of colour images that Minari takes for images, where `images=files` asks for it."""

@@ -17,7 +17,12 @@ from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, par
 from rlds2reverb.specs import ArraySpec
 
 _H5, _MEMMAP = "h5", "memmap"
-_AROUND_STORAGE = ("sampler", "writer", "buffer_metadata.json", "prefetch.pkl", "transform.t", "rng_state")
+_FILES = (
+    "buffer_metadata.json",
+    *(f"storage/**/*.{kind}" for kind in ("json", "memmap", "h5", "pickle", "pt", "t")),
+    *(f"{part}/**/*.{kind}" for part in ("sampler", "writer") for kind in ("json", "memmap", "pickle", "pt", "t")),
+    *("prefetch.pkl", "transform.t", "rng_state"),
+)
 
 
 def open_ted(text: str) -> TedDestination:
@@ -55,7 +60,7 @@ class TedDestination:
     @property
     def marks(self) -> Sequence[str]:
         """Those of a buffer that TorchRL dumps."""
-        return () if self.path.suffix == ".h5" else ("storage/*", *_AROUND_STORAGE)
+        return () if self.path.suffix == ".h5" else _FILES
 
     def holds_files(self, spec: ArraySpec) -> bool:
         """None: tensors are numbers."""
