@@ -67,9 +67,12 @@ class InArrow:
         """The `metadata.json` of each episode; {} where that cannot be read."""
         for number in self.numbers:
             try:
-                yield read_json(self._facts.checked(self._folder / str(number) / METADATA_FILE))
-            except SourceError:
+                yield self._told(number)
+            except SourceError:  # the episode is a bad one: `_table`
                 yield {}
+
+    def _told(self, number: int) -> dict[str, Any]:
+        return read_json(self._facts.checked(self._folder / str(number) / METADATA_FILE))
 
     @cached_property
     def _stamps(self) -> dict[int, tuple[_Stamp, ...]]:
@@ -106,6 +109,10 @@ class InArrow:
 
         folder = self._folder / str(number)
         files = self._files(number)
+        try:
+            self._told(number)
+        except SourceError as error:
+            raise BrokenEpisode("", str(error)) from error
         try:
             table = concat_tables([self._read(file) for file in files]).combine_chunks()
         except (ArrowException, OSError, ValueError, MemoryError, KeyError) as error:

@@ -13,6 +13,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import metadata_spec_of
 from tests.readers.minari import made
 from tests.readers.minari.written import dataset, put
 
@@ -337,3 +338,21 @@ def test_metadata_that_no_float_holds_beside_others_is_left_out(tmp_path: Path) 
 
     assert "level" not in opened(tmp_path / "a", change(np.int64(2**53 + 1)), change(np.float64(0.5))).metadata_spec()
     assert "level" in opened(tmp_path / "b", change(np.int64(2**53)), change(np.float64(0.5))).metadata_spec()
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+@pytest.mark.parametrize("content", [None, b"\xff no JSON", b"[1]"])
+def test_an_episode_whose_metadata_cannot_be_read_is_a_bad_one(
+    form: str, content: bytes | None, tmp_path: Path
+) -> None:
+    folder = made.copied("0.5.4", f"kinds/{form}-v0", tmp_path)
+    file = folder / "data" / "1" / "metadata.json"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    source = open_source(f"minari:{folder}")
+    first, second, *_ = source
+    assert not first.faults
+    assert str(file) in second.faults[0][1]
+    whole = made.dataset("0.5.4", f"kinds/{form}-v0")
+    assert metadata_spec_of(source) == metadata_spec_of(open_source(f"minari:{whole}"))
