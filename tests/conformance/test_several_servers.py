@@ -94,7 +94,7 @@ def test_one_push_fills_all_and_priorities_weigh_in_exactly(forks: Forks) -> Non
     """Every sample's probability is that of its server times that on it: exact values, from the priorities that were set."""
     tables = [TableConfig("replay", signature_of("two_step"), sampler="prioritized", priority_exponent=1.0)]
     with forks.embedded(tables) as one, forks.embedded(tables) as other:
-        with rlds2reverb.connect([one.address, other.address]) as group:
+        with rlds2reverb.connect([f"one={one.address}", f"other={other.address}"]) as group:
             report = group.push(SOURCE, "replay")
             counts = [part.items_confirmed for part in report.servers.values()]
             total = sum(counts)
