@@ -158,7 +158,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_command_line_takes_several(two: list[Any], run: Callable[..., tuple[int, str, str]]) -> None:
     addresses = [server.address for server in two]
-    both = ("--server", ",".join(addresses))
+    both = ("--server", ",".join(f"{name}={address}" for name, address in zip(("one", "other"), addresses)))
     code, out, _ = run("push", SOURCE, *both, "--table", "replay", "--json")
     report = json.loads(out)
     assert (code, list(report["servers"])) == (0, addresses)
