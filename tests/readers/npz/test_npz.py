@@ -68,7 +68,9 @@ def test_rows_are_those_of_numpy(
             found, wanted = one.rows(start, stop), values[start:stop]
             if values.dtype.kind in "SU":
                 wanted = (
-                    np.char.encode(wanted, "utf-8").astype(object)
+                    np.char.encode(wanted, "utf-8")
+                    .reshape(wanted.shape)
+                    .astype(object)  # older numpy forgets the shape of none
                     if values.dtype.kind == "U"
                     else wanted.astype(object)
                 )
