@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waits are told soon; no thread is left."""
-    monkeypatch.setattr(supply, "_DEADLINES", replace(supply._DEADLINES, notice=0.03, backoff_first=0.01, silence=0.1))
+    monkeypatch.setattr(supply, "_DEADLINES", replace(supply._DEADLINES, notice=0.03, backoff_first=0.01, silence=2.0))
     yield
     wait_until(lambda: not our_threads(), PATIENCE_SECONDS, our_threads)
 
