@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 REPOSITORY = Path(__file__).parents[1]
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONFAULTHANDLER": "1"}
 PATIENCE_SECONDS = 60.0
 """For what takes a moment; only a test that fails waits so long."""
 
@@ -126,10 +126,20 @@ class Process:
 
     def wait(self, seconds: float = END_SECONDS) -> int:
         """Waits for its end: the exit code."""
-        wait_until(lambda: self.poll() is not None, seconds, lambda: f"ended process {self.pid}: {self.errors[-2000:]}")
+        wait_until(lambda: self.poll() is not None, seconds, lambda: f"ended process {self.pid}: {self._last_words()}")
         code = self.poll()
         assert code is not None
         return code
+
+    def _last_words(self) -> str:
+        """Ends one that does not end; its errors, and where each thread of a Python was."""
+        threads = [
+            f"{task.name} {(task / 'comm').read_text().strip()}" for task in Path(f"/proc/{self.pid}/task").glob("*")
+        ]
+        self.send(signal.SIGABRT)
+        with suppress(TimeoutError):
+            wait_until(lambda: self.poll() is not None, 5.0)
+        return f"{self.errors[-6000:]} (threads: {', '.join(threads)})"
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal and waits: the exit code."""

@@ -3,12 +3,16 @@
 A connection may be dead and not look it: something between swallows what is sent (half-open). No call on it tells; a call on
 another one does. So new calls go over one connection at a time. Another one takes its place when that has answered first. The old
 one is closed when the last call or stream on it has ended.
+
+What is open when the interpreter ends is closed while its threads still run: gRPC reads in one per connection, and a process whose
+interpreter took that away in the middle of a call may hang in gRPC (seen with grpcio 1.74, after a stream was cancelled).
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +39,7 @@ class Connections:
         self._holders: Counter[grpc.Channel] = Counter()  # calls and streams
         self._is_closed = False
         self._current = self.fresh()
+        self._at_exit = weakref.finalize(self, _close_left, weakref.ref(self))
 
     def take(self) -> grpc.Channel:
         """The connection for the next call or stream; `put_back` it when that has ended."""
@@ -80,6 +85,7 @@ class Connections:
         """Ends every call and stream. In a forked process it does nothing: the connections are the other process's."""
         if self._process != os.getpid():
             return
+        self._at_exit.detach()
         with self._lock:
             self._is_closed = True
             for connection in {self._current, *self._holders}:
@@ -90,3 +96,9 @@ class Connections:
             del self._holders[connection]
             if connection is not self._current:
                 connection.close()
+
+
+def _close_left(left: weakref.ref[Connections]) -> None:
+    """Closes them at the end of the interpreter. Those that nobody holds any more gRPC closes by itself: then they are gone here."""
+    if (connections := left()) is not None:
+        connections.close()

@@ -63,15 +63,15 @@ class Question:
     def _first_answered(self) -> Any:
         """The first call that ended well; without one, the last one made."""
         pause = _DOUBT_SECONDS
-        while (call := self._next_answered(min(pause, self._left + _GRACE_SECONDS))) is None:
-            if not self._is_open:
-                return list(self._over)[-1]
-            if not self._left:
-                raise TimeoutError
+        while (call := self._next_answered(min(pause, self._left))) is None and self._is_open and self._left:
             self._ask_over(self._first)
             self._ask_over(self._connections.fresh())
             pause *= 2
-        return call
+        if call is None and self._is_open:
+            call = self._next_answered(_GRACE_SECONDS)
+            if call is None and self._is_open:
+                raise TimeoutError
+        return list(self._over)[-1] if call is None else call
 
     @property
     def _left(self) -> float:

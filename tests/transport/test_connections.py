@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.transport.connections import Connections
+from tests.processes import started
 
 
 class Channel:
@@ -97,3 +100,30 @@ def test_open_are_the_one_in_use_and_those_that_are_held(events: list[tuple[str,
             connections.adopt(connections.fresh(), made[number % len(made)])
         with connections.taken() as current:
             assert {channel for channel in made if not channel.is_closed} == {current, *held}
+
+
+_LEAVING = """
+import threading
+from rlds2reverb.transport.connections import Connections
+
+class Channel:
+    def close(self):
+        print("closed" if reader.is_alive() else "too late", flush=True)
+
+left = threading.Event()
+reader = threading.Thread(target=left.wait, daemon=True)
+reader.start()
+kept, dropped = Connections(Channel), Connections(Channel)
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "told"), [("", ["closed"] * 2), ("del dropped", ["closed"]), ("kept.close()", ["closed"] * 2)]
+)
+def test_what_is_open_at_the_end_of_the_interpreter_is_closed_while_threads_run(
+    tmp_path: Path, then: str, told: list[str]
+) -> None:
+    with started(tmp_path, "-c", _LEAVING.format(then)) as process:
+        assert process.wait() == 0
+    assert (process.output.split("\n")[:-1], process.errors) == (told, "")
