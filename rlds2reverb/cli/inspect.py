@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -85,11 +86,8 @@ def command(
     wanted = transform_of(transform)
     if server_config:
         _check_server_package()
-    put, execute = Conventions(**conventions), chosen_executor(workers, ray)
-    if execute is None:
-        inspection = inspect_source(with_encoded(opened(source), encoded), views, limit, put, wanted)
-    else:
-        inspection = inspected(Wanted(Named(source), encoded, views, put, wanted, limit), execute)
+    asked = Wanted(Named(source), encoded, views, Conventions(**conventions), wanted, limit)
+    inspection = _inspected(source, asked, chosen_executor(workers, ray))
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
@@ -100,6 +98,14 @@ def command(
         output.print_json(inspection.as_dict())
     else:
         _print(inspection)
+
+
+def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None) -> Inspection:
+    """In this process, or by workers."""
+    if execute is not None:
+        return inspected(asked, execute)
+    opened_here = with_encoded(opened(source), asked.encoded)
+    return inspect_source(opened_here, asked.views, asked.limit, asked.conventions, asked.transform)
 
 
 def _tell_left_out(inspection: Inspection) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ class Function:
 
 
 @dataclass(eq=False)
-class Unfinished:
+class Unfinished(ABC):
     """An array or a dtype whose state is still to come.
 
     Attributes:
@@ -61,9 +62,9 @@ class Unfinished:
 
     places: list[int] = field(default_factory=list)
 
+    @abstractmethod
     def finished(self, state: Any) -> Any:
         """The value, once its state is there."""
-        raise NotImplementedError
 
 
 class EmptyArray(Unfinished):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.push.adding import Added
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.remarks import Remark
@@ -23,21 +22,6 @@ from rlds2reverb.specs import flatten
 from rlds2reverb.validation.endings import Endings, InOrder
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.wording import counted
-
-_SUMS = (
-    "episodes_read",
-    "steps_read",
-    "episodes_pushed",
-    "steps_pushed",
-    "items_confirmed",
-    "items_taken_out",
-    "steps_rejected",
-    "ends_mended",
-    "episodes_resumed",
-    "bytes",
-    "reconnects",
-)
-_COUNTS = ("rejected", "advice", "repaired", "items_made", "without_items")
 
 
 class Merged:
@@ -55,8 +39,7 @@ class Merged:
         self._plan = plan
         self.workers = 0
         self.new_items: int | None = None
-        self._sums: Counter[str] = Counter()
-        self._counts = {name: Counter[str]() for name in _COUNTS}
+        self._added = Added()
         self._told: dict[int, PartTold] = {}
         self._parts_again = 0
         self._ids: list[tuple[Task, Array]] = []
@@ -74,7 +57,7 @@ class Merged:
     @property
     def items_made(self) -> Mapping[str, int]:
         """Table -> items of the parts that have ended."""
-        return self._counts["items_made"]
+        return self._added.counts["items_made"]
 
     def told(self, task: Task, what: PartTold) -> None:
         """A worker said how far it is with a part."""
@@ -97,7 +80,7 @@ class Merged:
             done = PartDone(told.report)
         if done is None:
             return
-        self._add(done.report)
+        self._added.add(done.report)
         if done.holdings is not None:
             self._holdings = self._holdings.with_others(done.holdings)
         self._remarks.update(dict.fromkeys(done.remarks))
@@ -131,16 +114,14 @@ class Merged:
 
     def report(self, seconds: float) -> PushReport:
         """The account, parts that still run included as far as they told."""
-        sums, counts = Counter(self._sums), {name: Counter(one) for name, one in self._counts.items()}
+        added = self._added.copy()
         for told in self._told.values():
-            _add_report(sums, counts, told.report)
-        added: dict[str, Any] = {name: sums[name] for name in _SUMS}
-        added.update({name: dict(one) for name, one in counts.items()})
+            added.add(told.report)
         whole = self._plan.episodes
-        unread = None if whole is None else whole - sums["episodes_read"] - sums["episodes_resumed"]
+        unread = None if whole is None else whole - added.sums["episodes_read"] - added.sums["episodes_resumed"]
         return replace(
             report_of_nothing(self._plan),
-            **added,
+            **added.fields(),
             items_new=self.new_items,
             remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends()),
             episodes_unread=unread,
@@ -154,7 +135,7 @@ class Merged:
         running = [told.progress for told in self._told.values()]
         waits = [one for one in running if one.waiting]
         waiting = waits[0] if waits and len(waits) == len(running) else None
-        done = self._sums
+        done = self._added.sums
         return Progress(
             done["episodes_read"] + done["episodes_resumed"] + sum(one.episodes for one in running),
             done["steps_read"] + sum(one.steps for one in running),
@@ -165,9 +146,6 @@ class Merged:
             "" if waiting is None else waiting.waiting,
             () if waiting is None else waiting.held_by,
         )
-
-    def _add(self, report: PushReport) -> None:
-        _add_report(self._sums, self._counts, report)
 
     def _take_in_turn(self, done: PartDone) -> None:
         for one in done.ends:
@@ -192,9 +170,3 @@ _MISSED = (
     "{}, the first is {}, ended as episodes of other parts do, which was known too late: one process would not have stored them. Find "
     "them by validate, and take them out with the table, or mend the ends with last_observation"
 )
-
-
-def _add_report(sums: Counter[str], counts: Mapping[str, Counter[str]], report: PushReport) -> None:
-    sums.update({name: getattr(report, name) for name in _SUMS})
-    for name, one in counts.items():
-        one.update(getattr(report, name))

@@ -60,12 +60,7 @@ def recordings_of(
     where = f'{snapshot.name}: the items of table "{snapshot.table}" make no episodes'
     if why := why_no_steps(leaves) or index.unlike:
         raise SourceError(f"{where}: {why}; {_WAY_OUT}")
-    squeezed = index.squeezed.tolist()
-    rows = {
-        path: leaf if is_squeezed else replace(leaf, shape=leaf.shape[1:])
-        for (path, leaf), is_squeezed in zip(leaves.items(), squeezed)
-    }
-    layout = layout_of(Reads(rows, index.shifts.tolist(), index.lengths.tolist()))
+    layout = layout_of(Reads(_of_a_row(leaves, index), index.shifts.tolist(), index.lengths.tolist()))
     if isinstance(layout, str):
         raise SourceError(f"{where}: {layout}; {_WAY_OUT}")
     runs = runs_of(index)
@@ -81,6 +76,14 @@ def recordings_of(
         runs, remark = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
         snapshot, missing = replace(snapshot, remarks=(*snapshot.remarks, remark)), replace(missing, gaps=CUT)
     return StoredEpisodes(snapshot, index, runs, list(leaves), layout, missing)
+
+
+def _of_a_row(leaves: Mapping[str, ArraySpec], index: Index) -> dict[str, ArraySpec]:
+    """Path -> spec of one row of a column."""
+    return {
+        path: leaf if is_squeezed else replace(leaf, shape=leaf.shape[1:])
+        for (path, leaf), is_squeezed in zip(leaves.items(), index.squeezed.tolist())
+    }
 
 
 def _are_alone(index: Index, runs: Runs) -> bool:

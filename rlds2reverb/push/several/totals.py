@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
+from rlds2reverb.push.adding import Added
 from rlds2reverb.push.report import Progress, PushReport
-
-_SUMS = (
-    "episodes_read",
-    "steps_read",
-    "episodes_pushed",
-    "steps_pushed",
-    "items_confirmed",
-    "steps_rejected",
-    "ends_mended",
-    "episodes_resumed",
-    "bytes",
-    "reconnects",
-    "items_taken_out",
-    "episodes_left_out",
-)
-_COUNTS = ("rejected", "advice", "repaired", "items_made", "without_items", "left_over")
 
 
 def total(whole: PushReport, parts: Mapping[str, PushReport]) -> PushReport:
@@ -34,26 +17,18 @@ def total(whole: PushReport, parts: Mapping[str, PushReport]) -> PushReport:
       parts: address -> account.
     """
     reports = parts.values()
-    sums = {name: sum(getattr(one, name) for one in reports) for name in _SUMS}
-    counts: dict[str, Any] = {name: _added(reports, lambda one: getattr(one, name)) for name in _COUNTS}  # noqa: B023  called at once
+    added = Added(*reports)
     new = [one.items_new for one in reports if one.items_new is not None]
     unread = whole.episodes_unread
     return replace(
         whole,
-        **sums,
-        **counts,
+        **added.fields(),
         items_new=sum(new) if len(new) == len(reports) else None,
-        episodes_unread=None if unread is None else unread - sums["episodes_read"] - sums["episodes_resumed"],
+        episodes_unread=None
+        if unread is None
+        else unread - added.sums["episodes_read"] - added.sums["episodes_resumed"],
         servers=dict(parts),
     )
-
-
-def _added(reports: Collection[PushReport], counts_of: Callable[[PushReport], Mapping[str, int]]) -> dict[str, int]:
-    """The sum of what they count, by code or by table, in the order in which it first came."""
-    added: Counter[str] = Counter()
-    for report in reports:
-        added.update(counts_of(report))
-    return dict(added)
 
 
 def progress_of(

@@ -78,15 +78,20 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
             frame, held = Frame(name), 0
         if not wanted(key):
             continue
-        if key in frame.values:
-            raise SourceError(f"{where}: {member.name}: stands twice in one step")
         held += member.size
-        _check_size(member, where, held, _MOST_STEP_BYTES)
-        if len(frame.values) == _MOST_KEYS:
-            raise SourceError(f"{where}: {shortened(frame.name)}: a step of more than {_MOST_KEYS:,} keys")
+        _check_room(frame, key, member, where, held)
         frame.values[key] = (member.read(), kind, f"{where}: {member.name}")
     if frame is not None:
         yield frame
+
+
+def _check_room(frame: Frame, key: str, member: Member, where: str, held: int) -> None:
+    """Refuses a value that a step has already, or that makes it too large."""
+    if key in frame.values:
+        raise SourceError(f"{where}: {member.name}: stands twice in one step")
+    _check_size(member, where, held, _MOST_STEP_BYTES)
+    if len(frame.values) == _MOST_KEYS:
+        raise SourceError(f"{where}: {shortened(frame.name)}: a step of more than {_MOST_KEYS:,} keys")
 
 
 def _check_size(member: Member, where: str, size: int, most: int) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
-import xxhash
-
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
@@ -23,8 +21,8 @@ from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.packed import PACKED
 from rlds2reverb.readers.rllib.records import converted, parts
-from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Kept, Settings, Stamps, Troubles, Wanted
+from rlds2reverb.readers.rllib.scanned import ScannedFiles
+from rlds2reverb.readers.rllib.store import Kept, Settings, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import shortened
 
@@ -36,23 +34,12 @@ _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplemented
 """What reading a damaged file or zip file raises."""
 
 
-class JsonLines:
-    """Lines of JSON files."""
+class JsonLines(ScannedFiles):
+    """Lines of JSON files. The digest has the bytes of all lines; of the first lines, columns that are wanted are kept."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self.settings = files, settings
-        self.troubles, self.stamps = Troubles(), Stamps(files)
-        self._digest = xxhash.xxh3_128()
+        super().__init__(files, settings)
         self._kept = settings.kept()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the bytes of all lines, once they are scanned."""
-        return self._digest.hexdigest()
-
-    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
-        """Every part of every line that is a record; what is none is counted. Of the first lines, columns that are wanted are kept."""
-        return without_repeated(self._scan(wanted), self.troubles)
 
     def _scan(self, wanted: Wanted) -> Iterator[Found]:
         for number, file in enumerate(self._files):

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import xxhash
-
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
@@ -22,8 +20,8 @@ from rlds2reverb.readers.rllib.episode_states import episode_columns, episode_pa
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
 from rlds2reverb.readers.rllib.records import converted, parts
-from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Stamps, Troubles, Wanted
+from rlds2reverb.readers.rllib.scanned import ScannedFiles
+from rlds2reverb.readers.rllib.store import Reader, Settings, Wanted
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.wording import line_of
 
@@ -33,24 +31,10 @@ _PARTS = 1 << 16
 """More than a record has parts."""
 
 
-class RecordTables:
-    """Files with a row per record."""
+class RecordTables(ScannedFiles):
+    """Files with a row per record. The digest has all records."""
 
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self.settings = files, settings
-        self.troubles, self.stamps = Troubles(), Stamps(files)
-        self._digest = xxhash.xxh3_128()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of all records, once they are scanned."""
-        return self._digest.hexdigest()
-
-    def scan(self, _: Wanted, /) -> Iterator[Found]:
-        """Every part of every row that is a record; what is none is counted."""
-        return without_repeated(self._scan(), self.troubles)
-
-    def _scan(self) -> Iterator[Found]:
+    def _scan(self, _: Wanted) -> Iterator[Found]:
         with closing(ParquetFiles(self._files)) as parquet:
             for number, file in enumerate(self._files):
                 for group, row, where in self._rows(parquet, number):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
@@ -18,8 +17,8 @@ from rlds2reverb.readers.rllib.arrow import ParquetFiles, leaves_of
 from rlds2reverb.readers.rllib.batches import Head, Part, part_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
-from rlds2reverb.readers.rllib.repeated import without_repeated
-from rlds2reverb.readers.rllib.store import Reader, Settings, Stamps, Store, Troubles, Wanted
+from rlds2reverb.readers.rllib.scanned import ScannedFiles
+from rlds2reverb.readers.rllib.store import Reader, Settings, Store, Wanted
 from rlds2reverb.readers.rllib.table_records import EPISODE, RecordTables
 from rlds2reverb.readers.rllib.values import Converter, Leaves
 
@@ -59,24 +58,10 @@ def _first_schema(files: list[DataFile]) -> pa.Schema:
     raise why or SourceError(f"{files[0]}: no Parquet file")
 
 
-class StepTables:
-    """Files with a row per step."""
+class StepTables(ScannedFiles):
+    """Files with a row per step; a part is a row group. The digest has the rows' ids, ends and rewards, and the size of every column."""
 
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self.settings = files, settings
-        self.troubles, self.stamps = Troubles(), Stamps(files)
-        self._digest = xxhash.xxh3_128()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the rows' ids, ends and rewards, and of the size of every column, once they are scanned."""
-        return self._digest.hexdigest()
-
-    def scan(self, _: Wanted, /) -> Iterator[Found]:
-        """Every row group of every file."""
-        return without_repeated(self._scan(), self.troubles)
-
-    def _scan(self) -> Iterator[Found]:
+    def _scan(self, _: Wanted) -> Iterator[Found]:
         with closing(ParquetFiles(self._files)) as parquet:
             for number, file in enumerate(self._files):
                 try:
