@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, State, unchanged
 from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.lerobot import fields
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
@@ -100,6 +100,10 @@ class LeRobotDestination:
     def flags(self, episode: Episode) -> Mapping[str, Array]:
         """All are kept with last_step=keep; else made of the length, and of whether the last step is terminal."""
         return {} if self._choices.last_step == KEEP else made_flags(episode)
+
+    def encoder(self, content: Content) -> Encode:
+        """None: the sink takes episodes."""
+        return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
         """Begins to write, or goes on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, State, unchanged
 from rlds2reverb.destinations.png import check_library
 from rlds2reverb.destinations.tfds import LOSSES
 from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn, tree_of
@@ -82,6 +82,10 @@ class TfdsDestination:
     def flags(self, _: Episode) -> Mapping[str, Array]:
         """All are kept."""
         return {}
+
+    def encoder(self, content: Content) -> Encode:
+        """None: the sink takes episodes."""
+        return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         """Begins to write, or goes on."""
