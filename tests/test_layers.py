@@ -140,6 +140,7 @@ NEEDS_OPTIONAL = {
     "readers.d4rl.telling",
     "destinations.lerobot.arrow",
     "destinations.lerobot.destination",
+    "destinations.lerobot.encoding",
     "destinations.lerobot.fields",
     "destinations.lerobot.finishing",
     "destinations.lerobot.rows",
