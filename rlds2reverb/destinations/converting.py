@@ -9,10 +9,9 @@ goes on from what was saved last.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,15 @@ from rlds2reverb.destinations.flags import lost_flags
 from rlds2reverb.destinations.guarding import check_apart, check_free, checked_path
 from rlds2reverb.destinations.job import Job
 from rlds2reverb.destinations.place import Place, opened
+from rlds2reverb.destinations.reading import Judged, read_by, read_here
 from rlds2reverb.destinations.report import ConvertReport
-from rlds2reverb.destinations.taking import Here, Readers, Taken
+from rlds2reverb.destinations.taking import Readers, Taken
 from rlds2reverb.destinations.verifying import verify
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.sources.base import remarks_of, without_first
 from rlds2reverb.validation import Problem
-from rlds2reverb.validation.endings import Endings, problems_in_order, with_problems_of_ends
+from rlds2reverb.validation.endings import Endings
 from rlds2reverb.validation.endings_state import endings_of, state_of
 from rlds2reverb.validation.policy import RAISE
 
@@ -78,13 +78,13 @@ class Converter:
     def report(self) -> ConvertReport:
         """The account so far."""
         readers = self._readers
-        remarks = dict.fromkeys((*remarks_of(self._job.source), *(() if readers is None else readers.remarks)))
+        of_readers = () if readers is None else readers.remarks
         return replace(
             self._account.report(),
             source=self._job.source.name,
             destination=self._job.destination.name,
             path=str(self._job.destination.path),
-            remarks=tuple(remarks),
+            remarks=tuple(dict.fromkeys((*remarks_of(self._job.source), *of_readers))),
             encoded=self._job.encoded,
             seconds=time.monotonic() - self._began,
             verified=self._verified,
@@ -246,16 +246,11 @@ class Converter:
                 self._tell(self._account, False)
         self._save(place, READ, sink.sync())
 
-    def _episodes(self, clear: Callable[[Endings], object]) -> Generator[tuple[Taken, list[Problem]], None, None]:
-        """Those that are left, with what others show of them; read here, or by others."""
-        left, job = self._left(), self._job
+    def _episodes(self, clear: Callable[[Endings], object]) -> Judged:
+        left = self._left()
         if self._readers is None:
-            judged = with_problems_of_ends(left, job.standard.conventions, self._endings, clear)
-            yield from ((Here(job, episode), found) for episode, found in judged)
-            return
-        del left  # it was asked for to see whether those before are the same
-        with closing(self._readers.read(self._account.episodes_read)) as reads:
-            yield from problems_in_order(reads, attrgetter("ending"), self._endings, clear)
+            return read_here(self._job, left, self._endings, clear)
+        return read_by(self._readers, self._account.episodes_read, self._endings, clear)
 
     def _take(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
         account = self._account

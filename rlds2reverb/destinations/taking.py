@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.remarks import Remark
 from rlds2reverb.validation import Policy, Problem
 from rlds2reverb.validation.endings import Ending
-
-if TYPE_CHECKING:
-    from rlds2reverb.destinations.job import Job
 
 
 @dataclass(frozen=True)
@@ -67,34 +63,6 @@ class Taken(Protocol):
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
         """
-
-
-@dataclass(frozen=True)
-class Here:
-    """One that was read by this process, which does the rest when it is accepted."""
-
-    job: Job
-    episode: Episode
-
-    @property
-    def id(self) -> str:
-        """Of the episode."""
-        return self.episode.id
-
-    @property
-    def title(self) -> str:
-        """As messages name it."""
-        return self.episode.title
-
-    @property
-    def steps(self) -> int:
-        """How many it has, as recorded."""
-        return len(self.episode)
-
-    def accepted(self, policy: Policy, found: Sequence[Problem]) -> Accepted | None:
-        """See `Taken.accepted`."""
-        prepared, is_end_mended = self.job.prepared(self.episode, policy, found)
-        return None if prepared is None else lambda: self.job.written(prepared, is_end_mended)
 
 
 @dataclass(frozen=True)
