@@ -22,7 +22,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.scale import converting as dividing
 from rlds2reverb.scale.executor import Event
-from rlds2reverb.scale.tasks import Outcome
+from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.destinations.cases import data
 from tests.destinations.test_kills import FORMATS
@@ -209,7 +209,7 @@ def test_the_source_of_the_run_before_must_be_the_same(tmp_path: Path) -> None:
 
 def test_parts_wait_for_their_turn_in_bounded_number() -> None:
     parts = dividing.Parts(0, 100, 2)
-    tasks = []
+    tasks: list[Task] = []
     while (task := parts.next_task(())) is not None:
         if tasks:  # the first one is slow
             parts.took(task, Outcome(dividing.PartTaken([], task.stop, 0, ())))
@@ -229,7 +229,7 @@ def test_what_a_part_leaves_comes_next() -> None:
 
 def test_a_source_whose_length_only_reading_tells_is_refused(tmp_path: Path) -> None:
     class Unknown(EpisodeList):
-        episode_count = None  # type: ignore[assignment]
+        episode_count = None
 
     source = Unknown(made(1, ()), "unknown")
     with pytest.raises(SourceError, match=r"cannot be divided among workers \(--workers, --ray\); leave them out"):
