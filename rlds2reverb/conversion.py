@@ -71,11 +71,6 @@ class ConvertOptions:
             raise ConfigError(f'allow_loss "{self.allow_loss}": expected several codes, such as allow_loss=["all"]')
         check_workers(self.workers, self.ray)
 
-    @property
-    def is_divided(self) -> bool:
-        """Whether several processes work on the source."""
-        return self.workers is not None or self.ray is not None
-
 
 def convert(source: Any, destination: str | Destination, **options: Any) -> ConvertReport:
     """Writes a dataset in another format: `rlds2reverb.convert("d4rl:hopper.hdf5", "tfds:/data/hopper")`.
@@ -156,7 +151,7 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     chosen, pushed = _split(options)
     job = _job(source, destination, chosen, pushed)
     readers = None
-    if chosen.is_divided:
+    if chosen.workers is not None or chosen.ray is not None:
         opens = partial(_job, source, destination, replace(chosen, on_progress=unheard), _for_workers(pushed))
         readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
     return Conversion(job, pushed, chosen, job.source.episode_count, readers)

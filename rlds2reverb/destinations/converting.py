@@ -121,7 +121,7 @@ class Converter:
 
     def _run(self, place: Place) -> None:
         saved = None if self._restart else place.saved()
-        self._identify()
+        self._identity = self._job.identity()
         if saved is not None and self._is_done(place, saved):
             if not self._odd(saved):
                 self._complete(place, saved)
@@ -160,12 +160,6 @@ class Converter:
         self._account.episodes_resumed = self._account.episodes_read
         if self._verifies:
             self._verify(place.path)
-
-    def _identify(self) -> None:
-        first = next(iter(self._job.source), None)
-        if first is None:
-            raise SourceError(f"{self._job.source.name}: has no episodes, so there is nothing to convert")
-        self._identity = self._job.identity(first.id)
 
     def _odd(self, saved: dict[str, Any]) -> str:
         """In what a conversion that was saved is another one; "" when it is this one."""

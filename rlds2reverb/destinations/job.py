@@ -81,14 +81,21 @@ class Job:
                 "(--allow-loss)"
             )
 
-    def identity(self, first: str) -> dict[str, Any]:
-        """What must be the same where a conversion goes on; `first` is the id of the first episode."""
+    def identity(self) -> dict[str, Any]:
+        """What must be the same where a conversion goes on.
+
+        Raises:
+          SourceError: there is no episode.
+        """
+        first = next(iter(self.source), None)
+        if first is None:
+            raise SourceError(f"{self.source.name}: has no episodes, so there is nothing to convert")
         specs = {path: f"{spec} {spec.name}" for path, spec in self.content.columns.items()}
         scheme, _, rest = self.destination.name.partition(":")
         return {
             "source": {
                 "name": self.source_label,
-                "first episode": first,
+                "first episode": first.id,
                 "episodes": self.source.episode_count,
                 "columns": specs,
                 "metadata": {path: str(spec) for path, spec in self.content.metadata.items()},

@@ -70,9 +70,7 @@ class ConvertJob:
 
 def kind_of(job: Job) -> dict[str, Any]:
     """What the source of a conversion is like, to be compared."""
-    first = next(iter(job.source), None)
-    source = job.identity("" if first is None else first.id)["source"]
-    return {name: value for name, value in source.items() if name != "name"}
+    return {name: value for name, value in job.identity()["source"].items() if name != "name"}
 
 
 @dataclass(frozen=True)
