@@ -77,7 +77,7 @@ class ClientGroup()
     @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> SeveralPlan
     @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
     planned(self, source: Any, options: PushOptions) -> SeveralPlan
-    pusher(self, plan: PushPlan, _: object=None) -> SeveralPusher
+    pusher(self, plan: PushPlan, source: Named) -> SeveralPusher | DividedPush
     target(self, *_: Any, **__: Any) -> NoReturn
     writer(self, *_: Any, **__: Any) -> NoReturn
 class ConvertOptions()

@@ -25,6 +25,8 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.plan import SeveralPlan, plan_several
 from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.scale.pushing import DividedPush, divided_pusher
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -220,27 +222,24 @@ class ClientGroup:
           ConfigError: a view of streams, whose items depend on other episodes; others as `Client.push`.
           Rlds2ReverbError: as `Client.push`; an error of one server names it, and its `report` says what each has stored.
         """
-        return self.pusher(self.planned(source, options)).run()
+        return self.pusher(self.planned(source, options), Named(source)).run()
 
     def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
-        """`plan` of options in one piece.
-
-        Raises:
-          ConfigError: options for workers.
-        """
-        if options.is_divided:
-            raise ConfigError("workers (--workers, --ray) push to one server; name one, or leave them out")
+        """`plan` of options in one piece."""
         return plan_several(source, options, self._names, self.servers())
 
-    def pusher(self, plan: PushPlan, _: object = None) -> SeveralPusher:
-        """A push that was planned just before, to be run; tells its account meanwhile. What workers open is not needed.
+    def pusher(self, plan: PushPlan, source: Named) -> SeveralPusher | DividedPush:
+        """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open.
 
         Raises:
-          ConfigError: a plan for others than these servers.
+          ConfigError: a plan for others than these servers; or workers cannot be told how to reach a server.
         """
         if not isinstance(plan, SeveralPlan) or plan.names != self._names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
+        if plan.options.is_divided:
+            there = {address: transports[address] for address in plan.parts}
+            return divided_pusher(there, plan, source, self._servers.allow_missing)
         return SeveralPusher(transports, plan, self._servers.allow_missing)
 
     def target(self, *_: Any, **__: Any) -> NoReturn:
