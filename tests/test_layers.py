@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
-    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
+    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push", "scale.pushing", "scale.sources"},
     "scale": FOUNDATION | {"conventions", "formats", "push", "sources", "transport", "validation", "wire"},
     "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},

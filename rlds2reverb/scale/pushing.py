@@ -21,7 +21,6 @@ from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.quota import Crowded
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.tables import check_size
 from rlds2reverb.scale.choosing import executor_of
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job
@@ -213,11 +212,8 @@ class _Parts:
         """Refuses a push that turns out to be larger than a table."""
         if self._plan.options.allow_eviction:
             return
-        for address, plan in self._servers.plans.items():
-            made = self._merged.items_made(address)
-            for output in plan.options.outputs:
-                items = max(made.get(table, 0) for table in output.tables)
-                check_size(output, plan.info, items, f"more than {items - 1}")
+        for address in self._servers.plans:
+            self._servers.check_sizes(address, self._merged.items_made(address))
 
 
 def pusher_of(transport: Transport, plan: PushPlan, source: Named) -> Pusher | DividedPush:

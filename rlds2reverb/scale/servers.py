@@ -19,6 +19,7 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.moving import take_out
 from rlds2reverb.push.several.part import AWAY
 from rlds2reverb.push.several.plan import SeveralPlan
+from rlds2reverb.push.tables import check_size
 from rlds2reverb.scale.places import Places, Refusal
 from rlds2reverb.scale.push_job import Known
 from rlds2reverb.scale.tasks import Task
@@ -173,6 +174,21 @@ class ServerSet:
         lost = {address: one.stopped for address, one in report.servers.items() if one.stopped}
         for address in self._losses.heard(lost):
             self._tell_lost(address)
+
+    def check_sizes(self, address: str, made: Mapping[str, int]) -> None:
+        """Refuses a push that turns out to be larger than a table.
+
+        Args:
+          address: of a server.
+          made: table -> items that belong there.
+
+        Raises:
+          CapacityError: it is larger; of several servers, the error names it.
+        """
+        plan = self.plans[address]
+        for output in plan.options.outputs:
+            items = max(made.get(table, 0) for table in output.tables)
+            self._watched(address, lambda: check_size(output, plan.info, items, f"more than {items - 1}"))  # noqa: B023  called at once
 
     def new_items(self, address: str) -> int | None:
         """How many of the items of all tasks a server did not have, as last seen; None when that is not known."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ServerRestarted, ServerUnreachable, TransportError, reason_of
+from rlds2reverb.errors import CapacityError, ServerRestarted, ServerUnreachable, TransportError, reason_of
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.part import Part
 from rlds2reverb.push.pipeline import Pusher
@@ -71,7 +71,7 @@ class Losses:
         """
         try:
             return act()
-        except TransportError as error:
+        except (TransportError, CapacityError) as error:
             if self._is_several:
                 named(error, address)
             if not isinstance(error, (ServerUnreachable, ServerRestarted)) or not self._may_miss:
