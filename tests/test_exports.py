@@ -278,6 +278,7 @@ class PushReport()
     transform: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
     parts_again: int = 0
+    ends_found_late: int = 0
     episodes_left_out: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)

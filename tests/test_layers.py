@@ -68,8 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
-    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push", "scale.pushing", "scale.sources"},
     "scale": FOUNDATION | {"conventions", "formats", "push", "sources", "transport", "validation", "wire"},
+    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push", "scale.pushing", "scale.sources"},
     "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
     "stored": FOUNDATION

@@ -142,6 +142,7 @@ class Merged:
             seconds=seconds,
             workers=self.workers,
             parts_again=self._parts_again,
+            ends_found_late=len(self._missed),
             items_moved=self.moved,
             servers={
                 address: replace(

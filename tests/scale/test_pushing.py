@@ -91,6 +91,7 @@ def test_ends_that_are_alike_are_found_in_the_parts_or_told_of(workers: int, mos
     expected = in_memory.push(alone, episodes, on_invalid="skip")
     report = push(divided, episodes, workers, most, on_invalid="skip")
     missed = sum(remark.count for remark in report.remarks if remark.code == "ends_found_late")
+    assert missed == report.ends_found_late
     assert expected.rejected.get(ENDS_ALIKE, 0) == report.rejected.get(ENDS_ALIKE, 0) + missed
     assert report.episodes_pushed == expected.episodes_pushed + missed
     if most >= 8:

@@ -20,7 +20,9 @@ from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.scale.pushing import DividedPush
 from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named
+from rlds2reverb.sources.base import check_shard
 from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.specs import Nest
 from rlds2reverb.transport.memory import MemoryTransport
 from rlds2reverb.transport.waiting import Deadlines
 from tests import strategies
@@ -43,21 +45,31 @@ def made(count: int, bad: frozenset[int] = frozenset()) -> list[Episode]:
     return found
 
 
-class Eventful(EpisodeList):
+class Eventful:
     """Episodes, before some of which something happens, once."""
 
+    name = "test"
+
     def __init__(self, episodes: Sequence[Episode], events: Mapping[int, Callable[[], object]]) -> None:
-        super().__init__(list(episodes), "test")
-        self.events = dict(events)
+        self.episodes, self.events = EpisodeList(list(episodes), "test"), dict(events)
+        self.episode_count = len(episodes)
+
+    def spec(self) -> Nest:
+        return self.episodes.spec()
 
     def __iter__(self) -> Iterator[Episode]:
         return self.without_first(0)
 
     def without_first(self, count: int) -> Iterator[Episode]:
-        for number, episode in enumerate(super().__iter__()):
+        for number, episode in enumerate(self.episodes):
             if number >= count:
                 self.events.pop(number, lambda: None)()
                 yield episode
+
+    def shard(self, index: int, count: int) -> Eventful:
+        check_shard(index, count)
+        assert count == 1
+        return self
 
 
 def run(
@@ -71,12 +83,12 @@ def run(
     return DividedPush(ServerSet(plan, reached, allow), plan, Named(plan.source), executor, most).run()
 
 
-def push(group: Servers, source: Sequence[Episode], away: Sequence[str] = (), **options: Any) -> PushReport:
+def push(group: Servers, source: Sequence[Episode] | Eventful, away: Sequence[str] = (), **options: Any) -> PushReport:
     """A push as `several.push`, by workers; `workers`, `most`, `lost` and `allow` among the options are as for `run`."""
     how = {name: options.pop(name) for name in ("workers", "most", "lost") if name in options}
     allow = options.pop("allow_missing", bool(away))
-    plan = several.planned(group, source, away, **options)
-    if isinstance(source, EpisodeList):
+    plan = several.planned(group, list(source.episodes) if isinstance(source, Eventful) else source, away, **options)
+    if isinstance(source, Eventful):
         plan = replace(plan, source=source)
     return run(group, plan, **how, allow=allow)
 

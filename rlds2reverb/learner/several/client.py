@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
@@ -146,22 +147,24 @@ class ClientGroup:
           ServerUnreachable: a server cannot be reached, and may not be missing; some may be changed.
         """
         item_keys, values = checked_priorities(keys, priorities)
-        routes = self._routes.get(table)
-        servers = np.full(len(item_keys), -1) if routes is None else routes.servers_of(item_keys)
-        anywhere = bool((servers < 0).any())
-        numbers = self._having(table) if anywhere else sorted(set(servers.tolist()))
-        mine = {self.addresses[number]: (servers == number) | (servers < 0) for number in numbers}
+        mine = self._routed(table, item_keys)
 
         def update(one: Transport) -> None:
-            chosen = mine[one.address]
+            chosen = mine[self.addresses.index(one.address)]
             one.update_priorities(table, item_keys[chosen], values[chosen])
 
-        self._servers.each(update, [number for number in numbers if mine[self.addresses[number]].any()])
+        self._servers.each(update, [*mine])
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
-        """Takes items out of a table, on all servers; keys that they do not have are passed over. Raises as `update_priorities` does."""
+        """Takes items out of a table, each on the server that it was sampled from last; keys that nobody remembers go to all.
+
+        Keys that a server does not have are passed over. Raises as `update_priorities` does.
+        """
         item_keys = checked_keys(keys)
-        self._servers.each(lambda one: one.delete_items(table, item_keys), self._having(table))
+        mine = self._routed(table, item_keys)
+        self._servers.each(
+            lambda one: one.delete_items(table, item_keys[mine[self.addresses.index(one.address)]]), [*mine]
+        )
 
     def reset(self, table: str) -> None:
         """Empties a table on all servers; rate limiters count anew.
@@ -259,6 +262,15 @@ class ClientGroup:
             f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
             f"{', '.join(self.addresses)}, and {way_out}"
         )
+
+    def _routed(self, table: str, keys: Array) -> dict[int, Array]:
+        """Number of a server -> [n] bool, which of these keys are sent there; of servers that get any."""
+        routes = self._routes.get(table)
+        servers = np.full(len(keys), -1) if routes is None else routes.servers_of(keys)
+        unknown = servers < 0
+        numbers = self._having(table) if unknown.any() else sorted(set(servers.tolist()))
+        masks = {number: unknown | (servers == number) for number in numbers}
+        return {number: mask for number, mask in masks.items() if mask.any()}
 
     def _having(self, table: str) -> list[int]:
         """Numbers of the servers that have a table."""
