@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "conventions",
         "push.cutting",
         "push.outputs",
+        "push.report",
         "push.tally",
         "scale",
         "sources",
