@@ -27,6 +27,7 @@ from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.scale.ways import Connections, Ways
 from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.sources.mix_parts import Tally
 from rlds2reverb.sources.span import Span
 from rlds2reverb.specs import flatten
 from rlds2reverb.validation import Problem
@@ -101,6 +102,7 @@ class PartDone:
       remarks: of the source.
       quarantine: lines for the report of bad episodes.
       sent: address -> table -> keys of the items that were sent, where items are to be moved.
+      tallies: what each part of a mix gave.
     """
 
     report: PushReport
@@ -111,6 +113,7 @@ class PartDone:
     remarks: tuple[Remark, ...] = ()
     quarantine: str = ""
     sent: Mapping[str, Mapping[str, list[Array]]] = field(default_factory=dict)
+    tallies: tuple[Tally, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,8 +226,8 @@ class _PartRun:
         ids = np.array([xxhash.xxh3_64_intdigest(one.encode()) for one in self._pusher.ids], np.uint64)
         lines = self._quarantine.read_text("utf-8") if self._quarantine.exists() else ""
         rows = {address: [note.rows for note in notes] for address, notes in self._notes.items()}
-        told, holdings = remarks_of(self._source), self._pusher.holdings
-        return PartDone(report, rows, ids, tuple(self._ends), holdings, told, lines, self._pusher.sent)
+        told, holdings, tallies = remarks_of(self._source), self._pusher.holdings, self._job.source.tallies
+        return PartDone(report, rows, ids, tuple(self._ends), holdings, told, lines, self._pusher.sent, tallies)
 
     def _told(self, progress: Progress) -> None:
         self._tell(PartTold(progress, self._pusher.report()))

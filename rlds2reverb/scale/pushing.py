@@ -96,7 +96,7 @@ class DividedPush:
             self._merged.workers = executor.workers
             servers.begin(executor.workers)
             tasks = divided(count, executor.workers, self._most)
-            parts = _Parts(self._plan, tasks, self._merged, servers, self._began)
+            parts = _Parts(self._plan, tasks, self._merged, servers, self._source)
             Driver(executor, parts, parts.look).run()
             assert parts.is_all_begun  # else episodes would be missing, and nobody told
         self._merged.finish()
@@ -135,9 +135,10 @@ class _Parts:
         tasks: Collection[Task],
         merged: Merged,
         servers: ServerSet,
-        began: float,
+        source: Named,
     ) -> None:
-        self._plan, self._merged, self._servers, self._began = plan, merged, servers, began
+        self._plan, self._merged, self._servers, self._source = plan, merged, servers, source
+        self._began = time.monotonic()
         self._left = deque(tasks)
         self._looked_at = time.monotonic()
 
@@ -183,8 +184,9 @@ class _Parts:
             self._left.appendleft(replace(task, terms=None))
             return True
         self._merged.took(task, outcome)
-        if report is not None:
-            self._servers.heard(report)
+        if outcome.value is not None:
+            self._source.add(outcome.value.tallies)
+            self._servers.heard(outcome.value.report)
         self._check_sizes()
         return False
 

@@ -119,7 +119,7 @@ def lines(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-@examples(15)
+@examples(10)
 @given(
     count=st.integers(1, 24),
     bad=st.frozensets(st.integers(0, 23)),
@@ -157,7 +157,7 @@ def test_items_report_ledger_and_quarantine_are_those_of_one_pusher(
     assert rows(folder / "divided.db") == rows(folder / "alone.db")
 
 
-@examples(10)
+@examples(6)
 @given(before=st.integers(1, 3), after=st.integers(1, 3), count=st.integers(1, 12), most=st.integers(1, 5))
 def test_items_move_as_by_one_pusher(before: int, after: int, count: int, most: int) -> None:
     episodes, groups = made(count), (servers(3), servers(3))
@@ -170,7 +170,7 @@ def test_items_move_as_by_one_pusher(before: int, after: int, count: int, most: 
     assert stored(groups[1]) == stored(groups[0])
 
 
-@examples(10)
+@examples(6)
 @given(workers=st.integers(1, 3), most=st.integers(1, 6), spare=st.integers(0, 4), before=st.integers(0, 20))
 def test_tables_with_just_enough_places_take_a_push_and_the_same_push_again(
     workers: int, most: int, spare: int, before: int
@@ -203,7 +203,7 @@ def test_a_table_that_is_too_small_is_named_with_its_server_and_evicts_nothing()
     assert report.servers["b:8000"].items_confirmed <= 4
 
 
-@examples(10)
+@examples(6)
 @given(bad=st.frozensets(st.integers(0, 19), min_size=1), workers=st.integers(1, 3), most=st.integers(1, 6))
 def test_the_first_bad_episode_ends_the_push_and_all_before_it_are_stored(
     bad: frozenset[int], workers: int, most: int
