@@ -67,10 +67,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"conventions", "formats", "images", "readers", "source_options", "sources", "tfds_files", "validation", "wire"},
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
-    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "scale": FOUNDATION
     | {"conventions", "destinations", "formats", "push", "sources", "transport", "validation", "wire"},
     "conversion": FOUNDATION | {"destinations", "push", "scale", "sources", "validation"},
+    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push", "scale.pushing", "scale.sources"},
     "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
     "stored": FOUNDATION
@@ -83,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "conventions",
         "push.cutting",
         "push.outputs",
+        "push.report",
         "push.tally",
         "scale",
         "sources",
