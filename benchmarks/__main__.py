@@ -42,6 +42,11 @@ NAMES = (
     "service",
 )
 
+ALONE = ("scale_largest",)
+"""Not among `all`: they need more of a machine than others have."""
+
+CHOICES = (*NAMES, *ALONE, "all")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; the exit code."""
@@ -61,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="+", choices=(*NAMES, "all"), metavar="NAME", help=", ".join((*NAMES, "all")))
+    parser.add_argument("names", nargs="+", choices=CHOICES, metavar="NAME", help=", ".join(CHOICES))
     parser.add_argument("--short", action="store_true", help="small runs, and exit code 1 when a figure has collapsed")
     parser.add_argument("--items", type=int, help="things of our side; each benchmark says which")
     parser.add_argument("--reference-items", type=int, help="things of the side compared with")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -150,6 +151,25 @@ Model = Mapping[str, Fit]
 def model_of(points: Sequence[Point]) -> Model:
     """Every quantity, fitted to the points that have it."""
     return {name: fitted(name, [point for point in points if getattr(point, name) > 0]) for name in QUANTITIES}
+
+
+class Check(NamedTuple):
+    """A quantity of a point that the model was not fitted to."""
+
+    quantity: str
+    predicted: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured / predicted."""
+        return self.measured / self.predicted
+
+
+def checks_of(model: Model, other: Point) -> list[Check]:
+    """The model against a point, in all that was measured there."""
+    found = [Check(name, fit.predicted(other), getattr(other, name)) for name, fit in model.items()]
+    return [check for check in found if check.measured > 0]
 
 
 @dataclass(frozen=True)

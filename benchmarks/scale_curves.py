@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from benchmarks.common import Result, Size, figure
-from benchmarks.cost_model import QUANTITIES, Costs, Machine, Model, Point, costs_of, model_of, plan_of
+from benchmarks.cost_model import Costs, Machine, Model, Point, checks_of, costs_of, model_of, plan_of
 from benchmarks.scale_contents import Content, files, images, sequences, vectors
 from benchmarks.scale_points import point
 
@@ -42,13 +42,13 @@ def run(size: Size) -> Iterator[Result]:
     fit_to = []
     for content, servers in _to_fit(size, is_full):
         fit_to.append(point(content, servers, samples))
-        yield _curve(fit_to[-1], is_fitted=True)
+        yield curve(fit_to[-1], is_checked=False)
     model = model_of(fit_to)
     for name, fit in model.items():
         yield figure(f"scale_model/{name}", fit.spread, "times off at most", coefficients=dict(fit.coefficients))
     for content, servers in _to_check(size, is_full):
         other = point(content, servers, samples)
-        yield _curve(other, is_fitted=False)
+        yield curve(other, is_checked=True)
         yield from _checks(model, other)
     yield from _planned(model, is_full)
 
@@ -81,25 +81,26 @@ def _to_check(size: Size, is_full: bool) -> Iterator[Wanted]:
     yield vectors(size.items * 3, NARROW), 1
 
 
-def _curve(measured: Point, is_fitted: bool) -> Result:
+def curve(measured: Point, is_checked: bool) -> Result:
+    """A point as a result; `is_checked`: it is held against the model."""
     name = f"scale_curve/{measured.content}/{measured.items}/{measured.servers}"
     each = measured.memory_bytes / measured.items
-    return figure(name, each, "bytes of memory per item", is_fitted=is_fitted, **asdict(measured))
+    return figure(name, each, "bytes of memory per item", is_checked=is_checked, **asdict(measured))
 
 
 def _checks(model: Model, other: Point) -> Iterator[Result]:
-    for quantity in QUANTITIES:
-        if (measured := getattr(other, quantity)) > 0:
-            name = f"scale_check/{other.content}/{other.items}/{other.servers}/{quantity}"
-            expected = model[quantity].predicted(other)
-            yield figure(name, measured / expected, "measured / predicted", predicted=expected, measured=measured)
+    """What `scale_tables` makes of the curve and the model, for those who watch."""
+    for check in checks_of(model, other):
+        name = f"scale_check/{other.content}/{other.items}/{other.servers}/{check.quantity}"
+        told = {"predicted": check.predicted, "measured": check.measured}
+        yield figure(name, check.ratio, "measured / predicted", **told)
 
 
 def _planned(model: Model, is_full: bool) -> Iterator[Result]:
     """Costs of a step by kind of data, and plans by them."""
     for name, content, samples, dataset_bytes in _kinds(is_full):
         measured = point(content, 1, samples)
-        yield _curve(measured, is_fitted=False)
+        yield curve(measured, is_checked=False)
         costs = costs_of(measured, model)
         if dataset_bytes == 0 and "items of" not in content.name:
             costs = _sampling_large_tables(costs, model)

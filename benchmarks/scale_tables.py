@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Result
+from benchmarks.cost_model import Check, Fit, Point, checks_of
 from benchmarks.tables import comparisons, figures, filled, machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 
-CURVE, MODEL, CHECK, COST, PLAN, WORKERS = (
-    "scale_curve/",
-    "scale_model/",
-    "scale_check/",
-    "scale_cost/",
-    "scale_plan/",
-    "scale/",
-)
+CURVE, MODEL, COST, PLAN, WORKERS = "scale_curve/", "scale_model/", "scale_cost/", "scale_plan/", "scale/"
 """How the names of results begin that are in one table."""
 
 _STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -63,7 +58,7 @@ def sections(results: Sequence[Result]) -> dict[str, str]:
         "workers": [*comparisons(_of(results, WORKERS)), "", *figures(_of(results, WORKERS))],
         "curves": _curves(_of(results, CURVE)),
         "model": _model(_of(results, MODEL)),
-        "checks": _checks(_of(results, CHECK)),
+        "checks": _checks(results),
         "costs": _costs(_of(results, COST)),
         "plans": _plans(_of(results, PLAN)),
         "machine": [machine(results)],
@@ -128,23 +123,35 @@ def _model(results: Sequence[Result]) -> Iterator[str]:
     yield from _head(["what", "costs", "off at most"], 2)
     for one in results:
         name = one["benchmark"].removeprefix(MODEL)
-        parts = [f"{_told(name, cost)} a {term}" for term, cost in one["parameters"]["coefficients"].items()]
+        parts = [f"{_told(name, cost)} per {term}" for term, cost in one["parameters"]["coefficients"].items()]
         yield _row([_words(name), ", ".join(parts), f"{one['value'] - 1:.0%}"])
 
 
 def _checks(results: Sequence[Result]) -> Iterator[str]:
     """A line per quantity, a column per point."""
-    found: dict[str, dict[str, str]] = {}
-    for one in results:
-        content, items, servers, quantity = one["benchmark"].removeprefix(CHECK).split("/")
-        counted = "1 server" if servers == "1" else f"{servers} servers"
-        told = [_told(quantity, one["parameters"][name]) for name in ("predicted", "measured")]
-        cells = found.setdefault(quantity, {})
-        cells[f"{content}, {int(items):,} items, {counted}"] = f"{told[0]} : {told[1]}, **{one['value']:.2f}**"
-    points = list(dict.fromkeys(point for cells in found.values() for point in cells))
-    yield from _head(["predicted : measured, ratio", *points])
+    model = {
+        one["benchmark"].removeprefix(MODEL): Fit(one["parameters"]["coefficients"], one["value"])
+        for one in _of(results, MODEL)
+    }
+    names = [field.name for field in fields(Point)]
+    found: dict[str, list[str]] = {quantity: [] for quantity in model}
+    heads = []
+    for one in _of(results, CURVE):
+        if one["parameters"]["is_checked"]:
+            point = Point(**{name: one["parameters"][name] for name in names})
+            counted = "1 server" if point.servers == 1 else f"{point.servers} servers"
+            heads.append(f"{point.content}, {point.items:,} items, {counted}")
+            told = {check.quantity: _compared(check) for check in checks_of(model, point)}
+            for quantity, cells in found.items():
+                cells.append(told.get(quantity, ""))
+    yield from _head(["predicted : measured, ratio", *heads])
     for quantity, cells in found.items():
-        yield _row([_words(quantity), *(cells.get(point, "") for point in points)])
+        yield _row([_words(quantity), *cells])
+
+
+def _compared(check: Check) -> str:
+    predicted, measured = (_told(check.quantity, value) for value in (check.predicted, check.measured))
+    return f"{predicted} : {measured}, **{check.ratio:.2f}**"
 
 
 def _costs(results: Sequence[Result]) -> Iterator[str]:

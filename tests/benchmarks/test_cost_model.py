@@ -6,36 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cost_model import QUANTITIES, TERMS, Costs, Machine, Model, Point, costs_of, fitted, model_of, plan_of
-
-POINT = Point(
-    content="vectors",
-    servers=1,
-    episodes=10,
-    items=9_990,
-    steps=10_000,
-    step_bytes=56.0,
-    chunk_steps=32,
-    empty_bytes=500,
-    memory_bytes=1,
-    restored_bytes=1,
-    sent_bytes=1,
-    push_seconds=1.0,
-    pusher_processor=1.0,
-    insert_processor=1.0,
-    warm_samples=100,
-    samples=1_000,
-    received_bytes=1,
-    sample_seconds=1.0,
-    learner_processor=1.0,
-    serve_processor=1.0,
-    checkpoint_seconds=1.0,
-    checkpoint_processor=1.0,
-    checkpoint_bytes=1,
-    restore_seconds=1.0,
-    restore_processor=1.0,
+from benchmarks.cost_model import (
+    QUANTITIES,
+    TERMS,
+    Costs,
+    Machine,
+    Model,
+    Point,
+    checks_of,
+    costs_of,
+    fitted,
+    model_of,
+    plan_of,
 )
-"""Ten episodes; what it measured, the tests fill in."""
+from tests.benchmarks.points import COSTS, POINT
 
 SHAPES = [
     POINT,
@@ -44,20 +28,6 @@ SHAPES = [
     replace(POINT, step_bytes=280.0, chunk_steps=14),
     replace(POINT, servers=3, step_bytes=824.0, chunk_steps=4, samples=5_000),
 ]
-
-COSTS = Costs(
-    push=6e-6,
-    insert=4e-6,
-    sent=200.0,
-    memory=1_000.0,
-    checkpoint_bytes=80.0,
-    checkpoint=18e-6,
-    restore=3.6e-6,
-    empty_bytes=5e8,
-    sample=1e-5,
-    serve=1e-5,
-    received=2_000.0,
-)
 
 
 def _measured(quantity: str, coefficients: dict[str, float]) -> list[Point]:
@@ -107,6 +77,14 @@ def test_a_model_leaves_out_points_that_lack_a_quantity() -> None:
     model = model_of(points)
     assert set(model) == set(QUANTITIES)
     assert model["received_bytes"] == fitted("received_bytes", SHAPES)
+
+
+def test_a_point_is_held_against_the_model_in_all_that_it_has() -> None:
+    model = model_of(_measured("memory_bytes", {"item": 1_000.0}))
+    checks = checks_of(model, replace(POINT, memory_bytes=19_980_000, received_bytes=0))
+    assert {check.quantity for check in checks} == set(QUANTITIES) - {"received_bytes"}
+    (memory,) = [check for check in checks if check.quantity == "memory_bytes"]
+    assert (memory.predicted, memory.ratio) == (pytest.approx(9_990_000), pytest.approx(2.0))
 
 
 def test_chunks_end_with_their_episode() -> None:
