@@ -92,8 +92,8 @@ def _checks(model: Model, other: Point) -> Iterator[Result]:
     """What `scale_tables` makes of the curve and the model, for those who watch."""
     for check in checks_of(model, other):
         name = f"scale_check/{other.content}/{other.items}/{other.servers}/{check.quantity}"
-        told = {"predicted": check.predicted, "measured": check.measured}
-        yield figure(name, check.ratio, "measured / predicted", **told)
+        unit = "measured / predicted"
+        yield figure(name, check.ratio, unit, predicted=check.predicted, measured=check.measured)
 
 
 def _planned(model: Model, is_full: bool) -> Iterator[Result]:
