@@ -33,6 +33,7 @@ NAMES = (
     "prioritized",
     "memory",
     "client_memory",
+    "installed",
     "startup",
     "reading",
     "formats",

@@ -15,7 +15,6 @@ from replay_server import TableConfig
 from benchmarks import datasets, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.format_files import FORMATS, TRANSITIONS, FormatFiles
-from benchmarks.format_tables import TABLES
 from benchmarks.servers import BenchServer
 from rlds2reverb.sources import open_source
 
@@ -32,11 +31,11 @@ OURS = "rlds2reverb"
 
 def run(size: Size) -> Iterator[Result]:
     """`Size.items` steps are read, `Size.reference_items` pushed; a tenth of it of formats that hold each step as text or as files of its own."""
-    for one in (*FORMATS, *TABLES):
+    for one in FORMATS:
         with tempfile.TemporaryDirectory() as folder:
             yield _reading(one, Path(folder), size)
     with BenchServer([TableConfig(writers.TABLE)]) as server:
-        for one in (one for one in (*FORMATS, *TABLES) if one.is_pushed):
+        for one in (one for one in FORMATS if one.is_pushed):
             with tempfile.TemporaryDirectory() as folder:
                 yield _pushing(one, Path(folder), server, size)
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.profiles import SEED
@@ -32,23 +32,21 @@ def noted(name: str) -> Iterator[None]:
 
 def unfinished() -> list[str]:
     """What processes of this run were at when they ended."""
-    return [note.read_text() for note in _ended()]
+    return list(_ended().values())
 
 
 def forget() -> None:
     """The next run of the same seed does it again."""
     for note in _ended():
-        note.unlink()
+        note.unlink(missing_ok=True)
 
 
-def _ended() -> list[Path]:
-    return [note for note in sorted(FOLDER.glob("*")) if not _is_held(note)]
-
-
-def _is_held(note: Path) -> bool:
-    try:
-        with note.open() as file:
+def _ended() -> dict[Path, str]:
+    """Notes that no process holds. One that comes to its end meanwhile takes its note away."""
+    found = {}
+    for note in sorted(FOLDER.glob("*")):
+        with suppress(BlockingIOError, FileNotFoundError), note.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, FileNotFoundError):  # it is at it, or has just come to its end
-        return True
-    return False
+            if os.fstat(file.fileno()).st_nlink:
+                found[note] = file.read()
+    return found

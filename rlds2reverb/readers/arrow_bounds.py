@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2reverb.readers.flatbuffers import unpacked_bytes
+from rlds2reverb.readers.parquet_footer import Chunk, Footer, footer_of
 from rlds2reverb.readers.parquet_pages import Pages, pages_of
 
 MOST_BYTES = 1 << 34
@@ -46,10 +47,18 @@ class ParquetBounds:
       path: of a file.
       file: the same, a `pyarrow.parquet.ParquetFile`.
       columns: names of those that are read; all by default.
+      footer: of the file, where it was read before.
+
+    Raises:
+      ValueError: its footer is damaged.
+      OSError: it cannot be read.
     """
 
-    def __init__(self, path: Path, file: Any, columns: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, path: Path, file: Any, columns: Iterable[str] | None = None, footer: Footer | None = None
+    ) -> None:
         self._path, self._file = path, file
+        self._footer = footer_of(path) if footer is None else footer
         self._leaves = list(_leaves(file, None if columns is None else frozenset(columns)))
 
     def check(self, groups: Iterable[int] | None = None) -> None:
@@ -62,7 +71,7 @@ class ParquetBounds:
         wanted = list(range(self._file.metadata.num_row_groups) if groups is None else groups)
         with self._path.open("rb") as raw:
             stored = os.fstat(raw.fileno()).st_size
-            chunks = _Chunks(raw.fileno(), map(self._file.metadata.row_group, wanted), self._leaves)
+            chunks = _Chunks(raw.fileno(), (self._group(one) for one in wanted), self._leaves)
         most = _most(min(chunks.stored, stored))
         size, texts = chunks.size, list(chunks.texts.values())
         if size <= most < size + sum(one.at_most for one in texts):
@@ -71,6 +80,13 @@ class ParquetBounds:
         else:
             size += sum(one.at_most for one in texts)
         _check(size, most, stored)
+
+    def _group(self, number: int) -> tuple[int, tuple[Chunk, ...]]:
+        """How many rows a row group has, and its columns."""
+        about = self._file.metadata
+        if not number < len(self._footer) or len(self._footer[number]) != about.num_columns:
+            raise ValueError(f"its footer tells of other columns in row group {number} than of the file")
+        return int(about.row_group(number).num_rows), self._footer[number]
 
 
 class ArrowBounds:
@@ -209,30 +225,21 @@ class _Chunks:
       texts: by path.
     """
 
-    def __init__(self, raw: int, groups: Iterable[Any], leaves: list[_Leaf]) -> None:
+    def __init__(self, raw: int, groups: Iterable[tuple[int, tuple[Chunk, ...]]], leaves: list[_Leaf]) -> None:
         self.stored = self.size = 0
         self.texts: dict[str, _Texts] = {}
-        for group in groups:
-            rows = group.num_rows
+        for rows, chunks in groups:
             for leaf in leaves:
-                self._add(raw, group.column(leaf.number), rows, leaf)
+                self._add(raw, chunks[leaf.number], rows, leaf)
 
-    def _add(self, raw: int, chunk: Any, rows: int, leaf: _Leaf) -> None:
-        stored, values = chunk.total_compressed_size, chunk.num_values
-        pages = pages_of(raw, _start(chunk), max(0, stored), values)
-        self.stored += stored
-        self.size += max(pages.unpacked, leaf.width * leaf.slots(rows, max(pages.values, values)))
+    def _add(self, raw: int, chunk: Chunk, rows: int, leaf: _Leaf) -> None:
+        if chunk.start < 0:
+            raise ValueError("a column lies outside of the file")
+        pages = pages_of(raw, chunk.start, max(0, chunk.stored), chunk.values)
+        self.stored += chunk.stored
+        self.size += max(pages.unpacked, leaf.width * leaf.slots(rows, max(pages.values, chunk.values)))
         if leaf.is_text and (pages.by_prefix or pages.by_dictionary):
             self.texts.setdefault(leaf.path, _Texts(leaf.path, leaf.is_in_lists)).add(pages)
-
-
-def _start(chunk: Any) -> int:
-    """Where pyarrow begins to read a chunk."""
-    start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    start = min(start, dictionary) if dictionary and chunk.has_dictionary_page else start
-    if start < 0:
-        raise ValueError("a column lies outside of the file")
-    return int(start)
 
 
 def _bytes(column: Any) -> int:

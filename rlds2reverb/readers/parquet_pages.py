@@ -1,22 +1,22 @@
 """What the headers of a Parquet file's pages say: how many values there are, and how large they are unpacked.
 
 The footer tells both as well, but nothing holds a reader to it: memory is asked for by what stands in the headers. They are Thrift's compact
-protocol. Source: parquet.thrift and Encodings.md of the format's specification (`PageHeader`, `DataPageHeader`, `DataPageHeaderV2`).
+protocol (`thrift`). Source: parquet.thrift and Encodings.md of the format's specification (`PageHeader`, `DataPageHeader`, `DataPageHeaderV2`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from rlds2reverb.readers import thrift
 from rlds2reverb.readers.reading_at import bytes_at
+from rlds2reverb.readers.thrift import Fields
 
 _WINDOW_BYTES = 1 << 16
 """A chunk that is no larger is read at once; of others, the headers only."""
 _HEADER_BYTES = 1 << 8
 _MOST_HEADER_BYTES = 1 << 24
 _MOST_PAGES = 1 << 17
-_DEEPEST = 8
 
 _UNPACKED, _STORED = 2, 3
 _DATA, _DICTIONARY, _DATA_2 = 5, 7, 8
@@ -24,11 +24,11 @@ _VALUES = 1
 _ENCODING = {_DATA: 2, _DATA_2: 4}
 _BY_DICTIONARY, _BY_PREFIX = (2, 8), 7
 
-_WHOLE_NUMBERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
-_SIZES = {1: 0, 2: 0, 3: 1, 7: 8}
-"""Of what is not needed: truths, which their kind tells, bytes, and doubles."""
-
-Fields = dict[int, Any]
+_WANTED = {
+    **dict.fromkeys((_UNPACKED, _STORED), thrift.NUMBER),
+    **{kind: {_VALUES: thrift.NUMBER, at: thrift.NUMBER} for kind, at in _ENCODING.items()},
+    _DICTIONARY: {},
+}
 
 
 @dataclass
@@ -100,7 +100,7 @@ def _take(found: Pages, header: Fields) -> int:
 def _in_window(window: bytes, at: int) -> tuple[Fields, int]:
     """A header among bytes, and where it ends."""
     try:
-        return _struct(window, at, 0)
+        return thrift.struct(window, at, _WANTED)
     except IndexError:
         raise ValueError("no header of a page") from None
 
@@ -111,55 +111,10 @@ def _in_file(file: int, start: int, at: int, stop: int) -> tuple[Fields, int]:
     while True:
         data = bytes_at(file, min(size, stop - at), start + at)
         try:
-            header, length = _struct(data, 0, 0)
+            header, length = thrift.struct(data, 0, _WANTED)
         except IndexError:
             if len(data) < size or size >= _MOST_HEADER_BYTES:
                 raise ValueError("no header of a page") from None
             size *= 16
         else:
             return header, at + length
-
-
-def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
-    """The fields of a struct, those that are numbers or structs; and where it ends."""
-    if depth > _DEEPEST:
-        raise ValueError("no header of a page")
-    fields: Fields = {}
-    number = 0
-    while True:
-        first = data[at]
-        at += 1
-        if not first:
-            return fields, at
-        kind = first & 15
-        if first > 15:
-            number += first >> 4
-        else:
-            number, at = _varint(data, at)
-        if kind in _WHOLE_NUMBERS:
-            found, at = _varint(data, at)
-            fields[number] = (found >> 1) ^ -(found & 1)
-        elif kind == _STRUCT:
-            fields[number], at = _struct(data, at, depth + 1)
-        elif kind == _BINARY:
-            length, at = _varint(data, at)
-            at += length
-        elif kind in _SIZES:
-            at += _SIZES[kind]
-        else:
-            raise ValueError("no header of a page")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    found = data[at]
-    if found < 128:
-        return found, at + 1
-    found, shift = found & 127, 7
-    while shift < 64:
-        at += 1
-        byte = data[at]
-        found |= (byte & 127) << shift
-        if byte < 128:
-            return found, at + 1
-        shift += 7
-    raise ValueError("no header of a page")

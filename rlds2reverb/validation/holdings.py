@@ -80,8 +80,8 @@ class Holdings:
 
 
 _ROUNDED = (
-    "every value of {:,} looked at is one of float32; if they had more digits once, prepare the dataset again with float32, or "
-    "with an encoding (bytes, zlib), which keeps them"
+    "every value of {:,} looked at is one of float32; if they had more digits once, what wrote them has rounded them, as TFDS does "
+    "unless the dataset is prepared with an encoding (bytes, zlib)"
 )
 _IMAGE = "every value of {:,} looked at is a whole number from 0 to 255; as uint8 the column would need a quarter of the room, or less"
 

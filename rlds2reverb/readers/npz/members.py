@@ -7,7 +7,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -186,14 +186,10 @@ def opened(path: Path, only: Collection[str] | None = None) -> Iterator[dict[str
       BrokenEpisode: one of its arrays cannot be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(path) as archive, ExitStack() as members:
             infos = [one for one in _infos(path, archive) if only is None or one.filename.removesuffix(_NPY) in only]
-            members = {one.key: one for one in (Member(archive, info, str(path)) for info in infos)}
-            try:
-                yield members
-            finally:
-                for one in members.values():
-                    one.close()
+            made = (members.enter_context(closing(Member(archive, info, str(path)))) for info in infos)
+            yield {one.key: one for one in made}
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
         raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.arrow_bounds import ParquetBounds
+from rlds2reverb.readers.parquet_footer import Footer, footer_of
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.packed import is_packed
@@ -48,6 +49,7 @@ class ParquetFiles:
     def __init__(self, files: list[DataFile]) -> None:
         self._files = files
         self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+        self._footers: dict[int, Footer] = {}
         self._groups: OrderedDict[Any, pa.Table] = OrderedDict()
 
     def opened(self, number: int) -> pq.ParquetFile:
@@ -58,13 +60,20 @@ class ParquetFiles:
         """
         if number not in self._open:
             while len(self._open) >= _OPEN_FILES:
-                self._open.popitem(last=False)[1].close(force=True)
+                self._close_oldest()
+            path = self._files[number].path
             try:
-                self._open[number] = pq.ParquetFile(self._files[number].path, memory_map=False)
+                self._footers[number] = footer_of(path)
+                self._open[number] = pq.ParquetFile(path, memory_map=False)
             except ERRORS as error:
                 raise SourceError(f"{self._files[number]}: cannot be read as Parquet: {line_of(error)}") from error
         self._open.move_to_end(number)
         return self._open[number]
+
+    def footer(self, number: int) -> Footer:
+        """What the footer of a file tells; raises as `opened`."""
+        self.opened(number)
+        return self._footers[number]
 
     def group(self, number: int, group: int, columns: list[str]) -> pa.Table:
         """Columns of a row group, kept for the next call; raises as `read`."""
@@ -86,7 +95,7 @@ class ParquetFiles:
         where = f"{self._files[number]}: row group {group}"
         try:
             file = self.opened(number)
-            ParquetBounds(self._files[number].path, file, columns).check([group])
+            ParquetBounds(self._files[number].path, file, columns, self._footers[number]).check([group])
             table = file.read_row_group(group, columns=columns)
             rows = file.metadata.row_group(group).num_rows
         except SourceError as error:
@@ -101,7 +110,12 @@ class ParquetFiles:
         """Closes them all."""
         self._groups.clear()
         while self._open:
-            self._open.popitem()[1].close(force=True)
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        number, file = self._open.popitem(last=False)
+        del self._footers[number]
+        file.close(force=True)
 
 
 def leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.parquet_footer import Chunk
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.arrow import ParquetFiles, leaves_of
@@ -84,7 +85,7 @@ class StepTables(ScannedFiles):
         keys = [name for name in (*_KEYS, n.REWARDS) if name in known]
         ends = [name for name in (n.OBS, n.NEXT_OBS) if tells_ends and name in known]
         table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
-        self._add_digest(opened, group, table)
+        self._add_digest(parquet.footer(number)[group], table)
         rewards = _values(table, known.get(n.REWARDS)) if n.REWARDS in known else None
         where = Converter(f"{file}: row group {group}", self.settings.floats)
         head = Head(
@@ -97,12 +98,9 @@ class StepTables(ScannedFiles):
         )
         return part_of(head, lambda name: _values(table, known.get(name)), self.settings.done_means)
 
-    def _add_digest(self, opened: Any, group: int, table: pa.Table) -> None:
-        told = opened.metadata.row_group(group)
-        sizes = [
-            (told.column(at).path_in_schema, told.column(at).total_uncompressed_size) for at in range(told.num_columns)
-        ]
-        self._digest.update(repr((told.num_rows, sizes)).encode())
+    def _add_digest(self, chunks: tuple[Chunk, ...], table: pa.Table) -> None:
+        sizes = [(one.path, one.unpacked) for one in chunks]
+        self._digest.update(repr((table.num_rows, sizes)).encode())
         for column in table.columns:
             for chunk in column.chunks:
                 for buffer in chunk.buffers():
