@@ -79,7 +79,6 @@ TERMS: Mapping[str, Callable[[Point], float]] = {
     "server": lambda point: point.servers,
     "episode": lambda point: point.episodes,
     "item": lambda point: point.items,
-    "item for several servers": lambda point: point.items * (point.servers > 1),
     "chunk": lambda point: point.chunks,
     "byte": lambda point: point.steps * point.step_bytes,
     "sample": lambda point: point.samples,
@@ -92,7 +91,7 @@ TERMS: Mapping[str, Callable[[Point], float]] = {
 _OF_ITEMS = ("item", "chunk", "byte")
 
 QUANTITIES: Mapping[str, tuple[str, ...]] = {
-    "pusher_processor": ("episode", "item", "item for several servers"),
+    "pusher_processor": ("server", "episode", "item"),
     "sent_bytes": _OF_ITEMS,
     "insert_processor": _OF_ITEMS,
     "memory_bytes": _OF_ITEMS,
