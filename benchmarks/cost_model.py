@@ -245,7 +245,7 @@ class Plan:
       sent_bytes: over the network.
       checkpoint_bytes: of one generation of all servers.
       checkpoint_hours, restore_hours: of one server, by one core; disks are not counted.
-      samples_per_second: what all servers serve with one core each.
+      steps_per_second, samples_per_second: what one server takes, and what it serves, with one core.
     """
 
     servers: int
@@ -259,6 +259,7 @@ class Plan:
     checkpoint_bytes: float
     checkpoint_hours: float
     restore_hours: float
+    steps_per_second: float
     samples_per_second: float
 
 
@@ -291,5 +292,6 @@ def plan_of(costs: Costs, steps: int, machine: Machine) -> Plan:
         checkpoint_bytes=steps * costs.checkpoint_bytes,
         checkpoint_hours=each * costs.checkpoint / 3600,
         restore_hours=each * costs.restore / 3600,
-        samples_per_second=servers / costs.serve,
+        steps_per_second=1 / costs.insert,
+        samples_per_second=1 / costs.serve,
     )

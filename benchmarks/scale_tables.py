@@ -47,7 +47,8 @@ _PLAN = {
     "checkpoint_bytes": "a checkpoint of all, bytes",
     "checkpoint_hours": "a checkpoint of a server, hours",
     "restore_hours": "a restore of a server, hours",
-    "samples_per_second": "samples per second, all servers",
+    "steps_per_second": "steps per second that a server takes, one core",
+    "samples_per_second": "samples per second that it serves, one core",
 }
 """Field of `Plan` -> head of its line."""
 

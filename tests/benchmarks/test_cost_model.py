@@ -119,7 +119,8 @@ def test_a_plan_has_as_many_servers_as_the_memory_asks_for() -> None:
     assert plan.insert_core_hours == pytest.approx(4_000 / 3600)
     assert plan.checkpoint_hours == pytest.approx(0.5)
     assert plan.restore_hours == pytest.approx(0.1)
-    assert plan.samples_per_second == pytest.approx(1e6)
+    assert plan.steps_per_second == pytest.approx(250_000)
+    assert plan.samples_per_second == pytest.approx(100_000)
 
 
 @pytest.mark.parametrize(
