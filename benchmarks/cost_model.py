@@ -125,7 +125,7 @@ class Fit:
 def fitted(quantity: str, points: Sequence[Point]) -> Fit:
     """Least squares of the relative errors, so that small points count as much as large ones.
 
-    A coefficient that would be negative is left out, and the rest is fitted again.
+    A coefficient that would be negative is left out, and the rest is fitted again; so is one of a term that no point has.
 
     Raises:
       ValueError: fewer points than terms, or a quantity that is not positive at some point.
@@ -134,6 +134,7 @@ def fitted(quantity: str, points: Sequence[Point]) -> Fit:
     measured = np.array([getattr(point, quantity) for point in points], float)
     if len(points) < len(terms) or not (measured > 0).all():
         raise ValueError(f"{quantity}: expected at least {len(terms)} points with positive values, got {measured}")
+    terms = [term for term in terms if any(TERMS[term](point) for point in points)]
     while True:
         rows = np.array([[TERMS[term](point) for term in terms] for point in points], float)  # [points, terms]
         found = np.linalg.lstsq(rows / measured[:, np.newaxis], np.ones(len(points)), rcond=None)[0]

@@ -57,7 +57,7 @@ def _to_fit(size: Size, is_full: bool) -> Iterator[Wanted]:
     small = size.reference_items
     if not is_full:
         yield vectors(small, NARROW, SHORT_EPISODE), 1
-        yield vectors(size.items, NARROW), 2
+        yield vectors(size.items, NARROW), 1
         yield vectors(size.items, WIDE), 1
         return
     yield vectors(small // 10, NARROW), 1

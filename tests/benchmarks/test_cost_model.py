@@ -62,6 +62,11 @@ def test_no_coefficient_is_negative() -> None:
     assert "chunk" not in fit.coefficients
 
 
+def test_a_term_that_no_point_has_is_left_out() -> None:
+    points = [replace(shape, learner_processor=1e-4 * shape.samples, servers=1) for shape in SHAPES]
+    assert "sample of several servers" not in fitted("learner_processor", points).coefficients
+
+
 @pytest.mark.parametrize(
     "points", [SHAPES[:2], [*SHAPES[:4], replace(POINT, insert_processor=0.0)]], ids=["few", "zero"]
 )
