@@ -24,6 +24,7 @@ from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.scale.executor import Executor, Job, Tell, Work
 from rlds2reverb.scale.processes import Processes
 from rlds2reverb.scale.pushing import DividedPush
+from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
 
@@ -112,11 +113,15 @@ def _divided(source: str, workers: int) -> _Shares:
             return Processes(_Watched(job, Path(folder)), workers)
 
         with timed() as watch:
-            report = DividedPush(Sink(), plan, Named(source), SinkWay(), executor).run()
+            report = DividedPush(_sink(plan), plan, Named(source), executor).run()
         parts = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
     done = Run(report.steps_pushed, seconds, sum(part["processor_seconds"] for part in parts))
     return _Shares(done, watch.run(report.steps_pushed), len(parts))
+
+
+def _sink(plan: PushPlan) -> ServerSet:
+    return ServerSet(plan, {"sink": Reached(Sink(), SinkWay())})
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class ClientGroup()
     @takes(PushOptions) plan(self, source: Any, options: PushOptions) -> SeveralPlan
     @takes(PushOptions) push(self, source: Any, options: PushOptions) -> PushReport
     planned(self, source: Any, options: PushOptions) -> SeveralPlan
-    pusher(self, plan: PushPlan, _: object=None) -> SeveralPusher
+    pusher(self, plan: PushPlan, source: Named) -> SeveralPusher | DividedPush
     target(self, *_: Any, **__: Any) -> NoReturn
     writer(self, *_: Any, **__: Any) -> NoReturn
 class ConvertOptions()
@@ -278,6 +278,7 @@ class PushReport()
     transform: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
     parts_again: int = 0
+    ends_found_late: int = 0
     episodes_left_out: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)

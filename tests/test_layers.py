@@ -68,8 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": FOUNDATION | {"wire"},
     "push": BELOW_PUSH,
     "conversion": FOUNDATION | {"destinations", "push", "sources", "validation"},
-    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push"},
     "scale": FOUNDATION | {"conventions", "formats", "push", "sources", "transport", "validation", "wire"},
+    "learner": (BELOW_PUSH - {"transforms"}) | {"images", "push", "scale.pushing", "scale.sources"},
     "client": BELOW_PUSH | {"images", "learner", "push", "scale"},
     "connecting": FOUNDATION | {"client", "learner", "transport"},
     "stored": FOUNDATION
@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "conventions",
         "push.cutting",
         "push.outputs",
+        "push.report",
         "push.tally",
         "scale",
         "sources",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
@@ -87,7 +87,7 @@ def command(
     if server_config:
         _check_server_package()
     asked = Wanted(Named(source), encoded, views, Conventions(**conventions), wanted, limit)
-    inspection = _inspected(source, asked, chosen_executor(workers, ray))
+    inspection = _inspected(source, asked, chosen_executor(workers, ray), as_json)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
@@ -100,10 +100,11 @@ def command(
         _print(inspection)
 
 
-def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None) -> Inspection:
-    """In this process, or by workers."""
+def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None, quiet: bool) -> Inspection:
+    """In this process, or by workers, whose progress is shown unless quiet."""
     if execute is not None:
-        return inspected(asked, execute)
+        with progress.told(quiet) as on_progress:
+            return inspected(asked, execute, on_progress=on_progress)
     opened_here = with_encoded(opened(source), asked.encoded)
     return inspect_source(opened_here, asked.views, asked.limit, asked.conventions, asked.transform)
 

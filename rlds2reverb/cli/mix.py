@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,9 +11,8 @@ from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import ANSWERS_H, with_options
 from rlds2reverb.cli.push import push, pushing_options
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.sources.mix import weights_of
-from rlds2reverb.sources.mix_parts import COLUMNS, EQUAL, check_names
-from rlds2reverb.sources.mixed import MixedSource
+from rlds2reverb.sources.mix import MixOf, weights_of
+from rlds2reverb.sources.mix_parts import COLUMNS, EQUAL
 from rlds2reverb.wording import counted
 
 _mix_options = with_options(
@@ -45,15 +43,9 @@ def command(sources: tuple[str, ...], weights: str | None, seed: int, length: in
     As a push of the source mix:SOURCE|SOURCE; what each source gave is told beside the report. Episodes keep the names that they have in
     their sources: what was pushed from one of them before is not stored again.
     """
-    columns, mixes = given.pop("columns"), list[MixedSource]()
-    chosen = _weights(weights)
-
-    def mixed() -> tuple[MixedSource, MixedSource]:
-        check_names(sources)
-        mixes.append(MixedSource([opened(name) for name in sources], chosen, seed, length=length, columns=columns))
-        return mixes[0], mixes[0]
-
-    push(mixed, tell=lambda: _tell(mixes), **given)
+    columns = given.pop("columns")
+    mix = MixOf(sources, opened, weights=_weights(weights), seed=seed, length=length, columns=columns)
+    push(lambda: (mix.open(), mix), tell=lambda: _tell(mix), **given)
 
 
 def _weights(text: str | None) -> tuple[float, ...] | None:
@@ -63,7 +55,7 @@ def _weights(text: str | None) -> tuple[float, ...] | None:
         raise ConfigError(f"--weights {text}: {error}") from error
 
 
-def _tell(mixes: Sequence[MixedSource]) -> None:
+def _tell(mix: MixOf) -> None:
     """What each source gave."""
-    for tally in (tally for mix in mixes for tally in mix.tallies):
+    for tally in mix.tallies:
         output.talk(f"read of {tally.name}: {counted(tally.episodes, 'episode')}, {counted(tally.steps, 'step')}")

@@ -29,14 +29,14 @@ def told_by_lines(quiet: bool) -> AbstractContextManager[Heard]:
 
 
 def describe(progress: Progress) -> str:
-    """Episodes, steps/s, MB/s, ETA, and whether something is waited for, on one line."""
+    """Episodes, steps/s, MB/s where something is sent, ETA, and whether something is waited for, on one line."""
     seconds = max(progress.seconds, 1e-9)
     count = progress.episode_count
     read = counted(progress.episodes, "episode")
     parts = [
         read if count is None else f"{progress.episodes:,}/{counted(count, 'episode')}",
         f"{progress.steps / seconds:,.0f} steps/s",
-        f"{progress.bytes / seconds / 1e6:,.1f} MB/s",
+        *([f"{progress.bytes / seconds / 1e6:,.1f} MB/s"] if progress.bytes else []),
     ]
     if progress.episode_count and progress.episodes:
         left = seconds / progress.episodes * max(0, progress.episode_count - progress.episodes)

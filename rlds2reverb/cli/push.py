@@ -33,6 +33,7 @@ from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.scale.pushing import DividedPush
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import Source, first_episodes
+from rlds2reverb.sources.mix import MixOf
 from rlds2reverb.views.base import View
 
 pushing_options = with_options(
@@ -67,7 +68,7 @@ def command(source: str, **given: Any) -> None:
 
 
 def push(
-    open_data: Callable[[], tuple[Source, str | Source]],
+    open_data: Callable[[], tuple[Source, str | MixOf]],
     *,
     limit: int | None,
     dry_run: bool,
@@ -78,7 +79,7 @@ def push(
     """Pushes, or shows what a push would do; prints the report.
 
     Args:
-      open_data: opens what is pushed, and says by what workers open the same: its name, or itself; called when the options are checked
+      open_data: opens what is pushed, and says by what workers open the same: its name, or a mix by names; called when the options are checked
         and a server is found.
       limit, dry_run, as_json: see `pushing_options`.
       tell: called before the report is printed, of a push that was stopped as well.

@@ -129,6 +129,8 @@ def _fields(report: PushReport) -> dict[str, str]:
         "repaired": _codes(report.repaired),
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
+        "ends late": report.ends_found_late
+        and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: remark ends_found_late",
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         "items made": len(report.tables) > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.inspect import print_findings
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
@@ -60,7 +60,9 @@ def command(
     if execute is None:
         episodes, findings = validate_source(with_encoded(opened(source), encoded), limit, put, wanted)
     else:
-        episodes, findings = validated(Wanted(Named(source), encoded, {}, put, wanted, limit), execute)
+        asked = Wanted(Named(source), encoded, {}, put, wanted, limit)
+        with progress.told(quiet=as_json) as on_progress:
+            episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:
         remarks = [remark.as_dict() for remark in findings.remarks]

@@ -8,7 +8,7 @@ make harmless. And it holds the server's name, so that of several servers the sa
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -96,8 +96,13 @@ class Ledger:
         """Episode -> items over all tables, of those that this server process has confirmed."""
         return self._confirmed
 
+    @property
+    def here(self) -> Collection[str]:
+        """The episodes that another process of this name confirmed, and nobody else since."""
+        return self._here
+
     def was_here(self, episode: str) -> bool:
-        """Whether the episode was confirmed by another process of this name, and nowhere else since."""
+        """Whether the episode is one of `here`."""
         return episode in self._here
 
     def items_in_all_tables(self, episode: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -11,21 +11,22 @@ class Noted:
 
     Args:
       known: episode -> items over all tables, of those that the ledger has.
+      here: the episodes that another process of the server's name confirmed.
 
     Attributes:
       rows: what was confirmed since: (episode, items over all tables).
     """
 
-    def __init__(self, known: Mapping[str, int]) -> None:
-        self._known = known
+    def __init__(self, known: Mapping[str, int], here: Collection[str] = ()) -> None:
+        self._known, self._here = known, here
         self.rows: list[tuple[str, int]] = []
 
     def __contains__(self, episode: str) -> bool:
         return episode in self._known
 
-    def was_here(self, _: str) -> bool:
-        """Never: a part belongs to a push to one server."""
-        return False
+    def was_here(self, episode: str) -> bool:
+        """Whether another process of the server's name confirmed the episode."""
+        return episode in self._here
 
     def items_in_all_tables(self, episode: str) -> int:
         """Items that a known episode has, over all tables of the push."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import keep_report, reason_of
 from rlds2reverb.push.part import Part
 from rlds2reverb.push.plan import PushPlan
@@ -50,6 +50,11 @@ class Pusher:
     def ids(self) -> Collection[str]:
         """Of the episodes read, so far."""
         return self._push.ids
+
+    @property
+    def sent(self) -> Mapping[str, Mapping[str, list[Array]]]:
+        """Nothing: with one server there is nowhere to move items."""
+        return {}
 
     def report(self) -> PushReport:
         """The account so far."""

@@ -6,7 +6,7 @@ Other parts fill the same tables meanwhile. Whoever gives them their places sees
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rlds2reverb.errors import CapacityError
 from rlds2reverb.push.sender import Sender
@@ -25,12 +25,19 @@ class Quota:
       sender: sends to the server.
       places: table -> items that fit, even if all are new; a table that is not named takes any number.
       limits: of the push.
+      on_expect: told every admitted episode when it is encoded.
     """
 
     taken_out = 0
 
-    def __init__(self, sender: Sender, places: Mapping[str, int], limits: RequestLimits) -> None:
-        self._sender, self._places, self._limits = sender, places, limits
+    def __init__(
+        self,
+        sender: Sender,
+        places: Mapping[str, int],
+        limits: RequestLimits,
+        on_expect: Callable[[EncodedEpisode], object],
+    ) -> None:
+        self._sender, self._places, self._limits, self._on_expect = sender, places, limits, on_expect
         self._used: Counter[str] = Counter()
 
     def __enter__(self) -> Quota:
@@ -61,6 +68,7 @@ class Quota:
 
     def expect(self, episode: EncodedEpisode) -> RequestLimits:
         """Takes note of an admitted episode whose requests come; returns how large they may be."""
+        self._on_expect(episode)
         for table, keys in episode.table_keys.items():
             self._used[table] += len(keys)
         return self._limits

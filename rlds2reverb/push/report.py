@@ -45,6 +45,8 @@ class PushReport:
       transform: what was done to the columns first: operation -> value, those that did something.
       workers: processes that pushed parts of the source at a time; 0 for a push by one process.
       parts_again: how often a part was begun anew because its worker, or the machine, was lost.
+      ends_found_late: episodes stored although their ends are not their own (`last_observation_shared`): their part did not know it in
+        time. One process would have treated them as bad. There is a remark with the first of them.
       episodes_left_out: read, and not sent: their server is missing. The same push, run again when it is back, stores them.
       items_moved: items taken out of servers where they do not belong any more (`move`), by the sizes of their tables.
       servers: of several servers, address -> the account of its part; the others are their sums. `stopped` says there why a
@@ -81,6 +83,7 @@ class PushReport:
     transform: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 0
     parts_again: int = 0
+    ends_found_late: int = 0
     episodes_left_out: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)

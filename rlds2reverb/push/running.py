@@ -266,7 +266,7 @@ class RunningPush:
     def _new_admission(self, sender: Sender) -> Admission | Quota:
         is_guarded, tuning = not self._options.allow_eviction, self._plan.tuning
         if self._part is not None and self._part.places is not None:
-            return Quota(sender, self._part.places, tuning.limits)
+            return Quota(sender, self._part.places, tuning.limits, self._on_encoded)
         rooms = [TableRoom(self._plan.info.tables[name], is_guarded) for name in self._options.tables]
         return Admission(self._transport, sender, rooms, tuning.limits, tuning.deadlines, self._on_encoded)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.push.report import Progress
 from rlds2reverb.remarks import Remark
 from rlds2reverb.reports.begun import Begun, begin
 from rlds2reverb.reports.ends import Ends
@@ -40,6 +41,8 @@ _TELL_SECONDS = 0.25
 
 Execute = Callable[[Job], Executor]
 """Makes what runs the tasks of a job."""
+
+OnProgress = Callable[[Progress], object]
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,11 @@ class PartRead:
     holdings: Holdings
     remarks: tuple[Remark, ...] = ()
 
+    @property
+    def steps(self) -> int:
+        """Of all its episodes."""
+        return sum(one.steps for one in self.episodes)
+
 
 class _Reading:
     """A worker's source; see `scale.executor.Work`."""
@@ -135,7 +143,7 @@ class _Reading:
                 self._take(part, episode)
                 if time.monotonic() - told_at > _TELL_SECONDS:
                     told_at = time.monotonic()
-                    tell(len(part.episodes))
+                    tell((len(part.episodes), part.steps))
         except BaseException as error:
             return Outcome(part, error)
         part.remarks = remarks_of(begun.source)
@@ -162,8 +170,12 @@ class _Reading:
 class _Together:
     """The parts, in order; see `scale.driving.Undertaking`."""
 
-    def __init__(self, begun: Begun, tasks: Collection[Task]) -> None:
-        self.begun, self._left = begun, deque(tasks)
+    def __init__(self, begun: Begun, tasks: Collection[Task], on_progress: OnProgress) -> None:
+        self.begun, self._left, self._on_progress = begun, deque(tasks), on_progress
+        self._episode_count = sum(task.episodes for task in tasks)
+        self._began = self._told_at = time.monotonic()
+        self._done = 0, 0  # episodes and steps of the parts that were read
+        self._told: dict[int, tuple[int, int]] = {}
         self._in_turn = InTurn[PartRead]()
         self._order = InOrder[Read]()
         self._holdings = Holdings.of(begun.inspection.step_spec)
@@ -173,23 +185,40 @@ class _Together:
         """The next part."""
         return self._left.popleft() if self._left else None
 
-    def told(self, task: Task, what: object) -> None:
-        """Nobody hears how far it is."""
+    def told(self, task: Task, what: tuple[int, int]) -> None:
+        """A worker said how many episodes and steps it has read."""
+        self._told[task.number] = what
 
     def again(self, task: Task, why: str) -> None:
         """A lost worker's part is read again, and nothing of it was taken in."""
+        self._told.pop(task.number, None)
 
     def took(self, task: Task, outcome: Outcome) -> bool:
         """A part was read."""
+        self._told.pop(task.number, None)
         if outcome.error is None:
+            read: PartRead = outcome.value
+            self._done = self._done[0] + len(read.episodes), self._done[1] + read.steps
             for part in self._in_turn.take(task, outcome.value):
                 self._add(part)
         return False
 
+    def look(self) -> None:
+        """Tells how far all is, a few times per second, however often it is called."""
+        if time.monotonic() - self._told_at > _TELL_SECONDS:
+            self._told_at = time.monotonic()
+            self._tell()
+
     def finish(self) -> tuple[Remark, ...]:
         """All is read: what is to be said of the whole."""
+        self._tell()
         self._judge()
         return (*self._remarks, *self._holdings.remarks)
+
+    def _tell(self) -> None:
+        episodes, steps = (sum(counts) for counts in zip(self._done, *self._told.values()))
+        seconds = time.monotonic() - self._began
+        self._on_progress(Progress(episodes, steps, self._episode_count, 0, 0, seconds))
 
     def _add(self, part: PartRead) -> None:
         inspection = self.begun.inspection
@@ -215,13 +244,16 @@ class _Together:
                     tally.add_items(items)
 
 
-def inspected(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> Inspection:
+def inspected(
+    wanted: Wanted, execute: Execute, most: int = MOST_EPISODES, on_progress: OnProgress = lambda _: None
+) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
     Args:
       wanted: what to read.
       execute: makes what runs the tasks.
       most: episodes of a task.
+      on_progress: told a few times per second how many episodes and steps all workers have read; nothing is sent, so it has no bytes.
 
     Raises:
       ConfigError: a view whose items depend on the episodes before, or a source that cannot be sent; or as `inspect_source`.
@@ -233,28 +265,30 @@ def inspected(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> In
             raise ConfigError(
                 f"{view.label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
             )
-    together = _read(wanted, execute, most)
+    together = _read(wanted, execute, most, on_progress)
     return together.begun.completed(together.finish())
 
 
-def validated(wanted: Wanted, execute: Execute, most: int = MOST_EPISODES) -> tuple[int, Findings]:
+def validated(
+    wanted: Wanted, execute: Execute, most: int = MOST_EPISODES, on_progress: OnProgress = lambda _: None
+) -> tuple[int, Findings]:
     """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
 
     Arguments and errors as `inspected`; no view is asked.
     """
-    together = _read(wanted, execute, most)
+    together = _read(wanted, execute, most, on_progress)
     remarks = together.finish()
     inspection = together.begun.inspection
     inspection.findings.remarks = remarks
     return len(inspection.lengths), inspection.findings
 
 
-def _read(wanted: Wanted, execute: Execute, most: int) -> _Together:
+def _read(wanted: Wanted, execute: Execute, most: int, on_progress: OnProgress) -> _Together:
     begun = wanted.begin()
     count = known_count(begun.source)
     if wanted.limit is not None:
         count = min(count, wanted.limit)
     with execute(wanted) as executor:
-        together = _Together(begun, divided(count, executor.workers, most))
-        Driver(executor, together).run()
+        together = _Together(begun, divided(count, executor.workers, most), on_progress)
+        Driver(executor, together, together.look).run()
     return together

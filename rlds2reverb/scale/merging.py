@@ -13,6 +13,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.push.adding import Added
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.remarks import Remark
 from rlds2reverb.scale.in_order import InTurn
 from rlds2reverb.scale.push_job import Ended, PartDone, PartTold
@@ -32,14 +33,16 @@ class Merged:
 
     Attributes:
       workers: how many push at a time.
-      new_items: items that the tables did not have; None while that is not known.
+      moved: items taken out of servers where they do not belong any more.
+      sent: address -> table -> keys of the items that were sent, where items are to be moved.
     """
 
     def __init__(self, plan: PushPlan) -> None:
         self._plan = plan
-        self.workers = 0
-        self.new_items: int | None = None
+        self.workers = self.moved = 0
+        self.sent: dict[str, dict[str, list[Array]]] = {}
         self._added = Added()
+        self._by_server = {address: Added() for address in plan.addresses} if isinstance(plan, SeveralPlan) else {}
         self._told: dict[int, PartTold] = {}
         self._parts_again = 0
         self._ids: list[tuple[Task, Array]] = []
@@ -54,10 +57,9 @@ class Merged:
         """How the episodes ended of all parts from the first to one that has not ended."""
         return self._ends.endings
 
-    @property
-    def items_made(self) -> Mapping[str, int]:
-        """Table -> items of the parts that have ended."""
-        return self._added.counts["items_made"]
+    def items_made(self, address: str) -> Mapping[str, int]:
+        """Table -> items of the parts that have ended, on one server."""
+        return self._by_server.get(address, self._added).counts["items_made"]
 
     def told(self, task: Task, what: PartTold) -> None:
         """A worker said how far it is with a part."""
@@ -80,7 +82,10 @@ class Merged:
             done = PartDone(told.report)
         if done is None:
             return
-        self._added.add(done.report)
+        _add(done.report, self._added, self._by_server)
+        for address, tables in done.sent.items():
+            for table, keys in tables.items():
+                self.sent.setdefault(address, {}).setdefault(table, []).extend(keys)
         if done.holdings is not None:
             self._holdings = self._holdings.with_others(done.holdings)
         self._remarks.update(dict.fromkeys(done.remarks))
@@ -112,22 +117,45 @@ class Merged:
             f"one is among {' and one among '.join(where[:2])}. Ids must differ: does the split name records twice?"
         )
 
-    def report(self, seconds: float) -> PushReport:
-        """The account, parts that still run included as far as they told."""
-        added = self._added.copy()
+    def report(
+        self, seconds: float, new: Mapping[str, int | None], missing: Mapping[str, str] | None = None
+    ) -> PushReport:
+        """The account, parts that still run included as far as they told.
+
+        Args:
+          seconds: since the push began.
+          new: address -> items that the server's tables did not have, None where that is not known; empty while nobody looked.
+          missing: address -> why, of several servers.
+        """
+        added, by_server = self._added.copy(), {address: one.copy() for address, one in self._by_server.items()}
         for told in self._told.values():
-            added.add(told.report)
+            _add(told.report, added, by_server)
+        known = [count for count in new.values() if count is not None]
         whole = self._plan.episodes
         unread = None if whole is None else whole - added.sums["episodes_read"] - added.sums["episodes_resumed"]
         return replace(
             report_of_nothing(self._plan),
             **added.fields(),
-            items_new=self.new_items,
+            items_new=sum(known) if new and len(known) == len(new) else None,
             remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends()),
             episodes_unread=unread,
             seconds=seconds,
             workers=self.workers,
             parts_again=self._parts_again,
+            ends_found_late=len(self._missed),
+            items_moved=self.moved,
+            servers={
+                address: replace(
+                    report_of_nothing(self._plan),
+                    **one.fields(),
+                    items_new=new.get(address),
+                    remarks=remarks_of(self._plan.source),
+                    episodes_unread=None,
+                    seconds=seconds,
+                    stopped=(missing or {}).get(address, ""),
+                )
+                for address, one in by_server.items()
+            },
         )
 
     def progress(self, seconds: float) -> Progress:
@@ -164,6 +192,13 @@ class Merged:
             return ()
         count = len(self._missed)
         return (Remark("ends_found_late", _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
+
+
+def _add(report: PushReport, whole: Added, by_server: Mapping[str, Added]) -> None:
+    """Adds a part's account to the sums, and to those of its servers."""
+    whole.add(report)
+    for address, one in report.servers.items():
+        by_server[address].add(one)
 
 
 _MISSED = (

@@ -79,15 +79,27 @@ class Places:
         self._is_alone, self._is_back = False, True
         self._new = _sum(self._new, None if report is None else report.items_new)
 
-    def take_back(self, task: Task, report: PushReport | None, needs_more: bool = False) -> None:
-        """A task that was given places has ended; `report` says what it did, `needs_more` that it had too few."""
+    def take_back(
+        self, task: Task, report: PushReport | None, needs_more: bool = False, episodes: int | None = None
+    ) -> None:
+        """A task that was given places has ended.
+
+        Args:
+          task: which.
+          report: what it did here.
+          needs_more: it had too few places.
+          episodes: that it pushed, of which others may have gone to other servers; by default those of the report.
+        """
         given = self._given.pop(task.number, {})
         for name, room in self._rooms.items():
             made = 0 if report is None else report.items_made.get(name, 0)
             room.sent += given.get(name, made) if needs_more else made
         if needs_more:
             self._needs[task.number] = {table: 2 * max(1, places) for table, places in given.items()}
-        elif report is not None and (episodes := report.episodes_pushed + report.episodes_resumed):
+            return
+        if report is not None and episodes is None:
+            episodes = report.episodes_pushed + report.episodes_resumed
+        if report is not None and episodes:
             for table, items in report.items_made.items():
                 self._per_episode[table] = max(self._per_episode.get(table, 0.0), items / episodes)
 

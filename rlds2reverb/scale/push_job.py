@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,27 +15,25 @@ import xxhash
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.errors import ConfigError, ServerRestarted, SourceError, report_of
+from rlds2reverb.errors import SourceError, report_of
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.part import Noted, Part
-from rlds2reverb.push.pipeline import Pusher
-from rlds2reverb.push.plan import PushPlan, plan_push
+from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.remarks import Remark
 from rlds2reverb.scale.executor import Tell
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
+from rlds2reverb.scale.ways import Connections, Ways
 from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.sources.mix_parts import Tally
 from rlds2reverb.sources.span import Span
 from rlds2reverb.specs import flatten
-from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.way import Opens
 from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import Ending, Endings, ending_that_counts, with_problems_of_ends
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.validation.policy import QUARANTINE
-from rlds2reverb.wire.messages import ServerInfo
 
 
 class Ended(NamedTuple):
@@ -56,12 +54,26 @@ class Terms(NamedTuple):
     """What a worker is told about a part.
 
     Attributes:
-      places: see `push.part.Part`.
+      places: address -> see `push.part.Part`; None for a part that has all tables to itself.
       endings: how episodes before the part ended, as far as that is known by now.
+      missing: address -> why, of the servers that were lost by now.
     """
 
-    places: Mapping[str, int] | None
+    places: Mapping[str, Mapping[str, int]] | None
     endings: Endings
+    missing: Mapping[str, str]
+
+
+class Known(NamedTuple):
+    """The episodes in a ledger, for one server and one output.
+
+    Attributes:
+      confirmed: by the server process, episode -> items over all tables.
+      here: those that another process of the server's name confirmed.
+    """
+
+    confirmed: Mapping[str, int]
+    here: Collection[str]
 
 
 @dataclass(frozen=True)
@@ -83,21 +95,25 @@ class PartDone:
 
     Attributes:
       report: its account.
-      rows: per output, the episodes that were confirmed, and their items over all tables; () without a ledger.
+      rows: address -> per output, the episodes that were confirmed, and their items over all tables; () without a ledger.
       ids: [episodes] uint64, what stands for the ids of the episodes read.
       ends: how each episode ended; () where nobody wants to know.
       holdings: what columns held; None where that is lost.
       remarks: of the source.
       quarantine: lines for the report of bad episodes.
+      sent: address -> table -> keys of the items that were sent, where items are to be moved.
+      tallies: what each part of a mix gave.
     """
 
     report: PushReport
-    rows: tuple[list[tuple[str, int]], ...] = ()
+    rows: Mapping[str, Sequence[list[tuple[str, int]]]] = field(default_factory=dict)
     ids: Array = field(default_factory=lambda: np.zeros(0, np.uint64))
     ends: tuple[Ended, ...] = ()
     holdings: Holdings | None = None
     remarks: tuple[Remark, ...] = ()
     quarantine: str = ""
+    sent: Mapping[str, Mapping[str, list[Array]]] = field(default_factory=dict)
+    tallies: tuple[Tally, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,10 +124,9 @@ class PushJob:
       source: opened by each.
       options: of the push; the ledger, and whom to tell, are left out: that is the business of the one who drives.
       tuning: how it sends.
-      server: the way to it.
-      info: its tables before the push.
+      servers: where it goes.
       again: the bits of new keys, for all workers; None for a push without `again`.
-      known: per output, the episodes that the ledger has, and their items over all tables; () without a ledger.
+      known: address -> per output, the episodes that the ledger has; () without a ledger. Of all servers, those missing too.
       wants_ends: whether the ends of episodes are to be told.
       episodes, columns: what the source is like for the one who drives.
     """
@@ -119,45 +134,32 @@ class PushJob:
     source: Named
     options: PushOptions
     tuning: Tuning
-    server: Opens
-    info: ServerInfo
+    servers: Ways
     again: int | None
-    known: tuple[Mapping[str, int], ...]
+    known: Mapping[str, Sequence[Known]]
     wants_ends: bool
     episodes: int
     columns: tuple[tuple[str, str], ...]
 
     @contextmanager
     def opened(self) -> Iterator[PushWork]:
-        """Opens the source and a connection.
+        """Opens the source, and a connection to every server.
 
         Raises:
           SourceError: the source cannot be opened here, or is another one here.
-          ConfigError: another server has that address here.
-          TransportError: the server does not answer.
+          ConfigError: another server has an address here.
+          TransportError: a server does not answer.
         """
-        transport = self.server.open()
-        try:
-            self._check_server(transport)
-            plan = plan_push(self.source.open(), self._own_options(), lambda: self.info, self.tuning)
+        with self.servers.opened(self.tuning.deadlines) as connections:
+            plan = self.servers.plan(self.source.open(), self._own_options(), self.tuning)
             self._check_source(plan)
-            yield PushWork(self, transport, plan)
-        finally:
-            transport.close()
+            yield PushWork(self, connections, plan)
 
     def _own_options(self) -> PushOptions:
         """The options with a quarantine file that any machine can write; each part has one of its own."""
         if self.options.quarantine is None:
             return self.options
         return replace(self.options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
-
-    def _check_server(self, transport: Transport) -> None:
-        found = transport.server_info().state_id
-        if found != self.info.state_id:
-            raise ConfigError(
-                f"{socket.gethostname()}: another server answers at {transport.address} than where the push was started, or it was restarted; "
-                "give workers on other machines an address that means the same everywhere"
-            )
 
     def _check_source(self, plan: PushPlan) -> None:
         if plan.episodes != self.episodes or columns_of(plan) != self.columns:
@@ -168,62 +170,64 @@ class PushJob:
 
 
 class PushWork:
-    """A worker's connection and source, for one part after the other.
+    """A worker's connections and source, for one part after the other.
 
     Args:
       job: what is pushed.
-      transport: to its server.
+      connections: to its servers.
       plan: of the whole source.
     """
 
-    def __init__(self, job: PushJob, transport: Transport, plan: PushPlan) -> None:
-        self._job, self._transport, self._plan = job, transport, plan
+    def __init__(self, job: PushJob, connections: Connections, plan: PushPlan) -> None:
+        self._job, self._connections, self._plan = job, connections, plan
 
     def run(self, task: Task, tell: Tell) -> Outcome:
-        """Pushes a part; the terms of the task are `Terms`."""
+        """Pushes a part; the terms of the task are `Terms`.
+
+        Raises:
+          ServerRestarted: another server process answers than at the start of the push.
+          ServerUnreachable: a server does not answer.
+        """
+        self._connections.look(task.terms.missing)
         with tempfile.TemporaryDirectory(prefix="rlds2reverb-") as folder:
             bad = Path(folder) / "quarantine"
-            return _PartRun(self._job, self._transport, self._plan, task, tell, bad).outcome()
+            return _PartRun(self._job, self._connections, self._plan, task, tell, bad).outcome()
 
 
 class _PartRun:
     def __init__(
-        self, job: PushJob, transport: Transport, plan: PushPlan, task: Task, tell: Tell, quarantine: Path
+        self, job: PushJob, connections: Connections, plan: PushPlan, task: Task, tell: Tell, quarantine: Path
     ) -> None:
-        self._job, self._tell, self._quarantine = job, tell, quarantine
+        self._job, self._connections, self._tell, self._quarantine = job, connections, tell, quarantine
         self._source = Span(plan.source, task.start, task.stop)
-        self._notes = tuple(Noted(known) for known in job.known)
+        self._notes = {address: tuple(Noted(*one) for one in known) for address, known in job.known.items()}
         self._ends: list[Ended] = []
         self._endings = task.terms.endings
-        part = Part(task.terms.places, self._notes, job.again)
-        info = plan.info if part.places is not None else self._asked(transport)
         options = replace(plan.options, on_progress=self._told)
         if options.on_invalid == QUARANTINE:
             options = replace(options, quarantine=quarantine)
-        ready = replace(plan, source=self._source, options=options, info=info)
-        self._pusher = Pusher(transport, ready, part, self._episodes())
+        ready = replace(plan, source=self._source, options=options)
+        parts = {address: self._part(address, task.terms) for address in job.servers.names}
+        self._pusher = connections.pusher(ready, parts, self._episodes(), is_alone=task.terms.places is None)
+
+    def _part(self, address: str, terms: Terms) -> Part:
+        places = None if terms.places is None else terms.places.get(address, {})
+        return Part(places, self._notes.get(address, ()), self._job.again)
 
     def outcome(self) -> Outcome:
         try:
             report, error = self._pusher.run(), None
         except BaseException as failure:
             report, error = report_of(failure) or self._pusher.report(), failure
+        self._connections.heard(report)
         return Outcome(self._done(report), error)
-
-    def _asked(self, transport: Transport) -> ServerInfo:
-        """The tables now, for a part that has them to itself."""
-        info = transport.server_info()
-        if info.state_id != self._job.info.state_id:
-            raise ServerRestarted(
-                f"server {transport.address}: another server process answers than at the start of the push; run the same push again"
-            )
-        return info
 
     def _done(self, report: PushReport) -> PartDone:
         ids = np.array([xxhash.xxh3_64_intdigest(one.encode()) for one in self._pusher.ids], np.uint64)
         lines = self._quarantine.read_text("utf-8") if self._quarantine.exists() else ""
-        rows = tuple(note.rows for note in self._notes)
-        return PartDone(report, rows, ids, tuple(self._ends), self._pusher.holdings, remarks_of(self._source), lines)
+        rows = {address: [note.rows for note in notes] for address, notes in self._notes.items()}
+        told, holdings, tallies = remarks_of(self._source), self._pusher.holdings, self._job.source.tallies
+        return PartDone(report, rows, ids, tuple(self._ends), holdings, told, lines, self._pusher.sent, tallies)
 
     def _told(self, progress: Progress) -> None:
         self._tell(PartTold(progress, self._pusher.report()))

@@ -10,33 +10,29 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
-from rlds2reverb.errors import TransportError, keep_report, reason_of
-from rlds2reverb.push.ledger import Ledger
-from rlds2reverb.push.ledgers import open_ledgers
+from rlds2reverb.errors import keep_report, reason_of
 from rlds2reverb.push.names import bits_of
 from rlds2reverb.push.options import PushOptions, unheard
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.quota import Crowded
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.tables import check_size
 from rlds2reverb.scale.choosing import executor_of
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job
 from rlds2reverb.scale.merging import Merged
-from rlds2reverb.scale.places import Places, Refusal
+from rlds2reverb.scale.places import Refusal
 from rlds2reverb.scale.push_job import PartTold, PushJob, Terms, columns_of
+from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named, known_count
 from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task, divided
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.waiting import retry_until
-from rlds2reverb.transport.way import Opens, way_of
+from rlds2reverb.transport.way import way_of
 from rlds2reverb.validation.problems import ENDS_ALIKE
-from rlds2reverb.wire.messages import ServerInfo
 
 _log = logging.getLogger(__name__)
 
@@ -48,32 +44,31 @@ class DividedPush:
     """A push of one source by several workers; used as `push.pipeline.Pusher`.
 
     Args:
-      transport: the way to the server that the plan was made for.
+      servers: that the plan was made for.
       plan: what is pushed, and how; made just before.
       source: the plan's source, as workers open it.
-      server: the way to the server, as workers open it.
       executor: makes what runs the tasks of a job.
       most: episodes of a task.
     """
 
     def __init__(
         self,
-        transport: Transport,
+        servers: ServerSet,
         plan: PushPlan,
         source: Named,
-        server: Opens,
         executor: Callable[[Job], Executor],
         most: int = MOST_EPISODES,
     ) -> None:
-        self._most = most
-        self._transport, self._plan, self._source, self._server = transport, plan, source, server
-        self._new_executor = executor
+        self._servers, self._plan, self._source = servers, plan, source
+        self._new_executor, self._most = executor, most
         self._began = time.monotonic()
         self._merged = Merged(plan)
+        self._is_over = False  # all was pushed, and looked at
 
     def report(self) -> PushReport:
         """The account so far."""
-        return self._merged.report(time.monotonic() - self._began)
+        new = {address: self._servers.new_items(address) for address in self._servers.names} if self._is_over else {}
+        return self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
 
     def run(self) -> PushReport:
         """Has the source pushed, part by part, and waits until every item is confirmed.
@@ -94,42 +89,36 @@ class DividedPush:
         return self.report()
 
     def _push(self, stack: ExitStack) -> None:
-        count = known_count(self._plan.source)
-        ledgers = open_ledgers(self._plan, stack, self._transport.address)
+        count, servers = known_count(self._plan.source), self._servers
+        servers.open_ledgers(stack)
         self._began = time.monotonic()
-        with self._new_executor(self._job(ledgers, count)) as executor:
+        with self._new_executor(self._job(count)) as executor:
             self._merged.workers = executor.workers
-            places = Places(self._plan, executor.workers, self._ask)
-            parts = _Parts(
-                self._plan, divided(count, executor.workers, self._most), self._merged, places, ledgers, self._began
-            )
+            servers.begin(executor.workers)
+            tasks = divided(count, executor.workers, self._most)
+            parts = _Parts(self._plan, tasks, self._merged, servers, self._source)
             Driver(executor, parts, parts.look).run()
             assert parts.is_all_begun  # else episodes would be missing, and nobody told
         self._merged.finish()
         self._merged.check_ids()
-        with suppress(TransportError):  # the server has gone meanwhile: what was new stays unknown
-            places.look()
-            self._merged.new_items = places.new_items()
+        servers.look_back()
+        self._is_over = True
+        self._merged.moved = servers.move(self._merged.sent)
         parts.tell()
 
-    def _job(self, ledgers: tuple[Ledger, ...], count: int) -> PushJob:
+    def _job(self, count: int) -> PushJob:
         plan, options = self._plan, self._plan.options
         return PushJob(
             source=self._source,
             options=worker_options(options),
             tuning=plan.tuning,
-            server=self._server,
-            info=plan.info,
+            servers=self._servers.ways,
             again=bits_of(options.again),
-            known=tuple(one.confirmed if options.resume else {} for one in ledgers),
+            known=self._servers.known,
             wants_ends=ENDS_ALIKE not in options.allow,
             episodes=count,
             columns=columns_of(plan),
         )
-
-    def _ask(self) -> ServerInfo:
-        deadlines = self._plan.tuning.deadlines
-        return retry_until(deadlines.reconnect, deadlines, self._transport.server_info)
 
 
 def worker_options(options: PushOptions) -> PushOptions:
@@ -145,11 +134,11 @@ class _Parts:
         plan: PushPlan,
         tasks: Collection[Task],
         merged: Merged,
-        places: Places,
-        ledgers: tuple[Ledger, ...],
-        began: float,
+        servers: ServerSet,
+        source: Named,
     ) -> None:
-        self._plan, self._merged, self._places, self._ledgers, self._began = plan, merged, places, ledgers, began
+        self._plan, self._merged, self._servers, self._source = plan, merged, servers, source
+        self._began = time.monotonic()
         self._left = deque(tasks)
         self._looked_at = time.monotonic()
 
@@ -162,14 +151,14 @@ class _Parts:
         """The next part that places can be found for."""
         if not self._left:
             return None
-        given = self._places.give(self._left[0])
+        given = self._servers.give(self._left[0])
         if given is Refusal.LATER or (given is Refusal.ALONE and running):
             return None
         task = self._left.popleft()
         if not isinstance(given, Refusal):
-            return replace(task, terms=Terms(given, self._merged.endings))
-        self._places.leave_alone()
-        return replace(self._with_rest(task), terms=Terms(None, self._merged.endings))
+            return replace(task, terms=self._terms(given))
+        self._servers.leave_alone()
+        return replace(self._with_rest(task), terms=self._terms(None))
 
     def told(self, task: Task, what: PartTold) -> None:
         """A worker said how far it is."""
@@ -185,17 +174,19 @@ class _Parts:
         is_crowded = isinstance(outcome.error, Crowded)
         report = None if outcome.value is None else outcome.value.report
         if task.terms.places is None:
-            self._places.come_back(report)
+            self._servers.come_back(report)
         else:
-            self._places.take_back(task, report, is_crowded)
+            self._servers.take_back(task, report, is_crowded)
         if outcome.value is not None:
-            for ledger, rows in zip(self._ledgers, outcome.value.rows):
-                ledger.record(rows)
+            self._servers.record(outcome.value.rows)
         if is_crowded:
             self._merged.forget(task)
             self._left.appendleft(replace(task, terms=None))
             return True
         self._merged.took(task, outcome)
+        if outcome.value is not None:
+            self._source.add(outcome.value.tallies)
+            self._servers.heard(outcome.value.report)
         self._check_sizes()
         return False
 
@@ -203,12 +194,15 @@ class _Parts:
         """Looks at the tables, and tells how far all is; a few times per second, however often it is called."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self._looked_at = time.monotonic()
-            self._places.look()
+            self._servers.look()
             self.tell()
 
     def tell(self) -> None:
         """Tells how far all is."""
         self._plan.options.on_progress(self._merged.progress(time.monotonic() - self._began))
+
+    def _terms(self, places: Mapping[str, Mapping[str, int]] | None) -> Terms:
+        return Terms(places, self._merged.endings, dict(self._servers.missing))
 
     def _with_rest(self, task: Task) -> Task:
         """The task together with those that come right after it: what has the tables to itself is one push, not many."""
@@ -218,12 +212,10 @@ class _Parts:
 
     def _check_sizes(self) -> None:
         """Refuses a push that turns out to be larger than a table."""
-        plan = self._plan
-        if plan.options.allow_eviction:
+        if self._plan.options.allow_eviction:
             return
-        for output in plan.options.outputs:
-            items = max(self._merged.items_made.get(table, 0) for table in output.tables)
-            check_size(output, plan.info, items, f"more than {items - 1}")
+        for address in self._servers.plans:
+            self._servers.check_sizes(address, self._merged.items_made(address))
 
 
 def pusher_of(transport: Transport, plan: PushPlan, source: Named) -> Pusher | DividedPush:
@@ -239,4 +231,23 @@ def pusher_of(transport: Transport, plan: PushPlan, source: Named) -> Pusher | D
     """
     if not plan.options.is_divided:
         return Pusher(transport, plan)
-    return DividedPush(transport, plan, source, way_of(transport), executor_of(plan.options.workers, plan.options.ray))
+    return divided_pusher({transport.address: transport}, plan, source)
+
+
+def divided_pusher(
+    transports: Mapping[str, Transport], plan: PushPlan, source: Named, allow_missing: bool = False
+) -> DividedPush:
+    """A push by several workers, to one server or to several.
+
+    Args:
+      transports: address -> the way to a server that the plan was made for.
+      plan: what is pushed, and how; made just before.
+      source: the plan's source, as workers open it.
+      allow_missing: go on without servers that are lost meanwhile, as long as one is there.
+
+    Raises:
+      ConfigError: workers cannot be told how to reach a server, or the library Ray is missing.
+    """
+    reached = {address: Reached(one, way_of(one)) for address, one in transports.items()}
+    servers = ServerSet(plan, reached, allow_missing)
+    return DividedPush(servers, plan, source, executor_of(plan.options.workers, plan.options.ray))

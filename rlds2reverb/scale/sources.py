@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, first_episodes
+from rlds2reverb.sources.mix import MixOf
+from rlds2reverb.sources.mix_parts import Tally
+from rlds2reverb.sources.mixed import MixedSource
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,7 @@ class Named:
     """A source.
 
     Attributes:
-      source: its name, or an object that `open_source` takes.
+      source: its name, a mix by names, or an object that `open_source` takes.
       limit: at most so many episodes; None for all.
     """
 
@@ -28,7 +32,18 @@ class Named:
         Raises:
           SourceError: as `open_source`.
         """
-        return first_episodes(open_source(self.source), self.limit)
+        source = self.source.open() if isinstance(self.source, MixOf) else open_source(self.source)
+        return first_episodes(source, self.limit)
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What each part of a mix has given, in its last reading here; () for any other source, and for a mix by name."""
+        return self.source.tallies if isinstance(self.source, (MixOf, MixedSource)) else ()
+
+    def add(self, tallies: Sequence[Tally]) -> None:
+        """Takes in what the parts of a mix gave in another process."""
+        if isinstance(self.source, (MixOf, MixedSource)):
+            self.source.add(tallies)
 
 
 def known_count(source: Source) -> int:

@@ -12,12 +12,14 @@ Names of parts cannot hold a "|". Those options go with the mix which stand behi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.source_options import Parse, read_options, whole_number, words
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.mix_parts import COLUMNS, check_names
+from rlds2reverb.sources.base import Source
+from rlds2reverb.sources.mix_parts import COLUMNS, Tally, check_names
 from rlds2reverb.sources.mixed import MixedSource
 
 SEPARATOR = "|"
@@ -34,6 +36,44 @@ def weights_of(text: str, separator: str = "+") -> tuple[float, ...]:
     except ValueError as error:
         raise ValueError(f"expected numbers, such as 2{separator}1") from error
     return found
+
+
+class MixOf:
+    """A mix of sources by their names, opened anew where it is sent to: a source that is open may hold what cannot be sent, or much.
+
+    Args:
+      names: of the parts.
+      open_part: opens one, here; elsewhere `open_source` does.
+      options: the others of `MixedSource`.
+    """
+
+    def __init__(self, names: Sequence[str], open_part: Callable[[str], Source] = open_source, **options: Any) -> None:
+        self._names, self._open_part, self._options = tuple(names), open_part, options
+        self._opened: MixedSource | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_names": self._names, "_open_part": open_source, "_options": self._options, "_opened": None}
+
+    def open(self) -> MixedSource:
+        """Opens the parts.
+
+        Raises:
+          SourceError: a part is named twice, or cannot be opened.
+          ConfigError: an option makes no sense.
+        """
+        check_names(self._names)
+        self._opened = MixedSource([self._open_part(name) for name in self._names], **self._options)
+        return self._opened
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """See `MixedSource.tallies`; of what was opened last."""
+        return () if self._opened is None else self._opened.tallies
+
+    def add(self, tallies: Sequence[Tally]) -> None:
+        """See `MixedSource.add`."""
+        if self._opened is not None:
+            self._opened.add(tallies)
 
 
 OPTIONS: dict[str, Parse] = {

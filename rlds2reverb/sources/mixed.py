@@ -66,8 +66,14 @@ class MixedSource:
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """What each part has given, in the last reading of the mix or of what `encoded` made of it."""
+        """What each part has given, in the last reading of the mix or of what `encoded` made of it; also where others read it (`add`)."""
         return self._readings[-1]
+
+    def add(self, tallies: Sequence[Tally]) -> None:
+        """Takes in what the parts gave in another process, which read some of the mix."""
+        for mine, theirs in zip(self.tallies, tallies):
+            mine.episodes += theirs.episodes
+            mine.steps += theirs.steps
 
     @property
     def order(self) -> str:
@@ -137,7 +143,7 @@ class MixedSource:
         self.spec()
         drawing, counts = Drawing(self._draw, len(self._parts)), self._counts
         if count and counts is None:
-            return islice(self._mixed(drawing, [0] * len(self._parts)), count, None)
+            return self._read_over(self._mixed(drawing, [0] * len(self._parts)), count)
         return self._mixed(drawing, drawing.pass_over(counts or [0] * len(self._parts), count))
 
     def _mixed(self, drawing: Drawing, given: Sequence[int]) -> Iterator[Episode]:
@@ -156,6 +162,14 @@ class MixedSource:
             tallies[part].episodes += 1
             tallies[part].steps += len(episode)
             yield self._only_common(episode)
+
+    def _read_over(self, episodes: Iterator[Episode], count: int) -> Iterator[Episode]:
+        """The episodes after the first `count`, which nobody gets and which count for no part."""
+        for _ in islice(episodes, count):
+            pass
+        for tally in self.tallies:
+            tally.episodes = tally.steps = 0
+        yield from episodes
 
     def _only_common(self, episode: Episode) -> Episode:
         columns, metadata = episode.columns, episode.metadata

@@ -37,10 +37,13 @@ def test_what_was_made_is_no_part_of_what_was_confirmed(
 def test_what_was_said_of_the_dataset_and_done_to_its_ends_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     lost = Remark("lost_records", "50 of 150 are missing", 50)
     remarks = (note("last_step", "it is repeated"), lost, Remark("rounded_float64", "all", 9, "action"))
-    print_report(as_json=False, report=PushReport("s", ("a",), "v", ends_mended=1200, remarks=remarks))
+    print_report(
+        as_json=False, report=PushReport("s", ("a",), "v", ends_mended=1200, ends_found_late=1, remarks=remarks)
+    )
     *fields, first, second, third = capsys.readouterr().out.splitlines()
     told = dict(row.split("  ", 1) for row in fields)
     assert told["ends"].strip() == "1,200 last observations not as recorded"
+    assert told["ends late"].strip() == "1 episode stored whose end is not its own: remark ends_found_late"
     assert first == "note last_step: it is repeated"
     assert second == "advice lost_records: 50 of 150 are missing"
     assert third == 'advice rounded_float64: column "action": all'

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from rlds2reverb.cli import cli, main
+from rlds2reverb.cli import cli, main, progress
+from rlds2reverb.push.report import Progress
 from rlds2reverb.transport.memory import table_info
 from tests.transport.fake_reverb import FakeReverb
 
@@ -74,6 +77,28 @@ def test_what_a_dataset_is_like_does_not_depend_on_who_reads_it(run: Run, comman
         for span in spans.values():
             span.pop("mean")
     assert divided == one
+
+
+@pytest.mark.parametrize(("command", "is_quiet"), [("inspect", False), ("validate", False), ("validate", True)])
+def test_the_bar_shows_what_all_workers_have_read_and_with_json_there_is_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, is_quiet: bool
+) -> None:
+    told: list[Progress] = []
+    monkeypatch.setattr(progress, "_bar", lambda: nullcontext(told.append))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    code, text = run(command, SOURCE, "--limit", "20", "--workers", "1", *["--json"] * is_quiet)
+    assert code == 0
+    if is_quiet:
+        assert (json.loads(text)["episodes"], told) == (20, [])
+    else:
+        assert (told[-1].episodes, told[-1].episode_count) == (20, 20)
+
+
+class Terminal(io.StringIO):
+    """Is one, and remembers what it shows."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_server_that_is_behind_is_asked_for_several_batches_at_once() -> None:
 def test_when_nothing_comes_any_more_the_rest_is_a_last_batch_and_iterating_goes_on_later(streams: int) -> None:
     server = MemoryServer(once())
     fill(server, range(25))
-    with client_of(server).sample("replay", 10, end_after_seconds=0.05, streams=streams) as sampler:
+    with client_of(server).sample("replay", 10, end_after_seconds=0.3, streams=streams) as sampler:
         first = list(sampler)
         assert [batch.size for batch in first] == [10, 10, 5]
         assert list(sampler) == []
@@ -161,7 +161,7 @@ def test_when_nothing_comes_any_more_the_rest_is_a_last_batch_and_iterating_goes
 def test_without_short_batches_the_rest_stays_for_later() -> None:
     server = MemoryServer(once())
     fill(server, range(5))
-    with client_of(server).sample("replay", 10, end_after_seconds=0.05, drop_last=True) as sampler:
+    with client_of(server).sample("replay", 10, end_after_seconds=0.3, drop_last=True) as sampler:
         assert list(sampler) == []
         fill(server, range(5, 10))
         assert keys_of(sampler) == list(range(10))
@@ -170,7 +170,7 @@ def test_without_short_batches_the_rest_stays_for_later() -> None:
 @pytest.mark.parametrize("prefetch", [1, 2, 3])
 def test_after_a_rest_batches_are_whole_again(prefetch: int) -> None:
     server = MemoryServer(once())
-    with client_of(server).sample("replay", 10, end_after_seconds=0.03, prefetch=prefetch) as sampler:
+    with client_of(server).sample("replay", 10, end_after_seconds=0.3, prefetch=prefetch) as sampler:
         start = 0
         for count in (3, 17, 9, 31, 1):
             fill(server, range(start, start + count))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.push.report import Progress
 from rlds2reverb.reports.divided import Wanted, inspected, validated
 from rlds2reverb.reports.inspection import inspect_source, validate_source
 from rlds2reverb.scale.sources import Named
@@ -83,3 +84,17 @@ def test_what_cannot_be_read_is_told() -> None:
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
     with pytest.raises(SourceError, match=r"broken at [24]"):
         validated(Wanted(Named(Broken(episodes))), lambda job: InThreads(job, 2), 2)
+
+
+@examples(10)
+@given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 6), st.frozensets(st.integers(0, 4)))
+def test_progress_counts_episodes_and_steps_over_all_workers(
+    count: int, workers: int, most: int, lost: frozenset[int]
+) -> None:
+    rng = np.random.default_rng(count)
+    episodes = [strategies.episode(rng, 2 + number % 3, episode_id=f"e{number}") for number in range(count)]
+    told: list[Progress] = []
+    wanted = Wanted(Named(EpisodeList(episodes, "test")))
+    validated(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
+    assert {one.episode_count for one in told} == {count}
+    assert (told[-1].episodes, told[-1].steps) == (count, sum(map(len, episodes)))

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from rlds2reverb import Episode, PushReport
+from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.scale.executor import Again, Done, Event, Executor, Job, Told
 from rlds2reverb.scale.pushing import DividedPush
+from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.episodes import EpisodeList
@@ -23,9 +24,10 @@ class Memory:
     """The way to a server in memory."""
 
     server: MemoryServer
+    address: str = "memory"
 
     def open(self) -> MemoryTransport:
-        return MemoryTransport(self.server)
+        return MemoryTransport(self.server, self.address)
 
 
 class InThreads:
@@ -88,4 +90,10 @@ def push(
     source = EpisodeList(list(episodes), "test")
     plan = planned(server, source, workers=workers, **options)
     chosen = executor or (lambda job: InThreads(job, workers, lost))
-    return DividedPush(MemoryTransport(server), plan, Named(source), Memory(server), chosen, most).run()
+    return DividedPush(one_server(server, plan), plan, Named(source), chosen, most).run()
+
+
+def one_server(server: MemoryServer, plan: PushPlan) -> ServerSet:
+    """A server in memory as those of a push."""
+    transport = MemoryTransport(server)
+    return ServerSet(plan, {transport.address: Reached(transport, Memory(server))})

@@ -91,6 +91,7 @@ def test_ends_that_are_alike_are_found_in_the_parts_or_told_of(workers: int, mos
     expected = in_memory.push(alone, episodes, on_invalid="skip")
     report = push(divided, episodes, workers, most, on_invalid="skip")
     missed = sum(remark.count for remark in report.remarks if remark.code == "ends_found_late")
+    assert missed == report.ends_found_late
     assert expected.rejected.get(ENDS_ALIKE, 0) == report.rejected.get(ENDS_ALIKE, 0) + missed
     assert report.episodes_pushed == expected.episodes_pushed + missed
     if most >= 8:
@@ -177,13 +178,10 @@ def test_two_episodes_of_one_id_in_different_parts_are_told() -> None:
     plan_source = Twice(episodes, "test")
     from rlds2reverb.scale.pushing import DividedPush
     from rlds2reverb.scale.sources import Named
-    from rlds2reverb.transport.memory import MemoryTransport
-    from tests.scale.in_threads import InThreads, Memory
+    from tests.scale.in_threads import InThreads, one_server
 
     plan = in_memory.planned(server, plan_source, workers=2)
-    divided = DividedPush(
-        MemoryTransport(server), plan, Named(plan_source), Memory(server), lambda job: InThreads(job, 2), 2
-    )
+    divided = DividedPush(one_server(server, plan), plan, Named(plan_source), lambda job: InThreads(job, 2), 2)
     with pytest.raises(SourceError, match=r"two episodes have one id.*episodes 0 to 1 and one among episodes 4 to 5"):
         divided.run()
 

@@ -95,6 +95,19 @@ def test_it_stores_what_one_pusher_does_under_the_same_keys(server: FakeReverb, 
 
 
 @pytest.mark.usefixtures("node")
+def test_several_servers_get_what_one_pusher_gives_them(tmp_path: Path) -> None:
+    with FakeReverb("replay") as one, FakeReverb("replay") as other:
+        other.state_id = 8
+        with connect([f"a={one.address}", f"b={other.address}"]) as group:
+            report = group.push(Gated(tmp_path, COUNT), "replay", ray="auto")
+            keys = [set(server.stored["replay"]) for server in (one, other)]
+            assert (report.items_confirmed, report.episodes_pushed) == (COUNT * ITEMS, COUNT)
+            assert [part.items_confirmed for part in report.servers.values()] == [len(held) for held in keys]
+            group.push(Gated(tmp_path, COUNT), "replay")
+            assert [set(server.stored["replay"]) for server in (one, other)] == keys
+
+
+@pytest.mark.usefixtures("node")
 def test_the_first_bad_episode_is_the_error(client: Client, tmp_path: Path) -> None:
     with pytest.raises(InvalidEpisode, match="episode e17: nan") as caught:
         client.push(Gated(tmp_path, COUNT, bad=(17, 34, 50)), "replay", ray="auto")

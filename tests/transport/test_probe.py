@@ -39,6 +39,11 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True)
+def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_LOOK_SECONDS", 10.0)  # however busy the machine is
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
     return self_signed(tmp_path_factory.mktemp("tls"))

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
@@ -25,6 +26,8 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.plan import SeveralPlan, plan_several
 from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.scale.pushing import DividedPush, divided_pusher
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -144,22 +147,24 @@ class ClientGroup:
           ServerUnreachable: a server cannot be reached, and may not be missing; some may be changed.
         """
         item_keys, values = checked_priorities(keys, priorities)
-        routes = self._routes.get(table)
-        servers = np.full(len(item_keys), -1) if routes is None else routes.servers_of(item_keys)
-        anywhere = bool((servers < 0).any())
-        numbers = self._having(table) if anywhere else sorted(set(servers.tolist()))
-        mine = {self.addresses[number]: (servers == number) | (servers < 0) for number in numbers}
+        mine = self._routed(table, item_keys)
 
         def update(one: Transport) -> None:
-            chosen = mine[one.address]
+            chosen = mine[self.addresses.index(one.address)]
             one.update_priorities(table, item_keys[chosen], values[chosen])
 
-        self._servers.each(update, [number for number in numbers if mine[self.addresses[number]].any()])
+        self._servers.each(update, [*mine])
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
-        """Takes items out of a table, on all servers; keys that they do not have are passed over. Raises as `update_priorities` does."""
+        """Takes items out of a table, each on the server that it was sampled from last; keys that nobody remembers go to all.
+
+        Keys that a server does not have are passed over. Raises as `update_priorities` does.
+        """
         item_keys = checked_keys(keys)
-        self._servers.each(lambda one: one.delete_items(table, item_keys), self._having(table))
+        mine = self._routed(table, item_keys)
+        self._servers.each(
+            lambda one: one.delete_items(table, item_keys[mine[self.addresses.index(one.address)]]), [*mine]
+        )
 
     def reset(self, table: str) -> None:
         """Empties a table on all servers; rate limiters count anew.
@@ -220,27 +225,24 @@ class ClientGroup:
           ConfigError: a view of streams, whose items depend on other episodes; others as `Client.push`.
           Rlds2ReverbError: as `Client.push`; an error of one server names it, and its `report` says what each has stored.
         """
-        return self.pusher(self.planned(source, options)).run()
+        return self.pusher(self.planned(source, options), Named(source)).run()
 
     def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
-        """`plan` of options in one piece.
-
-        Raises:
-          ConfigError: options for workers.
-        """
-        if options.is_divided:
-            raise ConfigError("workers (--workers, --ray) push to one server; name one, or leave them out")
+        """`plan` of options in one piece."""
         return plan_several(source, options, self._names, self.servers())
 
-    def pusher(self, plan: PushPlan, _: object = None) -> SeveralPusher:
-        """A push that was planned just before, to be run; tells its account meanwhile. What workers open is not needed.
+    def pusher(self, plan: PushPlan, source: Named) -> SeveralPusher | DividedPush:
+        """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open.
 
         Raises:
-          ConfigError: a plan for others than these servers.
+          ConfigError: a plan for others than these servers; or workers cannot be told how to reach a server.
         """
         if not isinstance(plan, SeveralPlan) or plan.names != self._names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
+        if plan.options.is_divided:
+            there = {address: transports[address] for address in plan.parts}
+            return divided_pusher(there, plan, source, self._servers.allow_missing)
         return SeveralPusher(transports, plan, self._servers.allow_missing)
 
     def target(self, *_: Any, **__: Any) -> NoReturn:
@@ -260,6 +262,15 @@ class ClientGroup:
             f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
             f"{', '.join(self.addresses)}, and {way_out}"
         )
+
+    def _routed(self, table: str, keys: Array) -> dict[int, Array]:
+        """Number of a server -> [n] bool, which of these keys are sent there; of servers that get any."""
+        routes = self._routes.get(table)
+        servers = np.full(len(keys), -1) if routes is None else routes.servers_of(keys)
+        unknown = servers < 0
+        numbers = self._having(table) if unknown.any() else sorted(set(servers.tolist()))
+        masks = {number: unknown | (servers == number) for number in numbers}
+        return {number: mask for number, mask in masks.items() if mask.any()}
 
     def _having(self, table: str) -> list[int]:
         """Numbers of the servers that have a table."""

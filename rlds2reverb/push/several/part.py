@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import Rlds2ReverbError, reason_of
+from rlds2reverb.push import part as push_part
 from rlds2reverb.push.admission import unheard
 from rlds2reverb.push.ledger import Ledger
 from rlds2reverb.push.ledgers import open_ledgers
+from rlds2reverb.push.part import Noted
 from rlds2reverb.push.plan import report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.running import RunningPush
@@ -19,7 +21,21 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.validation import Problem
 from rlds2reverb.wire.insert.requests import EncodedEpisode
 
-_AWAY = "ServerUnreachable: it was missing when the push began"
+AWAY = "ServerUnreachable: it was missing when the push began"
+"""Of a server that could not be reached then."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a push to several servers is told that is one part of a larger one.
+
+    Attributes:
+      parts: address -> what the push to that server is told.
+      missing: address -> why, of the servers that are lost.
+    """
+
+    parts: Mapping[str, push_part.Part]
+    missing: Mapping[str, str]
 
 
 class Part:
@@ -30,6 +46,7 @@ class Part:
       address: the server's.
       transport: the way to it; None when it is missing from the beginning.
       on_progress: told how far this part is.
+      share: of a larger push; None for a whole one.
 
     Attributes:
       address: as given.
@@ -40,9 +57,15 @@ class Part:
     """
 
     def __init__(
-        self, plan: SeveralPlan, address: str, transport: Transport | None, on_progress: Callable[[Progress], object]
+        self,
+        plan: SeveralPlan,
+        address: str,
+        transport: Transport | None,
+        on_progress: Callable[[Progress], object],
+        share: Share | None = None,
     ) -> None:
         self.address, self._plan, self._stack = address, plan, ExitStack()
+        self._share = None if share is None else share.parts[address]
         self.push = (
             None
             if transport is None
@@ -51,18 +74,19 @@ class Part:
                 plan.parts[address].telling(on_progress),
                 name=plan.names[address],
                 on_encoded=self._note_keys if plan.options.move else unheard,
+                part=self._share,
             )
         )
-        self.missing = "" if transport is not None else _AWAY
+        self.missing = "" if transport is not None else AWAY if share is None else share.missing[address]
         self.episodes_left_out = self.steps_left_out = 0
         self.sent: dict[str, list[Array]] = {}
-        self._ledgers: Sequence[Ledger] = ()
+        self._ledgers: Sequence[Ledger | Noted] = () if self._share is None else self._share.notes
 
     def __enter__(self) -> Part:
         with ExitStack() as stack:
-            if self.push is None:
+            if self.push is None and self._share is None:
                 self._ledgers = open_ledgers(self._plan, stack, self._plan.names[self.address], is_away=True)
-            else:
+            elif self.push is not None:
                 stack.enter_context(self.push)
             self._stack = stack.pop_all()
         return self
@@ -77,13 +101,20 @@ class Part:
 
     def has(self, episode_id: str) -> bool:
         """Whether a ledger says that this server process has confirmed the episode."""
-        return self.push is not None and self.push.has(episode_id)
+        if self.push is not None:
+            return self.push.has(episode_id)
+        return any(episode_id in ledger for ledger in self._ledgers)
 
     def had(self, episode_id: str) -> bool:
         """Whether a ledger says that another process of this name has confirmed it."""
         if self.push is not None:
             return self.push.had(episode_id)
         return any(ledger.was_here(episode_id) for ledger in self._ledgers)
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Of the episodes taken, so far, those left out not included."""
+        return () if self.push is None else self.push.ids
 
     def take(self, episode: Episode, found: Sequence[Problem]) -> None:
         """Sends what the outputs make of an episode, or leaves it out; raises as `RunningPush.take`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -22,13 +22,14 @@ from rlds2reverb.push.plan import report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.running import LINGER_SECONDS, RunningPush
 from rlds2reverb.push.several.moving import take_out
-from rlds2reverb.push.several.part import Part
+from rlds2reverb.push.several.part import Part, Share
 from rlds2reverb.push.several.placing import Placing
 from rlds2reverb.push.several.plan import SeveralPlan, named
 from rlds2reverb.push.several.totals import progress_of, total
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.transport.base import Transport
+from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.holdings import Holdings
 
@@ -42,17 +43,29 @@ class SeveralPusher:
     """One push of one source to the tables of several servers.
 
     Args:
-      transports: address -> the way to a server that the plan has a part for.
+      transports: address -> the way to a server; those that the plan has a part for and that are not here are missing.
       plan: what is pushed, and how; made just before.
       allow_missing: go on without servers that are lost meanwhile, as long as one is there.
+      share: which part of a larger push it is; None for a whole one.
+      episodes: what is read, with the problems that only other episodes show; by default the plan's source is.
     """
 
-    def __init__(self, transports: Mapping[str, Transport], plan: SeveralPlan, allow_missing: bool = False) -> None:
-        self._plan, self._transports, self._allow_missing = plan, transports, allow_missing
+    def __init__(
+        self,
+        transports: Mapping[str, Transport],
+        plan: SeveralPlan,
+        allow_missing: bool = False,
+        share: Share | None = None,
+        episodes: Iterable[tuple[Episode, list[Problem]]] | None = None,
+    ) -> None:
+        self._plan, self._allow_missing = plan, allow_missing
+        self._transports = {address: one for address, one in transports.items() if address in plan.parts}
+        self._is_whole = share is None
+        self._episodes = with_problems_of_ends(plan.source, plan.options.conventions) if episodes is None else episodes
         self._moved = 0
         self._failing: Part | None = None  # whose server's error came last
         self._parts = {
-            address: Part(plan, address, transports[address] if address in plan.parts else None, self._hearing(address))
+            address: Part(plan, address, self._transports.get(address), self._hearing(address), share)
             for address in plan.addresses
         }
         self._placing = Placing([*plan.names.values()])
@@ -60,6 +73,21 @@ class SeveralPusher:
         self._progress: dict[str, Progress] = {}
         self._holdings = Holdings.of(flatten(plan.step_spec))
         self._began = time.monotonic()
+
+    @property
+    def holdings(self) -> Holdings:
+        """What columns held, so far."""
+        return self._holdings
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Of the episodes read, so far, those left out not included."""
+        return [one for part in self._parts.values() for one in part.ids]
+
+    @property
+    def sent(self) -> dict[str, dict[str, list[Array]]]:
+        """Address -> table -> keys of the items that were sent, where items are to be moved."""
+        return {address: part.sent for address, part in self._parts.items() if part.sent}
 
     def report(self) -> PushReport:
         """The account so far."""
@@ -98,7 +126,8 @@ class SeveralPusher:
             for part in self._parts.values():
                 self._with(part, RunningPush.finish)
             self._note()
-            self._move()
+            if self._is_whole:
+                self._move()
         except BaseException as error:
             self._wind_up(error)
             raise
@@ -106,7 +135,7 @@ class SeveralPusher:
     def _feed(self) -> None:
         """Reads the source to its end."""
         noted_at = time.monotonic()
-        for episode, found in with_problems_of_ends(self._plan.source, self._plan.options.conventions):
+        for episode, found in self._episodes:
             self._holdings = self._holdings.after(episode)
             part = self._part_for(episode)
             self._watched(part, lambda: part.take(episode, found))  # noqa: B023  called at once
@@ -127,11 +156,10 @@ class SeveralPusher:
 
     def _part_for(self, episode: Episode) -> Part:
         """The part that has the episode, by a ledger; else the one that it is placed in."""
-        if self._plan.options.ledger is not None:
-            for has in (Part.has, Part.had):
-                for part in self._parts.values():
-                    if has(part, episode.id):
-                        return part
+        for has in (Part.has, Part.had):
+            for part in self._parts.values():
+                if has(part, episode.id):
+                    return part
         return self._parts[self._address_of[self._placing.of(episode.id)]]
 
     def _with(self, part: Part, act: Callable[[RunningPush], None]) -> None:

@@ -79,7 +79,7 @@ class H5Trajectories:
     @cached_property
     def digest(self) -> str:
         """Of rewards and end flags of many trajectories, and of all values of some."""
-        made = xxhash.xxh3_128(repr((len(self._groups), self.steps, self.observed)).encode())
+        made = xxhash.xxh3_128(repr((len(self._groups), _spelled(self.steps), _spelled(self.observed))).encode())
         keys = sorted({*self.steps, *self.observed})
         looked_at = sampled(self.count, _TRAJECTORIES)
         looked_into = {looked_at[number] for number in sampled(len(looked_at), _LOOKED_INTO)}
@@ -270,3 +270,8 @@ def _columns(file: h5py.File, group: str) -> dict[str, hdf5.Column]:
     if not isinstance(held, h5py.Group):
         raise SourceError(f"{file.filename}: {group}: expected a group")
     return {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}
+
+
+def _spelled(specs: Mapping[str, ArraySpec]) -> list[tuple[str, tuple[int | None, ...], str]]:
+    """Columns, for a digest. numpy shows equal dtypes in several ways: that of a file in another one than that of a pickled copy."""
+    return [(path, spec.shape, spec.dtype.str) for path, spec in sorted(specs.items())]

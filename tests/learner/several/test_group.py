@@ -201,7 +201,24 @@ def test_priorities_reach_the_server_that_a_key_came_from() -> None:
             group.update_priorities("other", [1], [1.0])
 
 
-def test_deleting_and_emptying_reach_all_that_have_the_table() -> None:
+def test_items_are_deleted_on_the_server_that_their_keys_came_from() -> None:
+    """Key 7 is on both: it is taken out where it was sampled last. Keys that nobody sampled are looked for everywhere."""
+    one, two = server_of(1, 7), server_of()
+    with group_of(one, two, ask_seconds=1e-9) as group:
+        with group.sample("replay", 64) as sampler:
+            assert np.unique(next_of(sampler).info.key).tolist() == [1, 7]
+        filled(two, 2, 7)
+        two.is_away = True
+        group.delete("replay", [7])  # nobody asks the other one
+        two.is_away = False
+        assert (list(priorities(one)), list(priorities(two))) == ([1], [2, 7])
+        group.delete("replay", [1, 2, 99])
+        assert (list(priorities(one)), list(priorities(two))) == ([], [7])
+        with pytest.raises(ConfigError, match='no table "other"'):
+            group.delete("other", [1])
+
+
+def test_deleting_what_nobody_sampled_and_emptying_reach_all_that_have_the_table() -> None:
     one, two, without = server_of(1, 2), server_of(2, 3), MemoryServer("elsewhere")
     with group_of(one, two, without) as group:
         group.delete("replay", [2, 9])

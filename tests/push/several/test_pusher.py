@@ -26,6 +26,7 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.push.several import pusher as several_pusher
 from rlds2reverb.push.several.placing import Placing
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.memory import MemoryTransport
 from rlds2reverb.transport.memory_stream import StreamPlan
@@ -347,6 +348,6 @@ def test_a_client_of_several_servers_pushes() -> None:
         assert (plan.episodes, report.episodes_pushed) == (4, 4)
         assert (told[-1].episodes, told[-1].episode_count, told[-1].items_confirmed) == (4, 4, report.items_confirmed)
         with pytest.raises(ConfigError, match="expected what `plan` of these servers gave"):
-            client.pusher(plan.parts["a:8000"])
+            client.pusher(plan.parts["a:8000"], Named(episodes(4)))
     assert ClientGroup.push.__doc__ is not None
     assert "allow_eviction: " in ClientGroup.push.__doc__
