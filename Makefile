@@ -105,8 +105,8 @@ bench: setup ## The full benchmarks behind docs/benchmarks.md (about 25 minutes)
 bench-short: setup ## Short benchmarks; fails when a ratio collapses
 	$(QUIET) $(RUN)python -m benchmarks all --short
 
-bench-scale: setup ## Pushes by several workers: what they cost beside one pusher, and how much faster two are than one
-	$(QUIET) $(RUN)python -m benchmarks scale $(ARGS)
+bench-scale: setup ## What docs/scale.md has: costs of workers, growth of servers, the cost model and its plans (ARGS=--short: a minute or two)
+	$(QUIET) $(RUN)python -m benchmarks scale scale_curves $(ARGS)
 
 docs: setup ## Regenerate the generated parts of docs/
 	$(QUIET) $(RUN)python scripts/generate_docs.py

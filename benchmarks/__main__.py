@@ -39,8 +39,14 @@ NAMES = (
     "formats",
     "chunk_length",
     "scale",
+    "scale_curves",
     "service",
 )
+
+ALONE = ("scale_largest",)
+"""Not among `all`: they need more of a machine than others have."""
+
+CHOICES = (*NAMES, *ALONE, "all")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     neighbours, results = Neighbours(), []
-    for result in _all(options) if options.name == "all" else _one(options):
+    for result in _all(options) if "all" in options.names else _those(options):
         emit(result)
         results.append(result)
         if options.json is not None:
@@ -61,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=(*NAMES, "all"))
+    parser.add_argument("names", nargs="+", choices=CHOICES, metavar="NAME", help=", ".join(CHOICES))
     parser.add_argument("--short", action="store_true", help="small runs, and exit code 1 when a figure has collapsed")
     parser.add_argument("--items", type=int, help="things of our side; each benchmark says which")
     parser.add_argument("--reference-items", type=int, help="things of the side compared with")
@@ -70,11 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _one(options: argparse.Namespace) -> Iterator[Result]:
-    module = importlib.import_module(f"benchmarks.{options.name}")
-    size: Size = module.SHORT if options.short else module.FULL
+def _those(options: argparse.Namespace) -> Iterator[Result]:
     wanted = {name: getattr(options, name) for name in ("items", "reference_items", "repeats")}
-    yield from module.run(replace(size, **{name: value for name, value in wanted.items() if value is not None}))
+    for name in options.names:
+        module = importlib.import_module(f"benchmarks.{name}")
+        size: Size = module.SHORT if options.short else module.FULL
+        yield from module.run(replace(size, **{name: value for name, value in wanted.items() if value is not None}))
 
 
 def _all(options: argparse.Namespace) -> Iterator[Result]:

@@ -36,12 +36,17 @@ _SEED = 2024
 
 def half_cheetah() -> list[dict[str, Array]]:
     """Columns of episodes shaped like D4RL half-cheetah (17 observations, 6 actions, float32); random walks."""
+    return vectors(17, 6)
+
+
+def vectors(observations: int, actions: int, steps: int = STEPS) -> list[dict[str, Array]]:
+    """Columns of episodes with so many float32 of observation, random walks, and of action per step."""
     rng = np.random.default_rng(_SEED)
     return [
         {
-            "observation": np.cumsum(rng.normal(size=(STEPS, 17)), axis=0).astype(np.float32),
-            "action": rng.uniform(-1, 1, size=(STEPS, 6)).astype(np.float32),
-            **_scalars(STEPS, rng),
+            "observation": np.cumsum(rng.normal(size=(steps, observations)), axis=0).astype(np.float32),
+            "action": rng.uniform(-1, 1, size=(steps, actions)).astype(np.float32),
+            **_scalars(steps, rng),
         }
         for _ in range(_DISTINCT)
     ]

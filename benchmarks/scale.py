@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import datasets
-from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, note, timed
+from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.sink import TABLE, Sink, SinkWay
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.pipeline import Pusher
@@ -27,13 +28,13 @@ from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
 
-FULL = Size(items=10_000_000, reference_items=1_000_000, repeats=5)
+FULL = Size(items=10_000_000, reference_items=500_000, repeats=3)
 SHORT = Size(items=200_000, reference_items=200_000, repeats=1)
 
 LENGTH = 100
 """Steps of an episode."""
 
-IMAGE_EPISODES = (64, 128)
+IMAGE_EPISODES = (16, 64)
 """Of the dataset with images: in short runs, and in full ones."""
 
 COST_GOAL, SPEED_GOAL, DRIVER_GOAL = Goal(1.15, at_most=True), Goal(1.7), Goal(0.02, at_most=True)
@@ -47,19 +48,31 @@ def run(size: Size) -> Iterator[Result]:
     yield from _case("steps", _named(size.reference_items), size)
     images = datasets.open_x("rt1", IMAGE_EPISODES[size.repeats > 1])
     yield from _case("images", f"tfds:{images}", size)
-    workers, driver = _divided(_named(size.items), 2)
-    share = driver.processor_seconds / workers.processor_seconds
-    episodes = workers.count // LENGTH
-    note(f"  driver: {driver.processor_seconds:.2f} s of {workers.processor_seconds:.2f} s, {episodes:,} episodes")
-    yield figure("scale/driver", share, "of the workers' processor time", DRIVER_GOAL, episodes=episodes)
+    yield _driver(_divided(_named(size.items), 2))
+
+
+def _driver(shares: _Shares) -> Result:
+    """What the driver takes beside its workers, and for each part."""
+    seconds, workers_seconds = shares.driver.processor_seconds, shares.workers.processor_seconds
+    return figure(
+        "scale/driver",
+        seconds / workers_seconds,
+        "of the workers' processor time",
+        DRIVER_GOAL,
+        episodes=shares.workers.count // LENGTH,
+        parts=shares.parts,
+        milliseconds_per_part=round(1e3 * seconds / shares.parts, 3),
+        driver_seconds=round(seconds, 3),
+        workers_seconds=round(workers_seconds, 3),
+    )
 
 
 def _case(name: str, source: str, size: Size) -> Iterator[Result]:
     """Two workers against one, and both against one pusher."""
     sides = [
         Side("one pusher", lambda _: _alone(source), 1),
-        Side("1 worker", lambda _: _divided(source, 1)[0], 1),
-        Side("2 workers", lambda _: _divided(source, 2)[0], 1),
+        Side("1 worker", lambda _: _divided(source, 1).workers, 1),
+        Side("2 workers", lambda _: _divided(source, 2).workers, 1),
     ]
     runs = alternate(sides, size.repeats)
     yield comparison(f"scale/{name}", runs, "2 workers", "1 worker", "steps/s", SPEED_GOAL)
@@ -84,8 +97,15 @@ def _alone(source: str) -> Run:
     return watch.run(report.steps_pushed)
 
 
-def _divided(source: str, workers: int) -> tuple[Run, Run]:
-    """What the workers did, and what the driver did beside it."""
+class _Shares(NamedTuple):
+    """What the workers did, and the driver beside them; the number of parts."""
+
+    workers: Run
+    driver: Run
+    parts: int
+
+
+def _divided(source: str, workers: int) -> _Shares:
     plan = _plan(source)
     with tempfile.TemporaryDirectory() as folder:
 
@@ -97,7 +117,7 @@ def _divided(source: str, workers: int) -> tuple[Run, Run]:
         parts = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
     done = Run(report.steps_pushed, seconds, sum(part["processor_seconds"] for part in parts))
-    return done, watch.run(report.steps_pushed)
+    return _Shares(done, watch.run(report.steps_pushed), len(parts))
 
 
 def _sink(plan: PushPlan) -> ServerSet:

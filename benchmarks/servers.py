@@ -13,8 +13,8 @@ from replay_server import EmbeddedServer, TableConfig
 
 from rlds2reverb import Client, connect
 
-_QUIET_TICKS = 1
-"""Clock ticks (10 ms each) of processor time in one look that still count as quiet."""
+_QUIET_SECONDS = 0.01
+"""Processor time in one look that still counts as quiet: one clock tick."""
 
 _LOOK_SECONDS = 0.1
 _QUIET_WITHIN_SECONDS = 20.0
@@ -76,22 +76,15 @@ class BenchServer:
 
     def settle(self) -> None:
         """Waits until the server process uses no processor time to speak of; bounded."""
-        end = time.monotonic() + _QUIET_WITHIN_SECONDS
-        before = self._ticks()
-        while time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
-            now = self._ticks()
-            if now - before <= _QUIET_TICKS:
-                return
-            before = now
+        settle(self._server.pid)
 
     def rss_bytes(self) -> int:
         """Memory of the server process."""
         return rss_bytes(self._server.pid)
 
-    def _ticks(self) -> int:
-        fields = Path(f"/proc/{self._server.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])  # utime, stime
+    def processor_seconds(self) -> float:
+        """Of the server process, all threads."""
+        return processor_seconds(self._server.pid)
 
 
 def rss_bytes(pid: int | None = None) -> int:
@@ -100,3 +93,21 @@ def rss_bytes(pid: int | None = None) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"process {pid} has no VmRSS: it has ended")
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process until now, all its threads, in steps of 10 ms. Source: proc(5), /proc/PID/stat, utime and stime."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def settle(pid: int) -> None:
+    """Waits until a process uses no processor time to speak of; bounded."""
+    end = time.monotonic() + _QUIET_WITHIN_SECONDS
+    before = processor_seconds(pid)
+    while time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+        now = processor_seconds(pid)
+        if now - before < 1.5 * _QUIET_SECONDS:
+            return
+        before = now

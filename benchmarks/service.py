@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +14,8 @@ from typing import Any
 from replay_server.template import TableDraft, config_text
 
 from benchmarks import data, writers
-from benchmarks.common import Goal, Result, Size, figure, note
+from benchmarks.common import Goal, Result, Size, figure
+from benchmarks.replay_process import ReplayProcess, get
 from benchmarks.servers import rss_bytes
 from rlds2reverb import PushReport, connect
 
@@ -29,7 +23,6 @@ FULL = Size(items=1_000_000, reference_items=0, repeats=1)
 SHORT = Size(items=100_000, reference_items=0, repeats=1)
 
 READY_GOAL = Goal(1.0, at_most=True)
-START_SECONDS = 120.0
 _ASK_SECONDS = 0.1
 
 
@@ -97,7 +90,7 @@ def _lived(size: Size) -> _Life:
         path = Path(folder) / "server.yaml"
         wanted = TableDraft("two_step", size.items * 2, data.signature(columns))
         path.write_text(config_text("half-cheetah", [], {writers.TABLE: wanted}))
-        with _Service(path) as service:
+        with ReplayProcess(path) as service:
             empty_bytes = rss_bytes(service.pid)
             with _Asking(service.url) as while_pushing, connect(service.address) as client:
                 pushed = client.push(episodes, writers.TABLE)
@@ -105,7 +98,7 @@ def _lived(size: Size) -> _Life:
             with _Asking(service.url) as while_saving:
                 saved = service.checkpoint()
             stop_seconds, code = service.stop()
-        with _Service(path) as service:
+        with ReplayProcess(path) as service:
             restored = service.ready_document()["tables"][writers.TABLE]
             restored_bytes, restore_seconds = rss_bytes(service.pid), service.start_seconds
     if restored != pushed.items_confirmed or code != 0:
@@ -123,56 +116,6 @@ def _lived(size: Size) -> _Life:
         filled_bytes,
         restored_bytes,
     )
-
-
-class _Service:
-    """`python -m replay_server` on free ports."""
-
-    def __init__(self, config: Path) -> None:
-        self._grpc, self._http = _free_port(), _free_port()
-        self._command = [sys.executable, "-m", "replay_server", "--config", str(config)]
-        for name, value in (
-            ("grpc.port", self._grpc),
-            ("http.port", self._http),
-            ("checkpoints.folder", config.parent / "checkpoints"),
-            ("checkpoints.every_seconds", "null"),
-        ):
-            self._command += ["--set", f"{name}={value}"]
-        self.address, self.url = f"localhost:{self._grpc}", f"http://127.0.0.1:{self._http}"
-
-    def __enter__(self) -> _Service:
-        began = time.monotonic()
-        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
-        while self.ready_document()["status"] != "ready":
-            if self._process.poll() is not None or time.monotonic() - began > START_SECONDS:
-                self._process.kill()
-                raise RuntimeError(f"the server did not start: {' '.join(self._command)}")
-            time.sleep(0.05)
-        self.start_seconds = time.monotonic() - began
-        note(f"  the server was ready after {self.start_seconds:.1f} s")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def ready_document(self) -> dict[str, Any]:
-        return _get(f"{self.url}/readyz")
-
-    def checkpoint(self) -> dict[str, Any]:
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/checkpoint", method="POST")) as answer:
-            document: dict[str, Any] = json.load(answer)
-        return document
-
-    def stop(self) -> tuple[float, int]:
-        began = time.monotonic()
-        self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait()
-        return time.monotonic() - began, code
 
 
 class _Asking:
@@ -195,24 +138,7 @@ class _Asking:
     def _run(self) -> None:
         while not self._stopped.wait(_ASK_SECONDS):
             began = time.monotonic()
-            status = _get(f"{self._url}/readyz")["status"]
+            status = get(f"{self._url}/readyz")["status"]
             self.seconds.append(time.monotonic() - began)
             self.ready += status == "ready"
             self.refused += status != "ready"
-
-
-def _get(url: str) -> dict[str, Any]:
-    try:
-        with urllib.request.urlopen(url) as answer:
-            document: dict[str, Any] = json.load(answer)
-    except urllib.error.HTTPError as error:
-        document = json.load(error)
-    except OSError:
-        return {"status": "unreachable"}
-    return document
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

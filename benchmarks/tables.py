@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,14 +15,18 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 _CHUNKS = "chunk_length/"
 
+SCALE = "scale"
+"""Benchmarks whose names begin so are on a page of their own, see `scale_tables`."""
+
 
 def sections(results: Sequence[Result]) -> dict[str, str]:
     """Marker in the page -> the table that belongs there."""
+    results = [one for one in results if not one["benchmark"].startswith(SCALE)]
     return {
-        "comparisons": "\n".join(_comparisons(results)),
-        "figures": "\n".join(_figures(results)),
+        "comparisons": "\n".join(comparisons(results)),
+        "figures": "\n".join(figures(results)),
         "chunks": "\n".join(_chunks(results)),
-        "machine": _machine(results),
+        "machine": machine(results),
     }
 
 
@@ -30,17 +34,18 @@ def _with_text(text: str, found: re.Match[str]) -> str:
     return f"{found[1]}{text}\n{found[2]}"
 
 
-def filled(page: str, results: Sequence[Result]) -> str:
+def filled(page: str, tables: Mapping[str, str]) -> str:
     """The page with every table between its markers `<!-- NAME -->` and `<!-- /NAME -->` replaced."""
-    for name, table in sections(results).items():
+    for name, table in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         page, count = pattern.subn(partial(_with_text, table), page)
         if count != 1:
-            raise SystemExit(f"{PAGE.name}: expected one pair of markers <!-- {name} -->, found {count}")
+            raise SystemExit(f"expected one pair of markers <!-- {name} -->, found {count}")
     return page
 
 
-def _comparisons(results: Sequence[Result]) -> Iterator[str]:
+def comparisons(results: Sequence[Result]) -> Iterator[str]:
+    """The lines of the table of those results that are comparisons."""
     yield "| benchmark | a | b | a, per s | b, per s | a / b | goal | processor µs, a : b | things, a : b |"
     yield "| --- | --- | --- | ---: | ---: | ---: | --- | --- | --- |"
     for one in results:
@@ -52,7 +57,8 @@ def _comparisons(results: Sequence[Result]) -> Iterator[str]:
             )
 
 
-def _figures(results: Sequence[Result]) -> Iterator[str]:
+def figures(results: Sequence[Result]) -> Iterator[str]:
+    """The lines of the table of those that are figures."""
     yield "| benchmark | figure | goal | besides |"
     yield "| --- | ---: | --- | --- |"
     for one in results:
@@ -77,11 +83,12 @@ def _chunks(results: Sequence[Result]) -> Iterator[str]:
             )
 
 
-def _machine(results: Sequence[Result]) -> str:
-    machine = results[0]["machine"]
+def machine(results: Sequence[Result]) -> str:
+    """Where they were measured, in a sentence or two."""
+    where = results[0]["machine"]
     shares = [one["machine"]["others_share"] for one in results if "others_share" in one["machine"]]
-    versions = ", ".join(f"{name} {machine[name]}" for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio"))
-    text = f"{machine['cores']} cores of a shared virtual machine, Python {machine['python']}, {versions}."
+    versions = ", ".join(f"{name} {where[name]}" for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio"))
+    text = f"{where['cores']} cores of a shared virtual machine, Python {where['python']}, {versions}."
     if shares:
         text += f" Other programs used {min(shares):.0%} to {max(shares):.0%} of the machine during a benchmark."
     return text
@@ -103,6 +110,6 @@ def _plain(value: object) -> str:
 
 if __name__ == "__main__":
     lines = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-    PAGE.write_text(filled(PAGE.read_text(), lines))
+    PAGE.write_text(filled(PAGE.read_text(), sections(lines)))
     for line in lines:
         print(f"{line['benchmark']}: {measured(line):g}", file=sys.stderr)

@@ -15,6 +15,7 @@ from typing import Any
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.writing.background import Background
+from rlds2reverb.learner.writing.fields import check_held
 from rlds2reverb.learner.writing.leaving import end_unclosed
 from rlds2reverb.learner.writing.live import LiveSource
 from rlds2reverb.learner.writing.open_episode import OpenEpisode
@@ -268,6 +269,7 @@ class EpisodeWriter:
         """Makes all checks of a push, and opens the stream."""
         source = steps.source(self._title, example)
         plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
+        check_held(plan)
         push = RunningPush(self._transport, plan, are_ids_checked=False)
         push.open()
         self._source, self._push = source, push

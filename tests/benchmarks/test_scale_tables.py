@@ -1,0 +1,45 @@
+"""The tables of docs/scale.md: every kind of result finds its place in the page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from benchmarks.common import figure
+from benchmarks.cost_model import Machine, plan_of
+from benchmarks.scale_tables import PAGE, sections
+from benchmarks.tables import filled
+from tests.benchmarks.points import COSTS, POINT
+
+RESULTS = [
+    figure("scale/driver", 0.01, "of the workers' processor time", parts=16),
+    figure("scale_curve/vectors/9990/1", 1.0, "bytes", is_checked=True, **asdict(POINT)),
+    figure("scale_model/insert_processor", 1.25, "times off", coefficients={"item": 4e-6, "chunk": 2e-3}),
+    figure("scale_cost/vectors", 6.0, "µs", **asdict(COSTS)),
+    figure("scale_plan/vectors", 10, "servers", steps=10**9, **asdict(plan_of(COSTS, 10**9, Machine(128e9, 8, 1e9)))),
+]
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        ("workers", "| `scale/driver` | **0.01** of the workers' processor time |  | parts 16 |"),
+        ("curves", "| vectors | 1 | 9,990 | 0 | 0 | 1.0 | 0.0 | 1.0 | 0 | 9,990 | 1,000 |"),
+        ("model", "| insert processor | 4 µs per item, 2 ms per chunk | 25% |"),
+        ("checks", "| predicted : measured, ratio | vectors, 9,990 items, 1 server |"),
+        ("checks", "| insert processor | 680 ms : 1 s, **1.47** |"),
+        ("costs", "| vectors | 6 | 4 | 200 | 1,000 | 80 | 18 | 3.6 | 10 | 10 | 2,000 |"),
+        ("plans", "| servers, one a machine | 10 |"),
+        ("plans", "| memory of all, bytes | 1 T |"),
+        ("machine", "Python"),
+    ],
+)
+def test_a_result_is_a_line_of_its_table(section: str, line: str) -> None:
+    assert line in sections(RESULTS)[section]
+
+
+def test_the_page_has_a_place_for_every_table() -> None:
+    page: Any = filled(PAGE.read_text(), sections(RESULTS))
+    assert all(table in page for table in sections(RESULTS).values())
