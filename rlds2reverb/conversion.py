@@ -16,8 +16,10 @@ from rlds2reverb.destinations.job import Job, job_of
 from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
 from rlds2reverb.push.opening import check_remarks
-from rlds2reverb.push.options import PushOptions, divided, unheard
+from rlds2reverb.push.options import PushOptions, check_workers, divided, unheard
 from rlds2reverb.push.report import Progress
+from rlds2reverb.scale.choosing import executor_of
+from rlds2reverb.scale.converting import ByWorkers
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import first_episodes
 from rlds2reverb.sources.places import label_of, places_of
@@ -42,10 +44,11 @@ class ConvertOptions:
       decode: decode images also where the source and the destination could both hold the bytes of their files.
       verify: read back what was written, and compare it with the source, before it gets its name.
       allow_loss: codes of losses that `strict` lets pass; "all" of them.
+      workers, ray: as for a push: processes that read, judge and encode parts of the source, while this one writes in order.
       on_progress: called a few times per second.
 
     Raises:
-      ConfigError: a limit below 1.
+      ConfigError: a limit or workers below 1, or an address that is none.
     """
 
     _: KW_ONLY
@@ -55,6 +58,8 @@ class ConvertOptions:
     decode: bool = False
     verify: bool = False
     allow_loss: Sequence[str] = ()
+    workers: int | None = None
+    ray: str | None = None
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +69,7 @@ class ConvertOptions:
             raise ConfigError(f"limit (--limit) {self.limit}: expected at least 1 episode, a whole number")
         if isinstance(self.allow_loss, str):
             raise ConfigError(f'allow_loss "{self.allow_loss}": expected several codes, such as allow_loss=["all"]')
+        check_workers(self.workers, self.ray)
 
 
 def convert(source: Any, destination: str | Destination, **options: Any) -> ConvertReport:
@@ -83,6 +89,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
       SourceError: the source cannot be opened or read, or nothing of it is left to be written.
       InvalidEpisode: a bad episode, and the policy is to stop.
       ConversionError: a loss that is not allowed, or what was written is not what was read.
+      WorkersLost: with workers, those of one part were killed or lost again and again.
       OSError: the disk.
     """
     return planned(source, destination, **options).run()
@@ -95,8 +102,10 @@ class Conversion:
       job: what is converted.
     """
 
-    def __init__(self, job: Job, pushed: PushOptions, options: ConvertOptions, count: int | None) -> None:
-        self.job, self._pushed, self._options, self._count = job, pushed, options, count
+    def __init__(
+        self, job: Job, pushed: PushOptions, options: ConvertOptions, count: int | None, readers: ByWorkers | None
+    ) -> None:
+        self.job, self._pushed, self._options, self._count, self._readers = job, pushed, options, count, readers
         self._told_at = 0.0
         self._began = time.monotonic()
 
@@ -108,7 +117,12 @@ class Conversion:
         """
         options = self._options
         converter = Converter(
-            self.job, overwrite=options.overwrite, restart=options.restart, verifies=options.verify, tell=self._tell
+            self.job,
+            overwrite=options.overwrite,
+            restart=options.restart,
+            verifies=options.verify,
+            tell=self._tell,
+            readers=self._readers,
         )
         try:
             return self._completed(converter.run())
@@ -135,12 +149,27 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     Arguments and errors as `convert`.
     """
     chosen, pushed = _split(options)
+    job = _job(source, destination, chosen, pushed)
+    readers = None
+    if chosen.workers is not None or chosen.ray is not None:
+        opens = partial(_job, source, destination, replace(chosen, on_progress=unheard), _for_workers(pushed))
+        readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
+    return Conversion(job, pushed, chosen, job.source.episode_count, readers)
+
+
+def _for_workers(pushed: PushOptions) -> PushOptions:
+    """The options as workers get them, who write no report of bad episodes."""
+    return replace(pushed, on_invalid=SKIP, quarantine=None) if pushed.on_invalid == QUARANTINE else pushed
+
+
+def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, pushed: PushOptions) -> Job:
+    """The job of a conversion, in this process or in a worker."""
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     opened = transformed(first_episodes(recorded, chosen.limit), pushed.chosen_transform)
     check_remarks(opened, pushed)
     encoded = None if not pushed.encoded_paths else pushed.encoded_paths
-    job = job_of(
+    return job_of(
         opened,
         target,
         pushed.conventions,
@@ -153,7 +182,6 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
         label=f"{pushed.data_label}|limit={chosen.limit}",
         choice={"on_invalid": pushed.on_invalid, "allow": sorted(pushed.allow), "strict": pushed.strict},
     )
-    return Conversion(job, pushed, chosen, opened.episode_count)
 
 
 def _split(options: dict[str, Any]) -> tuple[ConvertOptions, PushOptions]:

@@ -87,6 +87,8 @@ class ConvertOptions()
     decode: bool = False
     verify: bool = False
     allow_loss: Sequence[str] = ()
+    workers: int | None = None
+    ray: str | None = None
     on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
 class ConvertReport()
     source: str
@@ -111,6 +113,8 @@ class ConvertReport()
     stopped: str = ''
     transform: Mapping[str, Any] = field(default_factory=dict)
     episodes_kept: int = 0
+    workers: int = 0
+    parts_again: int = 0
     @property episodes_rejected(self) -> int
     as_dict(self) -> dict[str, Any]
 class Episode()

@@ -41,6 +41,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/learner/writing/background.py": "an error of the sending thread is raised in the caller's",
     "rlds2reverb/reports/divided.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/scale/child.py": "an error of a worker is raised in the process that started it",
+    "rlds2reverb/scale/converting.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/scale/on_ray.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/scale/outcomes.py": "what an error of a library needs to be pickled, only trying tells",
     "rlds2reverb/scale/push_job.py": "an error of a worker is raised in the process that started it",

@@ -15,9 +15,11 @@ from rlds2reverb.cli.options import (
     json_option,
     limit_option,
     push_options,
+    scale_options,
     source_argument,
     with_options,
 )
+from rlds2reverb.cli.reports import workers_line
 from rlds2reverb.conversion import Conversion, planned
 from rlds2reverb.destinations.losing import lines
 from rlds2reverb.destinations.registry import DESTINATIONS
@@ -64,6 +66,7 @@ _own_options = with_options(
 @click.argument("destination", metavar="DEST")
 @_own_options
 @push_options(*_OF_A_PUSH)
+@scale_options
 @limit_option
 @json_option
 def command(source: str, destination: str, as_json: bool, **given: Any) -> None:
@@ -130,6 +133,7 @@ def _fields(report: ConvertReport) -> dict[str, str]:
         "files kept": ", ".join(report.encoded),
         "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
         "verified": _verified(report),
+        "workers": report.workers and workers_line(report),
         "stopped": report.stopped,
     }
     return {**fields, **{name: str(text) for name, text in optional.items() if text}}

@@ -9,6 +9,7 @@ from dataclasses import replace
 import click
 
 from rlds2reverb.cli import output
+from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.errors import reason_of, report_of
 from rlds2reverb.push.plan import PushPlan, TablePlan
 from rlds2reverb.push.report import PushReport
@@ -139,12 +140,13 @@ def _fields(report: PushReport) -> dict[str, str]:
         "left over": _codes(report.left_over, "step")
         and f"{_codes(report.left_over, 'step')} at the end of the stream",
         "reconnects": report.reconnects or "",
-        "workers": report.workers and _workers(report),
+        "workers": report.workers and workers_line(report),
     }
     return {**fields, **{name: str(text) for name, text in optional.items() if text}}
 
 
-def _workers(report: PushReport) -> str:
+def workers_line(report: PushReport | ConvertReport) -> str:
+    """How many worked, and what was begun anew."""
     again = f", {counted(report.parts_again, 'part')} begun anew, for the worker was lost" if report.parts_again else ""
     return f"{report.workers:,} at a time{again}"
 

@@ -9,7 +9,7 @@ from typing import Any
 from rlds2reverb.destinations.base import Loss
 from rlds2reverb.destinations.losing import Losses
 from rlds2reverb.destinations.report import ConvertReport
-from rlds2reverb.episodes import Episode
+from rlds2reverb.destinations.taking import Written
 from rlds2reverb.validation import Policy
 
 _COUNTERS = ("rejected", "advice", "repaired")
@@ -41,18 +41,18 @@ class Account:
         told = ", ".join(f"{code} {count:,}" for code, count in self.policy.rejected.items())
         return f"of {self.episodes_read:,} read, rejected were: {told}"
 
-    def count_read(self, episode: Episode) -> None:
-        """An episode came from the source."""
+    def count_read(self, steps: int) -> None:
+        """An episode of so many steps came from the source."""
         self.episodes_read += 1
-        self.steps_read += len(episode)
+        self.steps_read += steps
 
-    def count_written(self, episode: Episode, losses: Sequence[Loss], is_end_mended: bool) -> None:
+    def count_written(self, written: Written, losses: Sequence[Loss]) -> None:
         """An episode is with the sink, which told these losses."""
         self.losses.add(self.episodes_written, losses)
         self.episodes_written += 1
-        self.steps_written += len(episode)
-        self.ends_mended += is_end_mended
-        self.bytes += episode.nbytes
+        self.steps_written += written.steps
+        self.ends_mended += written.is_end_mended
+        self.bytes += written.bytes
 
     def report(self) -> ConvertReport:
         """So far; who converts what is not known here."""

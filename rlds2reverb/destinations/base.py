@@ -6,7 +6,7 @@ then the sink tells a state, all before which is on disk; a conversion that is b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,11 +57,24 @@ class Content:
     metadata: Mapping[str, ArraySpec]
 
 
+Encode = Callable[[Episode], Any]
+"""See `Destination.encoder`.
+
+Raises:
+  ConversionError: the format cannot hold the episode.
+"""
+
+
+def unchanged(episode: Episode) -> Episode:
+    """The encoder of formats all of whose work depends on the episodes before."""
+    return episode
+
+
 class Sink(Protocol):
     """Takes episodes, in order. Used by one thread."""
 
-    def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes a valid episode with the columns of the content; what of this one is lost that `Destination.losses` could not know.
+    def write(self, encoded: Any) -> Sequence[Loss]:
+        """Takes what `Destination.encoder` made of an episode; what of this one is lost that `Destination.losses` could not know.
 
         Raises:
           OSError: the disk.
@@ -119,6 +132,13 @@ class Destination(Protocol):
         """is_first, is_last and is_terminal as reading gives them back: those that the format does not keep as they are, by path.
 
         Where they differ from the episode's, the engine tells the loss `flags`; unless the destination or the sink told one of that path.
+        """
+
+    def encoder(self, content: Content) -> Encode:
+        """What makes of a valid episode, with the columns of the content, what `Sink.write` takes.
+
+        It does all that does not depend on the episodes before, and may do so in another process: what it makes can be pickled.
+        `unchanged` where there is nothing of the kind.
         """
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:

@@ -16,17 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.destinations.account import Account
+from rlds2reverb.destinations.base import Sink
 from rlds2reverb.destinations.flags import lost_flags
 from rlds2reverb.destinations.guarding import check_apart, check_free, checked_path
 from rlds2reverb.destinations.job import Job
 from rlds2reverb.destinations.place import Place, opened
+from rlds2reverb.destinations.reading import Judged, read_by, read_here
 from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.destinations.taking import Readers, Taken
 from rlds2reverb.destinations.verifying import verify
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.sources.base import remarks_of, without_first
 from rlds2reverb.validation import Problem
-from rlds2reverb.validation.endings import Endings, with_problems_of_ends
+from rlds2reverb.validation.endings import Endings
 from rlds2reverb.validation.endings_state import endings_of, state_of
 from rlds2reverb.validation.policy import RAISE
 
@@ -47,6 +50,7 @@ class Converter:
       restart: begin anew, whatever an earlier run has done.
       verifies: read back what was written, and compare.
       tell: see `Tell`.
+      readers: who reads, judges and encodes the episodes; None for this process.
     """
 
     def __init__(
@@ -57,9 +61,10 @@ class Converter:
         restart: bool = False,
         verifies: bool = False,
         tell: Tell = lambda *_: None,
+        readers: Readers | None = None,
     ) -> None:
         self._job, self._overwrite, self._restart, self._verifies = job, overwrite, restart, verifies
-        self._tell = tell
+        self._tell, self._readers = tell, readers
         self._policy = job.policy()
         self._account = Account(self._policy)
         self._account.losses.of_all = job.losses
@@ -72,16 +77,20 @@ class Converter:
 
     def report(self) -> ConvertReport:
         """The account so far."""
+        readers = self._readers
+        of_readers = () if readers is None else readers.remarks
         return replace(
             self._account.report(),
             source=self._job.source.name,
             destination=self._job.destination.name,
             path=str(self._job.destination.path),
-            remarks=remarks_of(self._job.source),
+            remarks=tuple(dict.fromkeys((*remarks_of(self._job.source), *of_readers))),
             encoded=self._job.encoded,
             seconds=time.monotonic() - self._began,
             verified=self._verified,
             episodes_kept=self._kept,
+            workers=0 if readers is None else readers.workers,
+            parts_again=0 if readers is None else readers.parts_again,
         )
 
     def run(self) -> ConvertReport:
@@ -112,7 +121,7 @@ class Converter:
 
     def _run(self, place: Place) -> None:
         saved = None if self._restart else place.saved()
-        self._identify()
+        self._identity = self._job.identity()
         if saved is not None and self._is_done(place, saved):
             if not self._odd(saved):
                 self._complete(place, saved)
@@ -151,12 +160,6 @@ class Converter:
         self._account.episodes_resumed = self._account.episodes_read
         if self._verifies:
             self._verify(place.path)
-
-    def _identify(self) -> None:
-        first = next(iter(self._job.source), None)
-        if first is None:
-            raise SourceError(f"{self._job.source.name}: has no episodes, so there is nothing to convert")
-        self._identity = self._job.identity(first.id)
 
     def _odd(self, saved: dict[str, Any]) -> str:
         """In what a conversion that was saved is another one; "" when it is this one."""
@@ -220,7 +223,7 @@ class Converter:
             sink.finish()
         place.seal()
 
-    def _copy(self, place: Place, sink: Any) -> None:
+    def _copy(self, place: Place, sink: Sink) -> None:
         """Reads the source to its end."""
         synced_at = time.monotonic()
 
@@ -231,27 +234,35 @@ class Converter:
                 self._save(place, WRITING, sink.sync())
                 synced_at = time.monotonic()
 
-        for episode, found in with_problems_of_ends(self._left(), self._job.standard.conventions, self._endings, clear):
-            self._take(sink, episode, found)
-            self._tell(self._account, False)
+        with closing(self._episodes(clear)) as every:
+            for one, found in every:
+                self._take(sink, one, found)
+                self._tell(self._account, False)
         self._save(place, READ, sink.sync())
 
-    def _take(self, sink: Any, episode: Episode, found: list[Problem]) -> None:
+    def _episodes(self, clear: Callable[[Endings], object]) -> Judged:
+        left = self._left()
+        if self._readers is None:
+            return read_here(self._job, left, self._endings, clear)
+        return read_by(self._readers, self._account.episodes_read, self._endings, clear)
+
+    def _take(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
         account = self._account
-        account.count_read(episode)
-        self._last = episode.id
+        account.count_read(one.steps)
+        self._last = one.id
         try:
-            prepared, is_end_mended = self._job.prepared(episode, self._policy, found)
+            accepted = one.accepted(self._policy, found)
         except Exception:
-            account.steps_rejected += len(episode)
+            account.steps_rejected += one.steps
             raise
-        if prepared is None:
-            account.steps_rejected += len(episode)
+        if accepted is None:
+            account.steps_rejected += one.steps
             return
-        losses = list(sink.write(prepared))
-        losses += lost_flags(self._job.destination, prepared, (*self._job.losses, *losses))
-        self._job.check_losses(losses, f"episode {episode.title}")
-        account.count_written(prepared, losses, is_end_mended)
+        written = accepted()
+        losses = list(sink.write(written.encoded))
+        losses += lost_flags(written.odd_flags, (*self._job.losses, *losses))
+        self._job.check_losses(losses, f"episode {one.title}")
+        account.count_written(written, losses)
 
     def _save(self, place: Place, stage: str, state: Any, **more: Any) -> None:
         place.save(

@@ -22,11 +22,19 @@ def made_flags(episode: Episode) -> dict[str, Array]:
     return flags(len(episode), None if terminal is None else bool(terminal[-1]))
 
 
-def lost_flags(destination: Destination, episode: Episode, told: Sequence[Loss]) -> Iterator[Loss]:
-    """Flags that do not come back as they were written, but those told already."""
+def odd_flags(destination: Destination, episode: Episode) -> tuple[str, ...]:
+    """Paths of the flags that do not come back as they are written."""
     back: Mapping[str, Array] = destination.flags(episode)
+    return tuple(
+        path
+        for path, column in back.items()
+        if path in episode.columns and not np.array_equal(episode.columns[path], column)
+    )
+
+
+def lost_flags(odd: Sequence[str], told: Sequence[Loss]) -> Iterator[Loss]:
+    """The losses of such flags, but those told already."""
     paths = [one.path for one in told if one.path is not None]
-    for path, column in back.items():
-        known = any(is_under(path, one) for one in paths)
-        if not known and path in episode.columns and not np.array_equal(episode.columns[path], column):
+    for path in odd:
+        if not any(is_under(path, one) for one in paths):
             yield Loss("flags", LOSSES["flags"], path)

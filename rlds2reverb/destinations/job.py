@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.conventions import Conventions
-from rlds2reverb.destinations.base import Content, Destination, Loss
+from rlds2reverb.destinations.base import Content, Destination, Encode, Loss
 from rlds2reverb.destinations.flags import LOSSES as OF_FLAGS
+from rlds2reverb.destinations.flags import odd_flags
 from rlds2reverb.destinations.losing import lines, refused
+from rlds2reverb.destinations.taking import Read, Written
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConversionError, SourceError
 from rlds2reverb.metadata import metadata_values
@@ -20,6 +23,7 @@ from rlds2reverb.source_options import parted
 from rlds2reverb.sources.base import Source, check_steps, checked_spec, kept_images, metadata_spec_of, with_encoded
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.validation import Policy, Problem, Standard
+from rlds2reverb.validation.endings import ending_that_counts
 from rlds2reverb.wording import counted
 
 LOSSES = {
@@ -77,14 +81,21 @@ class Job:
                 "(--allow-loss)"
             )
 
-    def identity(self, first: str) -> dict[str, Any]:
-        """What must be the same where a conversion goes on; `first` is the id of the first episode."""
+    def identity(self) -> dict[str, Any]:
+        """What must be the same where a conversion goes on.
+
+        Raises:
+          SourceError: there is no episode.
+        """
+        first = next(iter(self.source), None)
+        if first is None:
+            raise SourceError(f"{self.source.name}: has no episodes, so there is nothing to convert")
         specs = {path: f"{spec} {spec.name}" for path, spec in self.content.columns.items()}
         scheme, _, rest = self.destination.name.partition(":")
         return {
             "source": {
                 "name": self.source_label,
-                "first episode": first,
+                "first episode": first.id,
                 "episodes": self.source.episode_count,
                 "columns": specs,
                 "metadata": {path: str(spec) for path, spec in self.content.metadata.items()},
@@ -102,12 +113,58 @@ class Job:
         accepted = policy.judge(episode, self.standard, found).episode
         if accepted is None:
             return None, False
+        made = self._put(episode, accepted)
+        if isinstance(made, Problem):
+            return policy.reject(episode, [made]).episode, False
+        return made, self._is_mended(accepted)
+
+    def examined(self, episode: Episode, policy: Policy) -> Read:
+        """What stands for an episode until all are heard of that may show something of it; nothing is counted."""
+        conventions = self.standard.conventions
+        ending = ending_that_counts(episode, conventions)
+        accepted, problems, mended = policy.examined(episode, self.standard)
+        read = Read(
+            episode.id,
+            episode.recorded_id,
+            episode.title,
+            len(episode),
+            problems,
+            mended,
+            None if ending is None else ending.with_leap(episode),
+        )
+        if policy.bad(problems):
+            return read
+        made = self._put(episode, accepted)
+        if isinstance(made, Problem):
+            return replace(read, too_short=made)
+        try:
+            return replace(read, written=self.written(made, self._is_mended(accepted)))
+        except ConversionError as error:
+            return replace(read, error=error)
+
+    def written(self, prepared: Episode, is_end_mended: bool) -> Written:
+        """What a sink is given of an episode.
+
+        Raises:
+          ConversionError: the format cannot hold it.
+        """
+        odd = odd_flags(self.destination, prepared)
+        return Written(self._encode(prepared), len(prepared), prepared.nbytes, is_end_mended, odd)
+
+    @cached_property
+    def _encode(self) -> Encode:
+        return self.destination.encoder(self.content)
+
+    def _is_mended(self, accepted: Episode) -> bool:
+        return self.standard.conventions.mends_end(accepted)
+
+    def _put(self, episode: Episode, accepted: Episode) -> Episode | Problem:
+        """What is written of a good episode; or why the format holds nothing of it."""
         put = self.standard.put(accepted)
         if len(put) < self.destination.least_rows:
-            return policy.reject(episode, [Problem("single_step", "", self._too_short(put))]).episode, False
+            return Problem("single_step", "", self._too_short(put))
         columns = {path: _plain(put.columns[path]) for path in self.content.columns}
-        metadata = metadata_values(episode, self.content.metadata)
-        return replace(put, columns=columns, metadata=metadata), self.standard.conventions.mends_end(accepted)
+        return replace(put, columns=columns, metadata=metadata_values(episode, self.content.metadata))
 
     def _too_short(self, episode: Episode) -> str:
         return (

@@ -36,6 +36,8 @@ class ConvertReport:
       stopped: what ended the conversion, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
       episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
+      workers: processes that read, judged and encoded episodes at a time, in this run; 0 for none but this one.
+      parts_again: parts of the source that were begun anew, for their workers were lost.
     """
 
     source: str
@@ -60,6 +62,8 @@ class ConvertReport:
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
     episodes_kept: int = 0
+    workers: int = 0
+    parts_again: int = 0
 
     @property
     def episodes_rejected(self) -> int:

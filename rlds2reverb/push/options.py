@@ -246,12 +246,20 @@ def _check_stall_seconds(seconds: object) -> None:
         raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
 
 
-def _check_can_be_divided(options: PushOptions, streams: Sequence[View]) -> None:
-    workers = options.workers
+def check_workers(workers: object, ray: object) -> None:
+    """Refuses what no workers are.
+
+    Raises:
+      ConfigError: fewer than one, or an address that is none.
+    """
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ConfigError(f"workers (--workers) {workers}: expected at least 1, a whole number")
-    if options.ray is not None and (not isinstance(options.ray, str) or not options.ray):
-        raise ConfigError(f'ray (--ray) {options.ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
+    if ray is not None and (not isinstance(ray, str) or not ray):
+        raise ConfigError(f'ray (--ray) {ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
+
+
+def _check_can_be_divided(options: PushOptions, streams: Sequence[View]) -> None:
+    check_workers(options.workers, options.ray)
     if streams:
         raise ConfigError(
             f"{streams[0].label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"

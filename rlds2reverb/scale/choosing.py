@@ -27,7 +27,7 @@ def executor_of(workers: int | None, ray: str | None) -> Callable[[Job], Executo
     def made(job: Job) -> Executor:
         if ray is None:
             return Processes(job, workers or 1)
-        with needing("pushing with Ray", "ray", ConfigError):
+        with needing("work on Ray", "ray", ConfigError):
             return _on_ray(job, workers, ray)
 
     return made

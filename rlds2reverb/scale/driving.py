@@ -7,7 +7,7 @@ run to their end, and may have an error that comes before. So the error that is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -63,10 +63,16 @@ class Driver:
           WorkersLost: a task was begun `TRIES` times, and its worker lost each time.
           Exception: of a task; of several, the one at the first episode.
         """
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Generator[None, None, None]:
+        """As `run`, a step at a time; whoever closes this before its end stops all workers."""
         try:
             while self._begin() or self._running:
                 self._hear(self._executor.event(_EVENT_SECONDS))
                 self._look()
+                yield
         except BaseException:
             self._wind_up()
             raise

@@ -11,10 +11,14 @@ T = TypeVar("T")
 
 
 class InTurn(Generic[T]):
-    """Holds results back until all before them are there."""
+    """Holds results back until all before them are there.
 
-    def __init__(self) -> None:
-        self._episodes = 0  # of all results that were handed on
+    Args:
+      start: the first episode of all.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self._episodes = start  # the first that was not handed on
         self._held: dict[int, tuple[Task, T]] = {}  # by the first episode
 
     def take(self, task: Task, result: T) -> Iterator[T]:
@@ -23,6 +27,16 @@ class InTurn(Generic[T]):
         while (found := self._held.pop(self._episodes, None)) is not None:
             self._episodes = found[0].stop
             yield found[1]
+
+    @property
+    def held(self) -> int:
+        """How many results are held back."""
+        return len(self._held)
+
+    @property
+    def next(self) -> int:
+        """The episode whose turn it is."""
+        return self._episodes
 
     def rest(self) -> Iterator[T]:
         """Those that are still held back, in order."""

@@ -135,6 +135,7 @@ class OnRay:
 
     def submit(self, task: Task) -> None:
         """Has a task run, wherever Ray finds a processor for it."""
+        self._begun.pop(task.number, None)  # one of this number may have run before
         self._tasks[self._run.remote([self._job], self._key, self._line, task)] = task
 
     def event(self, seconds: float) -> Event | None:

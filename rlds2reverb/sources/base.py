@@ -118,6 +118,21 @@ def without_first(source: Source, count: int) -> Iterable[Episode]:
     return source.without_first(count) if isinstance(source, Skips) else islice(source, count, None)
 
 
+@runtime_checkable
+class Ends(Protocol):
+    """A source that can end early, and then reads nothing ahead that nobody asks for. Offering it is optional."""
+
+    def between(self, start: int, stop: int) -> Iterable[Episode]:
+        """The episodes from number `start` to number `stop`, which is left out, under the names that they have in the whole."""
+
+
+def between(source: Source, start: int, stop: int) -> Iterable[Episode]:
+    """The episodes from one number to another, which is left out."""
+    if isinstance(source, Ends):
+        return source.between(start, stop)
+    return islice(without_first(source, start), max(0, stop - start))
+
+
 ALL = "all"
 """In place of paths: every image column."""
 
@@ -256,7 +271,11 @@ class FirstEpisodes:
 
     def without_first(self, count: int) -> Iterator[Episode]:
         """Those of them after the first `count`."""
-        return islice(without_first(self._source, count), max(0, self._count - count))
+        return self.between(count, self._count)
+
+    def between(self, start: int, stop: int) -> Iterator[Episode]:
+        """Those of them from number `start` to number `stop`, which is left out."""
+        return iter(between(self._source, start, min(stop, self._count)))
 
 
 def first_episodes(source: Source, count: int | None) -> Source:

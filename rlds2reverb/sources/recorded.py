@@ -73,6 +73,10 @@ class RecordedSource:
         """The episodes after the first `count`, named as in the whole; those before them are not made."""
         return RecordedSource(self._recordings, self._numbers[count:], self.name)
 
+    def between(self, start: int, stop: int) -> RecordedSource:
+        """The episodes from number `start` to number `stop`, which is left out, named as in the whole; no others are made."""
+        return RecordedSource(self._recordings, self._numbers[start:stop], self.name)
+
     def _episodes(self) -> Generator[Episode, None, None]:
         for number, recording in zip(self._numbers, self._recordings.read(self._numbers)):
             name = recording.name or str(number)

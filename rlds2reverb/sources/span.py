@@ -7,7 +7,7 @@ from itertools import islice
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import Source, check_shard, remarks_of, without_first
+from rlds2reverb.sources.base import Source, between, check_shard, remarks_of
 from rlds2reverb.specs import Nest
 
 
@@ -43,7 +43,8 @@ class Span:
 
     def __iter__(self) -> Iterator[Episode]:
         numbers = self._numbers
-        return islice(without_first(self._source, numbers.start), 0, numbers.stop - numbers.start, numbers.step)
+        episodes = between(self._source, numbers.start, numbers.stop)
+        return islice(episodes, 0, numbers.stop - numbers.start, numbers.step)
 
     def shard(self, index: int, count: int) -> Span:
         """Every `count`-th of them."""

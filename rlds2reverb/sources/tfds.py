@@ -142,6 +142,10 @@ class TfdsSource:
         """The episodes after the first `count`, named as in the whole dataset; the records before them are not decoded."""
         return self._of(self._numbers[count:], self.name)
 
+    def between(self, start: int, stop: int) -> TfdsSource:
+        """The episodes from number `start` to number `stop`, which is left out, named as in the whole; no other records are decoded."""
+        return self._of(self._numbers[start:stop], self.name)
+
     def _of(self, numbers: range, name: str) -> TfdsSource:
         part = TfdsSource(self._selection, self._features, self._fingerprint, name, numbers)
         part._encoded = self._encoded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlds2reverb.readers.nests import nested
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import (
     Source,
+    between,
     checked_spec,
     kept_images,
     metadata_spec_of,
@@ -83,8 +84,15 @@ class Transformed:
 
     def without_first(self, count: int) -> Iterator[Episode]:
         """The episodes after the first `count`, transformed in the same way."""
+        return self._made_of(without_first(self._source, count))
+
+    def between(self, start: int, stop: int) -> Iterator[Episode]:
+        """The episodes from number `start` to number `stop`, which is left out, transformed in the same way."""
+        return self._made_of(between(self._source, start, stop))
+
+    def _made_of(self, episodes: Iterable[Episode]) -> Iterator[Episode]:
         made, recorded = self._made, flatten(self._recorded)
-        return (made_of(episode, made, recorded) for episode in without_first(self._source, count))
+        return (made_of(episode, made, recorded) for episode in episodes)
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -64,7 +64,11 @@ class Ending(NamedTuple):
     def for_others(self, episode: Episode) -> Ending:
         """The same with all that can be asked of the episode, in few bytes."""
         digest = xxhash.xxh3_128_digest
-        return Ending(digest(self.last), digest(self.before), _has_leapt(episode))
+        return self.with_leap(episode)._replace(last=digest(self.last), before=digest(self.before))
+
+    def with_leap(self, episode: Episode) -> Ending:
+        """The same with all that can be asked of the episode."""
+        return self._replace(has_leapt=_has_leapt(episode))
 
 
 class Single(NamedTuple):
@@ -242,10 +246,20 @@ def with_problems_of_ends(
       on_clear: called with the endings so far whenever no episode waits, and those that came are done with: from here a reading can go on.
       ending: tells how an episode ends.
     """
-    order = InOrder[Episode](endings)
+    return problems_in_order(episodes, lambda episode: ending(episode, conventions), endings, on_clear)
+
+
+def problems_in_order(
+    episodes: Iterable[_Titled],
+    ending: Callable[[_Titled], Ending | None],
+    endings: Endings = Endings(),
+    on_clear: Callable[[Endings], object] = _unheard,
+) -> Iterator[tuple[_Titled, list[Problem]]]:
+    """As `with_problems_of_ends`, of episodes or of what stands for them; then their endings have the leap."""
+    order = InOrder[_Titled](endings)
     try:
         for episode in episodes:
-            if order.add(episode, ending(episode, conventions)):
+            if order.add(episode, ending(episode)):
                 yield from order.held()
                 on_clear(order.endings)
     except Exception:

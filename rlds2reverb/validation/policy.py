@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError
@@ -40,6 +40,36 @@ class Verdict:
 
     episode: Episode | None
     repaired: tuple[Problem, ...] = ()
+
+
+class Named(Protocol):
+    """An episode, or what stands for one; see `episodes.Episode`."""
+
+    @property
+    def id(self) -> str:
+        """Of the episode, in the dataset."""
+
+    @property
+    def recorded_id(self) -> str | None:
+        """The dataset's own."""
+
+    @property
+    def title(self) -> str:
+        """As messages name it."""
+
+
+class Examined(NamedTuple):
+    """What an episode shows by itself.
+
+    Attributes:
+      episode: absent fields filled, repaired, perhaps.
+      problems: of it as it is now.
+      mended: those that it has no more.
+    """
+
+    episode: Episode
+    problems: tuple[Problem, ...]
+    mended: tuple[Problem, ...]
 
 
 class Policy:
@@ -94,19 +124,45 @@ class Policy:
         Raises:
           InvalidEpisode: it is bad and the action is "raise", or "repair" could not mend it.
         """
+        examined = self.examined(episode, standard)
+        is_good = self.accepts(episode, [*examined.problems, *found], examined.mended)
+        return Verdict(examined.episode, examined.mended) if is_good else Verdict(None)
+
+    def examined(self, episode: Episode, standard: Standard) -> Examined:
+        """What an episode shows by itself, mended where the action is "repair". Nothing is counted."""
         episode, problems = standard.examine(episode)
-        problems += found
-        if not problems:
-            return Verdict(episode)
         mended: tuple[Problem, ...] = ()
-        for _ in range(_REPAIR_ROUNDS if self._action == REPAIR else 0):
+        for _ in range(_REPAIR_ROUNDS if problems and self._action == REPAIR else 0):
             episode = repair(episode, [problem for problem in problems if problem.code not in self._allow])
-            left = [*standard.problems(episode), *found]
+            left = standard.problems(episode)
             mended += tuple(problem for problem in problems if problem not in left)
             problems = left
-        return self._decide(episode, problems, mended)
+        return Examined(episode, tuple(problems), mended)
 
-    def reject(self, episode: Episode, problems: Sequence[Problem]) -> Verdict:
+    def bad(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Those for which an episode is rejected."""
+        counted = self._counted(problems)
+        return [problem for problem in counted if self._strict or not problem.is_advice]
+
+    def accepts(self, episode: Named, problems: Sequence[Problem], mended: Sequence[Problem] = ()) -> bool:
+        """Whether an episode with these problems is good; counts it.
+
+        Args:
+          episode: as recorded, or what stands for it.
+          problems: of it, and of those that others show.
+          mended: those that it has no more.
+
+        Raises:
+          InvalidEpisode: as `judge`.
+        """
+        if bad := self.bad(problems):
+            self.reject(episode, bad)
+            return False
+        self.advice.update({problem.code for problem in self._counted(problems)})
+        self.repaired.update({problem.code for problem in mended})
+        return True
+
+    def reject(self, episode: Named, problems: Sequence[Problem]) -> Verdict:
         """Rejects an episode for problems found elsewhere (a view that makes no item of it).
 
         Raises:
@@ -138,16 +194,10 @@ class Policy:
         self.rejected[view_refused(error).code] += 1
         raise ViewError(f"episode {episode.title}: {error}") from error
 
-    def _decide(self, episode: Episode, problems: list[Problem], mended: tuple[Problem, ...]) -> Verdict:
-        counted = [problem for problem in problems if problem.code not in self._allow]
-        bad = [problem for problem in counted if self._strict or not problem.is_advice]
-        if bad:
-            return self.reject(episode, bad)
-        self.advice.update({problem.code for problem in counted})
-        self.repaired.update({problem.code for problem in mended})
-        return Verdict(episode, mended)
+    def _counted(self, problems: Sequence[Problem]) -> list[Problem]:
+        return [problem for problem in problems if problem.code not in self._allow]
 
-    def _write_report(self, episode: Episode, problems: Sequence[Problem]) -> None:
+    def _write_report(self, episode: Named, problems: Sequence[Problem]) -> None:
         assert self._report is not None  # the constructor saw to it
         named = {"episode": episode.id, "episode_id": episode.recorded_id}
         with self._report.open("a", encoding="utf-8") as report:

@@ -118,21 +118,19 @@ def test_a_value_that_is_not_written_is_found(
     episodes = data.KINDS["last_row"](tmp_path)
     for place in {name, name.partition("?")[0]}:
         made = open_destination(place)
-        sink_of = made.sink
+        encoder_of = made.encoder
 
-        def sink(work: Path, content: Any, state: Any, sink_of: Any = sink_of) -> Any:
-            sink = sink_of(work, content, state)
-            write = sink.write
+        def encoder(content: Any, encoder_of: Any = encoder_of) -> Any:
+            encode = encoder_of(content)
 
-            def writes(episode: Episode) -> Any:
+            def encodes(episode: Episode) -> Any:
                 values = episode.columns[column].copy()
                 values[0] = 9
-                return write(episode.with_columns(**{column: values}))
+                return encode(episode.with_columns(**{column: values}))
 
-            monkeypatch.setattr(sink, "write", writes)
-            return sink
+            return encodes
 
-        monkeypatch.setattr(made, "sink", sink)
+        monkeypatch.setattr(made, "encoder", encoder)
         with pytest.raises(ConversionError, match=f'column "{column}": the values differ'):
             convert(episodes, made, verify=True, restart=True)
         assert not made.path.exists()
@@ -182,13 +180,14 @@ def test_what_was_written_after_the_last_sync_is_cut_off(name: str, tmp_path: Pa
     destination.path.mkdir(parents=True)
     work = tmp_path / "work"
     work.mkdir()
+    encoded = [destination.encoder(job.content)(one) for one in prepared]
     first = destination.sink(work, job.content, None)
-    first.write(prepared[0])
+    first.write(encoded[0])
     state = first.sync()
-    first.write(prepared[1])
+    first.write(encoded[1])
     first.close()
     second = destination.sink(work, job.content, state)
-    for one in prepared[1:]:
+    for one in encoded[1:]:
         second.write(one)
     state = second.sync()
     second.finish()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.conversion import convert, planned
 from rlds2reverb.destinations import converting, locking, open_destination, place, verifying, whole_files
-from rlds2reverb.destinations.base import LAST_ROW, Content, Destination, Loss
+from rlds2reverb.destinations.base import LAST_ROW, Content, Destination, Encode, Loss, unchanged
 from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.losing import Losses, lines, rows_told
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
@@ -384,15 +384,18 @@ class Losing(TfdsDestination):
     def losses(self, content: Content) -> list[Loss]:
         return [Loss("no_discount", "discounts are left out", "discount")]
 
+    def encoder(self, content: Content) -> Encode:
+        return unchanged
+
     def sink(self, work: Path, content: Content, state: Any) -> Any:
-        sink = super().sink(work, content, state)
+        sink, encode = super().sink(work, content, state), super().encoder(content)
         write = sink.write
 
         def losing(episode: Episode) -> list[Loss]:
-            write(episode.with_columns(action=self.action(episode.columns["action"])))
+            write(encode(episode.with_columns(action=self.action(episode.columns["action"]))))
             return list(self.told) if episode.id.endswith(("1", "2")) else []
 
-        sink.write = losing  # type: ignore[method-assign]
+        sink.write = losing  # type: ignore[method-assign, assignment]
         return sink
 
 

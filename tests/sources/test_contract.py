@@ -22,6 +22,7 @@ from rlds2reverb.source_options import escaped, parted
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, remarks_of
 from rlds2reverb.sources.registry import SOURCES as FORMATS
+from rlds2reverb.sources.span import Span
 from rlds2reverb.specs import differences, flatten
 from rlds2reverb.validation import CODES
 from tests.push import in_memory
@@ -116,6 +117,12 @@ def test_shards_share_out_the_episodes_and_leave_their_names(source: Source, cou
         shard = source.shard(index, count)
         assert contents(shard) == whole[index::count], index
         assert shard.episode_count in (len(whole[index::count]), None)
+
+
+def test_a_span_is_a_slice_of_the_whole(source: Source) -> None:
+    whole = contents(source)
+    for start, stop in ((0, 1), (1, 3), (2, EPISODES + 5), (3, 3)):
+        assert contents(Span(source, start, stop)) == whole[start:stop]
 
 
 def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:

@@ -18,11 +18,12 @@ ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from rlds2reverb import Client, PushReport, connect  # noqa: E402
+from rlds2reverb import Client, PushReport, connect, convert  # noqa: E402
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of  # noqa: E402
 from rlds2reverb.scale.choosing import executor_of  # noqa: E402
 from tests.processes import REPOSITORY, wait_until  # noqa: E402
 from tests.scale.gated import ROWS, Gated  # noqa: E402
+from tests.scale.test_converting import files  # noqa: E402
 from tests.transport.fake_reverb import FakeReverb  # noqa: E402
 
 COUNT, ITEMS = 60, ROWS - 1
@@ -125,6 +126,20 @@ def test_a_worker_that_is_killed_has_its_part_pushed_again(server: FakeReverb, c
     report = pushed.report()
     assert (report.parts_again, report.episodes_pushed) == (1, COUNT)
     assert len(server.stored["replay"]) == COUNT * ITEMS
+
+
+@pytest.mark.usefixtures("node")
+def test_a_conversion_writes_what_one_process_does_though_a_worker_is_killed(tmp_path: Path) -> None:
+    source = Gated(tmp_path, COUNT, gate=20)
+    with ThreadPoolExecutor(1) as background:
+        name = f"tfds:{tmp_path / 'divided' / 'own'}"
+        converted = background.submit(lambda: convert(source, name, ray="auto", verify=True))
+        os.kill(source.wait_for_worker(), signal.SIGKILL)
+        source.open()
+        report = converted.result(180)
+    assert (report.workers, report.parts_again, report.verified) == (2, 1, COUNT)
+    convert(Gated(tmp_path, COUNT), f"tfds:{tmp_path / 'alone' / 'own'}")
+    assert files(tmp_path / "divided") == files(tmp_path / "alone")
 
 
 def test_a_node_that_is_removed_has_its_parts_pushed_by_another(

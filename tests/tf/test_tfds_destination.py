@@ -113,9 +113,10 @@ def written(tmp_path: Path, specs: dict[str, ArraySpec], episodes: list[Episode]
     destination = open_destination(f"tfds:{tmp_path / 'my_set'}")
     flags = {name: ArraySpec((), np.dtype(bool)) for name in ("is_first", "is_last")}
     destination.path.mkdir(parents=True)
-    sink = destination.sink(destination.path, Content("x", {**specs, **flags}, {}), None)
+    content = Content("x", {**specs, **flags}, {})
+    sink, encode = destination.sink(destination.path, content, None), destination.encoder(content)
     for episode in episodes:
-        sink.write(episode)
+        sink.write(encode(episode))
     sink.sync()
     sink.finish()
     sink.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, State, unchanged
 from rlds2reverb.destinations.ilr import LOSSES
 from rlds2reverb.destinations.ilr.members import NOT_KEPT, key_of, members_of
 from rlds2reverb.destinations.ilr.naming import Target
@@ -93,6 +93,10 @@ class IlrDestination:
         terminal = episode.columns.get(IS_TERMINAL)
         is_terminal = terminal is None or not self._target.terminals or bool(terminal[-1])
         return flags(len(episode), is_terminal)
+
+    def encoder(self, content: Content) -> Encode:
+        """None: the sink takes episodes."""
+        return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
         """Begins to write, or goes on."""

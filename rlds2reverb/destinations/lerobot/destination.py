@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, State
 from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.lerobot import fields
+from rlds2reverb.destinations.lerobot.encoding import Encoder
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
@@ -101,9 +102,16 @@ class LeRobotDestination:
         """All are kept with last_step=keep; else made of the length, and of whether the last step is terminal."""
         return {} if self._choices.last_step == KEEP else made_flags(episode)
 
+    def encoder(self, content: Content) -> Encode:
+        """Makes columns of Arrow."""
+        return Encoder(self._plan(content))
+
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
         """Begins to write, or goes on."""
+        return LeRobotSink(work, self._plan(content), state)
+
+    def _plan(self, content: Content) -> fields.Plan:
         plan, _ = fields.plan(content, self._choices)
         if any(one.kind in (PIXELS, FILES) for one in plan.fields):
             check_library("images=arrays")
-        return LeRobotSink(work, plan, state)
+        return plan

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.destinations.base import Content, Loss, Sink, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, Sink, State, unchanged
 from rlds2reverb.destinations.minari.layout import Place, is_image, places_of
 from rlds2reverb.destinations.minari.sink import METADATA_FILE, MinariSink
 from rlds2reverb.destinations.minari.spaces import Texts, space_of
@@ -110,6 +110,10 @@ class MinariDestination:
         terminal = episode.columns.get(IS_TERMINAL)
         rows = len(episode)
         return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
+
+    def encoder(self, content: Content) -> Encode:
+        """None: the sink takes episodes."""
+        return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""

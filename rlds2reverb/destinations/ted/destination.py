@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlds2reverb.destinations.base import Content, Loss, Sink, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, Sink, State, unchanged
 from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
@@ -85,6 +85,10 @@ class TedDestination:
         """Made of the length, and of which rows are terminal; no step tells it of the first."""
         made, terminal = made_flags(episode), episode.columns.get(IS_TERMINAL)
         return made if terminal is None else {**made, IS_TERMINAL: np.append(False, terminal[1:])}
+
+    def encoder(self, content: Content) -> Encode:
+        """None: the sink takes episodes."""
+        return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins to write, or goes on."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlds2reverb.destinations.base import Content, Loss, State
+from rlds2reverb.destinations.base import Content, Encode, Loss, State
 from rlds2reverb.destinations.png import check_library
 from rlds2reverb.destinations.tfds import LOSSES
 from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn, tree_of
 from rlds2reverb.destinations.tfds.files import check_libraries
 from rlds2reverb.destinations.tfds.naming import Target
-from rlds2reverb.destinations.tfds.sink import Layout, TfdsSink
+from rlds2reverb.destinations.tfds.records import Layout
+from rlds2reverb.destinations.tfds.sink import TfdsSink
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.source_options import escaped
 from rlds2reverb.specs import ArraySpec
@@ -83,11 +84,22 @@ class TfdsDestination:
         """All are kept."""
         return {}
 
+    def encoder(self, content: Content) -> Encode:
+        """Makes records."""
+        self._check_library(content)
+        return self._layout(content).record
+
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         """Begins to write, or goes on."""
+        self._check_library(content)
+        return TfdsSink(work, self._target, self._layout(content).tree, state)
+
+    def _check_library(self, content: Content) -> None:
         if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
             check_library("images=tensor")
-        return TfdsSink(work, self._target, layout_of(content.columns, content.metadata, self._choices), state)
+
+    def _layout(self, content: Content) -> Layout:
+        return layout_of(content.columns, content.metadata, self._choices)
 
 
 def layout_of(columns: Mapping[str, ArraySpec], metadata: Mapping[str, ArraySpec], choices: Choices) -> Layout:

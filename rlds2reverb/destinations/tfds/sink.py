@@ -1,46 +1,24 @@
-"""Episodes -> a TFDS version directory."""
+"""Records -> a TFDS version directory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlds2reverb.destinations.base import Loss, State
 from rlds2reverb.destinations.growing_files import lost
-from rlds2reverb.destinations.tfds.example import entries_of, example
 from rlds2reverb.destinations.tfds.files import write_files
 from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.shards import bounds, shard_count, shards_of_at_most
 from rlds2reverb.destinations.tfds.spool import FRAME_BYTES, LENGTHS, RECORDS, Spool, lengths_in
 from rlds2reverb.destinations.whole_files import write_whole
-from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.errors import ConversionError
-from rlds2reverb.tfds_files.columns import Column
 from rlds2reverb.tfds_files.info import FEATURES_FILE, INFO_FILE
 from rlds2reverb.tfds_files.names import FileNames
-from rlds2reverb.tfds_files.tfrecord import MOST_BYTES
 
 _DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What the records hold.
-
-    Attributes:
-      steps, metadata: columns of the steps, and features of the episode.
-      tree: what features.json says of both.
-    """
-
-    steps: Sequence[Column]
-    metadata: Sequence[Column]
-    tree: Mapping[str, Any]
 
 
 class TfdsSink:
@@ -49,32 +27,18 @@ class TfdsSink:
     Args:
       work: the version directory to be.
       target: what the files are called, and how they are written.
-      layout: where columns and features of an episode are stored.
+      tree: what features.json says.
       state: of an earlier run.
     """
 
-    def __init__(self, work: Path, target: Target, layout: Layout, state: State | None) -> None:
-        self._work, self._target, self._tree = work, target, layout.tree
-        self._steps, self._metadata = layout.steps, layout.metadata
+    def __init__(self, work: Path, target: Target, tree: Mapping[str, Any], state: State | None) -> None:
+        self._work, self._target, self._tree = work, target, tree
         self._state: State = {"records": 0, "size": 0} if state is None else state
         is_cut = state is not None and not (work / RECORDS).exists()  # `finish` came so far in an earlier run
         self._spool = None if is_cut else Spool(work, self._state["records"], self._state["size"])
 
-    def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode; nothing of it is lost.
-
-        Raises:
-          ConversionError: it is too large for a record.
-        """
-        entries = [entry for column in self._steps for entry in entries_of(column, episode.columns[column.path])]
-        for column in self._metadata:
-            entries += entries_of(column, _item(episode.metadata[column.path], column))
-        record = example(entries)
-        if len(record) > MOST_BYTES:
-            raise ConversionError(
-                f"episode {episode.title}: a record of {len(record):,} bytes; TFDS reads at most {MOST_BYTES:,}: leave columns out "
-                "(--transform drop=...), or cut the episode"
-            )
+    def write(self, record: bytes) -> Sequence[Loss]:
+        """Takes an episode's record; nothing of it is lost."""
         self._opened.append(record)
         return ()
 
@@ -134,12 +98,3 @@ class TfdsSink:
             "splits": [split],
             "version": self._target.version,
         }
-
-
-def _item(value: Any, column: Column) -> Array:
-    """[1, *shape] a feature of the episode, as the values of one step would be."""
-    if column.leaf.dtype.kind == "O" and not column.spec.shape:
-        item = np.empty(1, object)
-        item[0] = value[()] if isinstance(value, np.ndarray) else value
-        return item
-    return np.asarray(value)[None]

@@ -135,18 +135,18 @@ def test_a_conversion_goes_on_where_it_was_synced(at: int, tmp_path: Path) -> No
     written(tmp_path / "whole", made)
     destination, content, work = open_lerobot(str(tmp_path / "out")), content_of(made[0]), tmp_path / "out"
     work.mkdir()
-    killed = destination.sink(work, content, None)
+    killed, encode = destination.sink(work, content, None), destination.encoder(content)
     for one in made[:at]:
-        killed.write(one)
+        killed.write(encode(one))
     state = json.loads(json.dumps(killed.sync()))
     for one in made[at:]:
-        killed.write(one)  # on disk or not, none of it counts
+        killed.write(encode(one))  # on disk or not, none of it counts
     if at % 2:
         killed.sync()
     killed.close()
     sink = destination.sink(work, content, state)
     for one in made[at:]:
-        sink.write(one)
+        sink.write(encode(one))
     last = json.loads(json.dumps(sink.sync()))
     sink.close()
     for _ in range(2):

@@ -135,7 +135,7 @@ def test_images_as_files_come_back_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     sink = destination.sink(tmp_path / "out", content, None)
     for episode in episodes:
-        sink.write(episode)
+        sink.write(destination.encoder(content)(episode))
     sink.sync()
     sink.finish()
     back = open_source(destination.source(tmp_path / "out"))

@@ -31,9 +31,9 @@ def written(path: Path, episodes: Sequence[Episode], options: str = "", synced: 
     content = content_of(episodes[0])
     path.mkdir(parents=True)
     losses = list(destination.losses(content))
-    sink = destination.sink(path, content, None)
+    sink, encode = destination.sink(path, content, None), destination.encoder(content)
     for number, episode in enumerate(episodes, 1):
-        losses += sink.write(episode)
+        losses += sink.write(encode(episode))
         if number % synced == 0:
             sink.sync()
     sink.sync()

@@ -128,10 +128,11 @@ def jpeg_dataset(tmp_path: Path) -> tuple[Path, list[bytes]]:
     image = ArraySpec.of_images(ImageSpec((20, 24, 3), np.dtype(np.uint8), "jpeg"))
     columns = {path: ArraySpec(column.shape[1:], column.dtype) for path, column in episode.columns.items()}
     destination.path.mkdir(parents=True)
-    sink = destination.sink(destination.path, Content("x", {**columns, "image": image}, {}), None)
+    content = Content("x", {**columns, "image": image}, {})
+    sink, encode = destination.sink(destination.path, content, None), destination.encoder(content)
     stored = np.empty(3, object)
     stored[:] = made
-    sink.write(episode.with_columns(image=stored))
+    sink.write(encode(episode.with_columns(image=stored)))
     sink.sync()
     sink.finish()
     sink.close()
@@ -207,7 +208,7 @@ def test_a_library_that_is_missing_is_told_at_once(
 
 
 def test_an_episode_that_no_record_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.destinations.tfds.sink.MOST_BYTES", 2_000)
+    monkeypatch.setattr("rlds2reverb.destinations.tfds.records.MOST_BYTES", 2_000)
     with pytest.raises(ConversionError, match=r"a record of [\d,]+ bytes; .* at most 2,000"):
         into(tmp_path)
     assert not (tmp_path / "my_set" / "1.0.0").exists()
@@ -277,9 +278,9 @@ def test_a_spool_that_has_lost_records_is_no_dataset(tmp_path: Path, name: str, 
     destination, work = open_destination(f"tfds:{tmp_path / 'set'}{options}"), tmp_path / "work"
     work.mkdir()
     told = content({path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
-    sink = destination.sink(work, told, None)
+    sink, encode = destination.sink(work, told, None), destination.encoder(told)
     for one in episodes:
-        sink.write(one)
+        sink.write(encode(one))
     state = sink.sync()
     sink.close()
     (work / name).unlink()
@@ -287,5 +288,5 @@ def test_a_spool_that_has_lost_records_is_no_dataset(tmp_path: Path, name: str, 
     with pytest.raises(OSError, match=r"begin anew|No such file.*lengths'"):
         again.finish()
     with pytest.raises(OSError, match="begin anew"):
-        again.write(episodes[0])
+        again.write(encode(episodes[0]))
     again.close()

@@ -15,9 +15,9 @@ def written(name: str) -> str:
     content = Content("test", {path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
     destination = open_destination(name)
     destination.path.mkdir(parents=True)
-    sink = destination.sink(destination.path, content, None)
+    sink, encode = destination.sink(destination.path, content, None), destination.encoder(content)
     for episode in episodes:
-        sink.write(episode)
+        sink.write(encode(episode))
     sink.sync()
     sink.finish()
     sink.close()
