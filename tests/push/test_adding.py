@@ -14,7 +14,7 @@ from rlds2reverb.push.report import PushReport
 TYPES: dict[str, Any] = {one.name: one.type for one in fields(PushReport)}
 NUMBERS = [name for name, told in TYPES.items() if told == "int"]
 COUNTS = [name for name, told in TYPES.items() if told == "Mapping[str, int]"]
-OWN = {"workers", "parts_again", "items_moved"}
+OWN = {"workers", "parts_again", "items_moved", "ends_found_late"}
 """Numbers of the whole push, which its parts do not have."""
 
 small = st.integers(0, 9)

@@ -70,6 +70,7 @@ def test_plain_values_go_through_json() -> None:
         "transform": {},
         "workers": 0,
         "parts_again": 0,
+        "ends_found_late": 0,
         "episodes_left_out": 0,
         "items_moved": 0,
         "servers": {},
