@@ -19,7 +19,8 @@ LEARNERS_VENV := .venv-learners
 RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --ignore tests/peers --ignore tests/learners --ignore tests/systems
+# A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18

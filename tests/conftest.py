@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from tests import notes
@@ -20,6 +23,10 @@ if TYPE_CHECKING:  # the core has no TensorFlow
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background so, and every process that a test starts, and interrupts, would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HERE = Path(__file__).parent
 
@@ -50,6 +57,23 @@ def pytest_report_header() -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     if DEEP and config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = SEED
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """In a process of pytest-xdist, which drops what pytest-timeout tells, a test that hangs tells its stacks past it."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    if not hasattr(item.config, "workerinput"):
+        return None
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 def _folder(path: Path) -> str:

@@ -29,11 +29,17 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Waits are told soon, silent streams given up soon; no thread is left."""
-    deadlines = replace(supply._DEADLINES, notice=0.03, silence=0.1, backoff_first=0.01, backoff_most=0.05)
+    """Waits are told soon; no thread is left. A busy machine makes streams wait, which is no silence."""
+    deadlines = replace(supply._DEADLINES, notice=0.03, backoff_first=0.01, backoff_most=0.05)
     monkeypatch.setattr(supply, "_DEADLINES", deadlines)
     yield
     wait_until(lambda: not our_threads(), PATIENCE_SECONDS, our_threads)
+
+
+@pytest.fixture
+def impatient(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent streams are given up soon."""
+    monkeypatch.setattr(supply, "_DEADLINES", replace(supply._DEADLINES, silence=1.0))
 
 
 def sampler_of(server: MemoryServer, batch_size: int = 10, **options: Any) -> Sampler:
@@ -56,6 +62,7 @@ def test_broken_streams_are_taken_up_again_and_told(streams: int, caplog: pytest
     with sampler_of(server, streams=streams) as sampler:
         for _ in range(5):
             next(sampler)
+        wait_until(lambda: len(server.sampled) == streams)
         server.break_streams()
         for _ in range(8 * streams):
             assert keys_of([next(sampler)]) == [7] * 10
@@ -86,6 +93,7 @@ def test_streams_that_only_break_are_told_and_stall_in_the_end() -> None:
     assert len(server.sampled) < 30
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_silent_stream_is_left_for_another_one() -> None:
     server = endless()
     server.sample_plans.append(SamplePlan(silent_after=15))
@@ -95,6 +103,7 @@ def test_a_silent_stream_is_left_for_another_one() -> None:
         assert sampler.lost_at_most == 25
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_silent_stream_among_others_holds_nobody_up() -> None:
     server = endless()
     server.sample_plans.extend([SamplePlan(silent_after=3), SamplePlan(), SamplePlan(silent_after=0)])
@@ -103,13 +112,14 @@ def test_a_silent_stream_among_others_holds_nobody_up() -> None:
         assert sampler.reconnects == 2
 
 
+@pytest.mark.usefixtures("impatient")
 def test_silence_that_a_limiter_explains_is_let_be() -> None:
     server = MemoryServer(once())
     told: list[Reason] = []
 
     def listen(reason: Reason) -> None:
         told.append(reason)
-        if len(told) == 12:
+        if len(told) == 50:  # longer than a silence
             fill(server, range(10))
 
     with sampler_of(server, samples=10, on_wait=listen) as sampler:
@@ -126,6 +136,7 @@ def test_a_restarted_server_is_taken_up_again(streams: int) -> None:
     told: list[Reason] = []
     with sampler_of(server, streams=streams, on_wait=told.append) as sampler:
         assert keys_of([next(sampler)]) == [1] * 10
+        wait_until(lambda: len(server.sampled) == streams)
         server.restart()
         fill(server, [2])
         keys: list[int] = []
@@ -278,6 +289,7 @@ def test_bytes_that_are_no_answer_are_a_wire_error() -> None:
         next(sampler)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_answers_without_a_sample_are_no_progress() -> None:
     server = endless()
     server.sample_plans.append(SamplePlan(response=b"", silent_after=0))

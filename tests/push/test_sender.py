@@ -27,6 +27,7 @@ from rlds2reverb.wire.insert.requests import Request, RequestBuilder, RequestLim
 from rlds2reverb.wire.insert.session import SessionWindow
 from tests import strategies
 from tests.faults.proxy import UP, Proxy
+from tests.processes import wait_until
 from tests.transport.fake_reverb import PATIENCE_SECONDS, FakeReverb, plan
 from tests.wire.insert.cuts import Encoder
 from tests.wire.insert.replay import assert_all_same, cut_values
@@ -551,11 +552,14 @@ def test_a_caller_that_never_waits_notices_a_silent_stream(fake: FakeReverb, pus
     fake.hold()
     one = push(deadlines=replace(QUICK, silence=0.01))
     one.sender.send(LOAD.requests[0])
-    one.until(lambda sender: sender._stream._patience.is_over)
-    one.sender.send(LOAD.requests[1])
-    fake.happens(lambda fake: len(fake.streams) > 1)
+
+    def has_noticed() -> bool:
+        one.sender.check()
+        return len(fake.streams) > 1
+
+    wait_until(has_noticed)
     fake.release()
-    one.run(start=2)
+    one.run(start=1)
     assert_all_stored(fake, one)
 
 
