@@ -11,6 +11,7 @@ from pathlib import Path
 
 from replay_server.errors import CheckpointError, FolderLost
 from replay_server.fitting import items_by_table
+from replay_server.freed_memory import give_back
 from replay_server.generation import Generation
 from replay_server.generations import Generations
 from replay_server.logs import logger
@@ -165,6 +166,8 @@ class CheckpointWriter:
             failed = self.failed(reason, error)
             self.tidy(wait=True)
             raise failed from error.__cause__ if failed is error else error
+        finally:
+            give_back()
         from_clients, last = self.state.from_clients + (reason == CLIENT), self.state.last
         self.state = replace(self.state, last=generation, reason=reason, last_error="", from_clients=from_clients)
         self._log.info(

@@ -96,6 +96,20 @@ def test_of_a_clients_checkpoints_those_are_kept_that_are_far_enough_apart(
     assert (writer.state.reason, writer.state.from_clients, server.asked) == ("client", 64, 0)
 
 
+def test_memory_is_given_back_after_every_checkpoint_and_after_a_failure(
+    generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[None] = []
+    monkeypatch.setattr(checkpoints, "give_back", lambda: given.append(None))
+    writer.write("request")
+    server.finish()
+    assert writer.keep_clients() is not None
+    monkeypatch.setattr(generations, "adopt", refuse)
+    with pytest.raises(CheckpointError):
+        writer.write("request")
+    assert len(given) == 3
+
+
 def test_a_looping_client_leaves_the_services_own_generations(
     generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

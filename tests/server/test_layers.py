@@ -25,6 +25,7 @@ KEEPING = {"errors", "fitting", "generation", "generations", "logs", "record_fil
 MAY_IMPORT: dict[str, set[str]] = {
     # Words and tools, of which none knows another.
     "errors": set(),
+    "freed_memory": set(),
     "logs": set(),
     "ports": set(),
     "sharing": set(),
@@ -56,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "choosing": {"generation"} | CHECKPOINT,
     "fitting": {"errors", "record_files", "records"} | TABLES,
     # What a running server does with them.
-    "checkpoints": {"space"} | KEEPING,
+    "checkpoints": {"freed_memory", "space"} | KEEPING,
     "clients": {"checkpoints", "choosing"} | KEEPING,
     "restore": {"choosing", "clients", "config", "tables"} | KEEPING - {"record_files", "working_folder"},
     "outlook": {"choosing", "config", "errors", "generation", "holder", "record_files", "tables", "working_folder"},
