@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
+from rlds2reverb.errors import TransportError
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
 from rlds2reverb.learner.checks import options_of
@@ -149,25 +151,29 @@ class Client:
           priorities: [n], finite; at least 0 where the table samples or removes by them (`prioritized`). Or one for all.
 
         Raises:
-          ConfigError: shapes or values that make no sense; nothing was sent.
+          ConfigError: shapes or values that make no sense, or the server has no such table; nothing was changed.
           ServerUnreachable: no answer within the deadline; some may be changed.
-          TransportError: the server has no such table.
+          TransportError: the server refuses a priority, as tables that sample by them do with negative ones.
         """
         item_keys, values = checked_priorities(keys, priorities)
-        self.transport.update_priorities(table, item_keys, values)
+        with self._naming(table):
+            self.transport.update_priorities(table, item_keys, values)
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
         """Takes items out of a table; keys that it does not have are passed over. Raises as `update_priorities` does."""
-        self.transport.delete_items(table, checked_keys(keys))
+        item_keys = checked_keys(keys)
+        with self._naming(table):
+            self.transport.delete_items(table, item_keys)
 
     def reset(self, table: str) -> None:
         """Empties a table; its rate limiter counts anew.
 
         Raises:
+          ConfigError: the server has no such table.
           ServerUnreachable: no answer within the deadline.
-          TransportError: the server has no such table.
         """
-        self.transport.reset(table)
+        with self._naming(table):
+            self.transport.reset(table)
 
     def checkpoint(self, seconds: float = 600.0) -> str:
         """Makes the server write a checkpoint; inserts, samples and updates wait meanwhile.
@@ -233,3 +239,17 @@ class Client:
     def pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush:
         """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open."""
         return pusher_of(self.transport, plan, source)
+
+    @contextmanager
+    def _naming(self, table: str) -> Iterator[None]:
+        """A call about a table.
+
+        Raises:
+          ConfigError: the server refused it, and has no such table.
+        """
+        try:
+            yield
+        except TransportError as error:
+            if not error.retryable:
+                table_of(self.server_info(), table)
+            raise

@@ -81,7 +81,7 @@ def connect(
             raise ServerUnreachable(f"{error}{'' if str(error).endswith('?') else '.'} {waited}") from error.__cause__
 
     if not isinstance(address, str):
-        return _group(address, opened, made, allow_missing)
+        return _group(_several(address), opened, made, allow_missing)
     if allow_missing:
         raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
     return Client(opened(address))
@@ -125,6 +125,19 @@ def _group(
             if isinstance(one, GrpcTransport):
                 one.close()
         raise
+
+
+def _several(addresses: Any) -> Sequence[str]:
+    """What was given in place of one address.
+
+    Raises:
+      ConfigError: no list or tuple of addresses.
+    """
+    if not isinstance(addresses, list | tuple) or not all(isinstance(one, str) for one in addresses):
+        raise ConfigError(
+            f'connect: expected an address such as "localhost:8000", or a list of them, got {addresses!r}'
+        )
+    return addresses
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -112,7 +112,10 @@ class SpecError(Rlds2ReverbError):
     """A spec has two columns of one name. For a dataset it becomes a `SourceError`, for a config a `ConfigError`."""
 
 
-_ANOTHER_TABLE_OR_VIEW = "create the table with the items' signature (`rlds2reverb inspect SOURCE --view VIEW` prints it) or choose another view"
+_ANOTHER_TABLE_OR_VIEW = (
+    "create the table with the items' signature (`rlds2reverb inspect SOURCE --view VIEW` prints that of a dataset), "
+    "choose another view, or give the steps the table's columns, shapes and dtypes"
+)
 
 
 class SpecMismatch(Rlds2ReverbError, ValueError):

@@ -132,7 +132,8 @@ class Viewing:
         episode = fill_absent(Episode(named, id=f"item {key}"))
         if not (episode.columns[IS_FIRST][0] and episode.columns[IS_LAST][-1]):
             raise self._refused(
-                f"item {key} is no whole episode: expected that it begins with a first step and ends with a last"
+                f"item {key} is no whole episode: expected that it begins with a first step and ends with a last. "
+                "A view is cut out of whole episodes: sample a table that holds them (view `episode`), or leave out `view`"
             )
         return self._view.cut(episode).in_order(self._order)
 

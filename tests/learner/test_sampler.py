@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.client import Client
-from rlds2reverb.errors import Stalled, TransportError
+from rlds2reverb.errors import ConfigError, Stalled, TransportError
 from rlds2reverb.learner import supply
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan
@@ -94,6 +94,18 @@ def test_with_one_stream_the_order_is_that_of_the_table() -> None:
     fill(server, range(1000))
     with client_of(server).sample("replay", 64, samples=1000, prefetch=3) as sampler:
         assert keys_of(sampler) == list(range(1000))
+
+
+def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
+    client = client_of(MemoryServer(once()))
+    calls = (
+        lambda: client.update_priorities("nowhere", [1], 1.0),
+        lambda: client.delete("nowhere", [1]),
+        lambda: client.reset("nowhere"),
+    )
+    for call in calls:
+        with pytest.raises(ConfigError, match=r'^the server has no table "nowhere"; it has replay$'):
+            call()
 
 
 def test_one_sample_has_no_axis_of_a_batch() -> None:

@@ -176,7 +176,7 @@ def test_pieces_of_episodes_are_refused() -> None:
     episode = strategies.episode(np.random.default_rng(0), 6)
     with (
         connected(pushed([episode], view_from("two_step"))) as client,
-        pytest.raises(ConfigError, match="is no whole episode"),
+        pytest.raises(ConfigError, match=r"is no whole episode.* sample a table that holds them \(view `episode`\)"),
     ):
         next(client.sample("replay", view="transition", samples=1))
 

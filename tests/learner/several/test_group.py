@@ -336,6 +336,9 @@ def test_groups_that_make_no_sense_are_refused() -> None:
         connect("localhost:1", allow_missing=True)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="expected HOST:PORT"):
         connect(["nonsense", "localhost:1"])
+    for nonsense in (8000, None, [8000], {"localhost:1": 1}):
+        with pytest.raises(ConfigError, match='expected an address such as "localhost:8000", or a list of them, got'):
+            connect(nonsense)  # type: ignore[arg-type]
     with pytest.raises(ServerUnreachable):
         connect(["localhost:1"], allow_missing=True, timeout_seconds=1.0)
 
