@@ -1,4 +1,4 @@
-"""The pages about views and samplers work as they stand: their server takes the pushes that they write, and samples are what they say."""
+"""The pages about views, samplers and the adapters' tables work as they stand: their server takes the pushes that they write, and samples are what they say."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PAGES = [
     *(f"docs/views/{path.name}" for path in sorted((ROOT / "docs" / "views").glob("*.md"))),
     "docs/samplers.md",
 ]
+ADAPTERS = "docs/adapters/tables.md"
 SERVER = "server.yaml"
 
 
@@ -43,18 +44,24 @@ def commands(page: str) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """One server with the tables of all pages, which have different names."""
-    with EmbeddedServer([table for page in PAGES for table in tables(page)]) as server:
-        yield server.address
+def addresses() -> Iterator[dict[str, str]]:
+    """Page -> the address of its server: one with the tables of all pages, which have different names, and one for the adapters' tables."""
+    shared = EmbeddedServer([table for page in PAGES for table in tables(page)])
+    with shared, EmbeddedServer(tables(ADAPTERS)) as own:
+        yield {**dict.fromkeys(PAGES, shared.address), ADAPTERS: own.address}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, ADAPTERS])
 def test_a_page_works_from_the_top_to_the_bottom(
-    page: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str,
+    addresses: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Commands first, then the code; a comment behind a print is what it prints."""
     monkeypatch.chdir(tmp_path)
+    address = addresses[page]
     for name, text in files(page).items():
         Path(name).write_text(text)
     serve, *pushes = commands(page)
