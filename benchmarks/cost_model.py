@@ -1,6 +1,6 @@
 """What replay costs, as a model: linear in servers, items, samples and their bytes; fitted to measured points, checked against others.
 
-Pure: points come in, coefficients, predictions and plans go out. All times are seconds, of processors where they are named so.
+Pure: points come in, coefficients, predictions and costs go out. All times are seconds, of processors where they are named so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Point:
       servers, episodes, items, steps: how many there were; steps as the source has them.
       step_bytes: of a step, as items have it.
       chunk_steps: steps of a chunk.
-      empty_bytes: resident memory of the servers before anything was stored.
+      empty_bytes: resident memory of the servers, but for pages of files, before anything was stored.
       memory_bytes, restored_bytes: growth beyond that, of the filled servers and of those that were restored.
       sent_bytes: of the push, as the pusher counts them.
       push_seconds, sample_seconds: wall time.
@@ -31,6 +31,7 @@ class Point:
       received_bytes: of the messages that `samples` came in; 0 where they were not counted.
       learner_processor, serve_processor: of the sampling process, and of the servers meanwhile.
       checkpoint_seconds, checkpoint_processor, checkpoint_bytes: of one checkpoint of each server, all at once.
+      saving_bytes: what the servers' memory grew by, at most, while two checkpoints were written one after the other.
       restore_seconds, restore_processor: from the start of the processes until all are ready.
     """
 
@@ -57,6 +58,7 @@ class Point:
     checkpoint_seconds: float
     checkpoint_processor: float
     checkpoint_bytes: int
+    saving_bytes: int
     restore_seconds: float
     restore_processor: float
 
@@ -95,6 +97,7 @@ QUANTITIES: Mapping[str, tuple[str, ...]] = {
     "sent_bytes": _OF_ITEMS,
     "insert_processor": _OF_ITEMS,
     "memory_bytes": _OF_ITEMS,
+    "saving_bytes": ("item", "chunk"),
     "checkpoint_bytes": _OF_ITEMS,
     "checkpoint_processor": _OF_ITEMS,
     "restore_processor": ("server", "item", "byte"),
@@ -179,7 +182,7 @@ class Costs:
 
     Attributes:
       push, insert: processor seconds of the pusher, and of the server.
-      sent, memory, checkpoint_bytes: bytes.
+      sent, memory, saving, checkpoint_bytes: bytes; `saving` is memory that comes on top while checkpoints are written.
       checkpoint, restore: processor seconds of the server; the start of an empty one is not in them.
       empty_bytes: of memory of a server that holds nothing.
       sample, serve, received: processor seconds of the learner and of the server, and bytes, of one sampled item.
@@ -189,6 +192,7 @@ class Costs:
     insert: float
     sent: float
     memory: float
+    saving: float
     checkpoint_bytes: float
     checkpoint: float
     restore: float
@@ -206,6 +210,7 @@ def costs_of(point: Point, model: Model) -> Costs:
         insert=point.insert_processor / point.steps,
         sent=point.sent_bytes / point.steps,
         memory=point.memory_bytes / point.steps,
+        saving=point.saving_bytes / point.steps,
         checkpoint_bytes=point.checkpoint_bytes / point.steps,
         checkpoint=point.checkpoint_processor / point.steps,
         restore=max(0.0, point.restore_processor - start) / point.steps,
@@ -213,86 +218,4 @@ def costs_of(point: Point, model: Model) -> Costs:
         sample=point.learner_processor / point.samples,
         serve=point.serve_processor / point.samples,
         received=point.received_bytes / point.samples,
-    )
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a machine of the plan has.
-
-    Attributes:
-      memory_bytes, cores: of each.
-      network_bytes: per second, in one direction.
-      fill: part of the memory that may be used.
-    """
-
-    memory_bytes: float
-    cores: int
-    network_bytes: float
-    fill: float = 0.8
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a dataset takes.
-
-    Attributes:
-      servers: machines with one server each.
-      memory_bytes: of all servers.
-      steps_per_server: most that one holds.
-      push_core_hours, insert_core_hours: processor time of the push.
-      push_hours: until it is done, with one pushing machine for each server, whichever of their bounds is the slowest.
-      bound: that one: "pushers", "servers" or "network".
-      sent_bytes: over the network.
-      checkpoint_bytes: of one generation of all servers.
-      checkpoint_hours, restore_hours: of one server, by one core; disks are not counted.
-      steps_per_second, samples_per_second: what one server takes, and what it serves, with one core.
-    """
-
-    servers: int
-    memory_bytes: float
-    steps_per_server: int
-    push_core_hours: float
-    insert_core_hours: float
-    push_hours: float
-    bound: str
-    sent_bytes: float
-    checkpoint_bytes: float
-    checkpoint_hours: float
-    restore_hours: float
-    steps_per_second: float
-    samples_per_second: float
-
-
-def plan_of(costs: Costs, steps: int, machine: Machine) -> Plan:
-    """The plan for so many steps. A server inserts with one core: a table has one lock.
-
-    Raises:
-      ValueError: an empty server does not fit into the memory of a machine.
-    """
-    room = machine.memory_bytes * machine.fill - costs.empty_bytes
-    if room < costs.memory:
-        raise ValueError(f"a machine has {machine.memory_bytes:g} bytes, too few for a server with one step")
-    servers = math.ceil(steps * costs.memory / room)
-    each = steps / servers
-    hours = {
-        "pushers": each * costs.push / machine.cores / 3600,
-        "servers": each * costs.insert / 3600,
-        "network": each * costs.sent / machine.network_bytes / 3600,
-    }
-    bound = max(hours, key=lambda name: hours[name])
-    return Plan(
-        servers=servers,
-        memory_bytes=steps * costs.memory + servers * costs.empty_bytes,
-        steps_per_server=int(room / costs.memory),
-        push_core_hours=steps * costs.push / 3600,
-        insert_core_hours=steps * costs.insert / 3600,
-        push_hours=hours[bound],
-        bound=bound,
-        sent_bytes=steps * costs.sent,
-        checkpoint_bytes=steps * costs.checkpoint_bytes,
-        checkpoint_hours=each * costs.checkpoint / 3600,
-        restore_hours=each * costs.restore / 3600,
-        steps_per_second=1 / costs.insert,
-        samples_per_second=1 / costs.serve,
     )

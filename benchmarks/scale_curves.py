@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from benchmarks.common import Result, Size, figure
-from benchmarks.cost_model import Costs, Machine, Model, Point, checks_of, costs_of, model_of, plan_of
+from benchmarks.cost_model import Costs, Model, Point, checks_of, costs_of, model_of
 from benchmarks.scale_contents import Content, files, images, sequences, vectors
+from benchmarks.scale_plans import Machine, plan_of
 from benchmarks.scale_points import point
 
 FULL = Size(items=1_000_000, reference_items=100_000, repeats=2)

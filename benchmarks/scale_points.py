@@ -21,7 +21,7 @@ from benchmarks.common import note, timed
 from benchmarks.cost_model import Point
 from benchmarks.replay_process import ReplayProcess
 from benchmarks.scale_contents import Content
-from benchmarks.servers import rss_bytes, settle
+from benchmarks.servers import anonymous_bytes, forget_peak, peak_bytes, settle
 from rlds2reverb import connect
 
 WARM_BATCHES = 8
@@ -151,16 +151,26 @@ class _CountedStream:
 
 
 def _save(running: Sequence[ReplayProcess]) -> dict[str, Any]:
-    """A checkpoint of all at once, on request."""
+    """A checkpoint of all at once, on request; then another, for the memory that it takes."""
+    _settle(running)
+    for one in running:
+        forget_peak(one.pid)
+    held = sum(peak_bytes(one.pid) for one in running)
     before, began = _processor(running), time.monotonic()
-    with ThreadPoolExecutor(len(running)) as pool:
-        saved = list(pool.map(ReplayProcess.checkpoint, running))
-    seconds = time.monotonic() - began
+    saved = _checkpoints(running)
+    seconds, processor = time.monotonic() - began, _processor(running) - before
+    _checkpoints(running)
     return {
         "checkpoint_seconds": seconds,
-        "checkpoint_processor": _processor(running) - before,
+        "checkpoint_processor": processor,
         "checkpoint_bytes": sum(one["bytes"] for one in saved),
+        "saving_bytes": sum(peak_bytes(one.pid) for one in running) - held,
     }
+
+
+def _checkpoints(running: Sequence[ReplayProcess]) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(len(running)) as pool:
+        return list(pool.map(ReplayProcess.checkpoint, running))
 
 
 def _client(running: Sequence[ReplayProcess]) -> Any:
@@ -176,7 +186,7 @@ def _processor(running: Sequence[ReplayProcess]) -> float:
 
 def _resident(running: Sequence[ReplayProcess]) -> int:
     _settle(running)
-    return sum(rss_bytes(one.pid) for one in running)
+    return sum(anonymous_bytes(one.pid) for one in running)
 
 
 def _settle(running: Sequence[ReplayProcess]) -> None:

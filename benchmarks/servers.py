@@ -89,10 +89,29 @@ class BenchServer:
 
 def rss_bytes(pid: int | None = None) -> int:
     """Resident memory of a process, this one by default."""
+    return _status_bytes(pid, "VmRSS")
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory of a process that is no file's: what it has asked for. Pages of files come and go as the system likes."""
+    return _status_bytes(pid, "RssAnon")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most resident memory that a process has had since `forget_peak`, or its start."""
+    return _status_bytes(pid, "VmHWM")
+
+
+def forget_peak(pid: int) -> None:
+    """Has `peak_bytes` begin at what is resident now. Source: proc(5), /proc/PID/clear_refs."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _status_bytes(pid: int | None, name: str) -> int:
     for line in Path(f"/proc/{pid or os.getpid()}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"process {pid} has no VmRSS: it has ended")
+    raise RuntimeError(f"process {pid} has no {name}: it has ended")
 
 
 def processor_seconds(pid: int) -> float:

@@ -28,6 +28,7 @@ POINT = Point(
     checkpoint_seconds=1.0,
     checkpoint_processor=1.0,
     checkpoint_bytes=1,
+    saving_bytes=1,
     restore_seconds=1.0,
     restore_processor=1.0,
 )
@@ -37,7 +38,8 @@ COSTS = Costs(
     push=6e-6,
     insert=4e-6,
     sent=200.0,
-    memory=1_000.0,
+    memory=750.0,
+    saving=250.0,
     checkpoint_bytes=80.0,
     checkpoint=18e-6,
     restore=3.6e-6,

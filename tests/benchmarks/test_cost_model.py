@@ -1,4 +1,4 @@
-"""The cost model: what it fits it finds again, and plans follow from costs by arithmetic."""
+"""The cost model: what it fits it finds again."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import pytest
 from benchmarks.cost_model import (
     QUANTITIES,
     TERMS,
-    Costs,
-    Machine,
     Model,
     Point,
     checks_of,
     costs_of,
     fitted,
     model_of,
-    plan_of,
 )
-from tests.benchmarks.points import COSTS, POINT
+from tests.benchmarks.points import POINT
 
 SHAPES = [
     POINT,
@@ -113,35 +110,3 @@ def test_costs_are_those_of_a_step_without_the_start_of_a_server() -> None:
     assert (costs.memory, costs.empty_bytes, costs.serve) == (1_000.0, 500.0, 0.0005)
     assert costs.restore == pytest.approx(0.2 / point.steps)
     assert costs_of(point, _model(4.0)).restore == 0.0
-
-
-def test_a_plan_has_as_many_servers_as_the_memory_asks_for() -> None:
-    plan = plan_of(COSTS, 10**9, Machine(memory_bytes=128e9, cores=8, network_bytes=1e9))
-    assert plan.steps_per_server == 101_900_000  # 0.8 of the memory, less an empty server
-    assert plan.servers == 10
-    assert plan.memory_bytes == pytest.approx(1e12 + 5e9)
-    assert plan.push_core_hours == pytest.approx(6_000 / 3600)
-    assert plan.insert_core_hours == pytest.approx(4_000 / 3600)
-    assert plan.checkpoint_hours == pytest.approx(0.5)
-    assert plan.restore_hours == pytest.approx(0.1)
-    assert plan.steps_per_second == pytest.approx(250_000)
-    assert plan.samples_per_second == pytest.approx(100_000)
-
-
-@pytest.mark.parametrize(
-    ("costs", "bound", "seconds"),
-    [
-        (COSTS, "servers", 400),
-        (replace(COSTS, push=80e-6), "pushers", 1_000),
-        (replace(COSTS, sent=5e4), "network", 5_000),
-    ],
-)
-def test_a_push_takes_what_its_slowest_part_takes(costs: Costs, bound: str, seconds: float) -> None:
-    plan = plan_of(costs, 10**9, Machine(memory_bytes=128e9, cores=8, network_bytes=1e9))
-    assert plan.bound == bound
-    assert plan.push_hours == pytest.approx(seconds / 3600)
-
-
-def test_a_machine_that_holds_no_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="too few for a server with one step"):
-        plan_of(COSTS, 10, Machine(memory_bytes=6e8, cores=1, network_bytes=1e9))
