@@ -6,6 +6,7 @@ A part is on disk or it is not: nothing that ends the process leaves half of one
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -14,6 +15,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5f, h5g, h5p
 
 from rlds2reverb.destinations.base import LAST_ROW, Loss, State
 from rlds2reverb.destinations.comparing import are_equal, rows_that_differ
@@ -29,6 +31,7 @@ from rlds2reverb.readers.alignment import terminal_discount, zero_row
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
 _PARTS = ".parts"
 _PART_BYTES = 64 << 20
+_GROWS_BY_BYTES = 1 << 20
 _TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
 _INT_REWARDS = np.dtype(np.float64)
 
@@ -60,7 +63,8 @@ class MinariSink:
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Takes an episode of at least one row."""
         losses: list[Loss] = []
-        group = self._open().create_group(f"episode_{self._episodes}", track_order=True)
+        name = f"episode_{self._episodes}".encode()
+        group = h5py.Group(h5g.create(self._open().id, name, gcpl=_in_order(h5p.GROUP_CREATE)))
         steps = len(episode) - 1
         for place in self._places:
             self._write_column(group, place, episode.columns[place.path], losses)
@@ -164,13 +168,34 @@ class MinariSink:
 _NAMES = count()
 
 
+def _in_order(kind: Any) -> Any:
+    """How groups and files are created: names stay in the order in which they came, and no time is held.
+
+    h5py's `track_order` alone has HDF5 1.14 write the time into them: no two runs would give the same bytes.
+    """
+    properties = h5p.create(kind)
+    order = h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED
+    properties.set_link_creation_order(order)
+    properties.set_attr_creation_order(order)
+    properties.set_obj_track_times(False)
+    return properties
+
+
+def _created(name: bytes, in_memory: bool) -> h5py.File:
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if in_memory:
+        access.set_fapl_core(_GROWS_BY_BYTES, False)
+    return h5py.File(h5f.create(name, h5f.ACC_TRUNC, fcpl=_in_order(h5p.FILE_CREATE), fapl=access))
+
+
 def _in_memory() -> h5py.File:
-    return h5py.File(f"rlds2reverb-part-{next(_NAMES)}", "w", driver="core", backing_store=False, track_order=True)
+    return _created(f"rlds2reverb-part-{next(_NAMES)}".encode(), in_memory=True)
 
 
 def _merge(parts: Sequence[Path], target: Path) -> None:
     target.unlink(missing_ok=True)
-    with _as_os_errors(target), h5py.File(target, "w", track_order=True) as merged:
+    with _as_os_errors(target), _created(os.fsencode(target), in_memory=False) as merged:
         for part in parts:
             with h5py.File(part, "r", locking=False) as file:
                 for name in file:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import ArraySpec, column_spec
 from tests.destinations.cases.data import episode
+from tests.processes import wait_until
 from tests.readers.minari import made
 
 FLOAT = ArraySpec((2,), np.dtype(np.float32))
@@ -274,3 +276,19 @@ def test_a_killed_conversion_goes_on(tmp_path: Path, where: str) -> None:
     report = convert([episode(number) for number in range(4)], name, verify=True)
     assert report.verified == 4
     assert len(list(open_source(name))) == 4
+
+
+def wait_until_after(begun: float) -> None:
+    """Waits for the second after that one."""
+    wait_until(lambda: int(time.time()) > int(begun))
+
+
+def test_files_hold_no_time(tmp_path: Path) -> None:
+    """Two conversions of one dataset, in different seconds, give the same bytes."""
+    given, files = [episode(0), episode(1)], []
+    for name in ("one", "other"):
+        begun = time.time()
+        convert(given, f"minari:{tmp_path / name}/own-v0")
+        files.append((tmp_path / name / "own-v0" / "data" / "main_data.hdf5").read_bytes())
+        wait_until_after(begun)
+    assert files[0] == files[1]
