@@ -1,0 +1,96 @@
+"""An episode as a file, of the kind that its name's end says. What cannot be done is told before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.destinations.png import png_files
+from rlds2reverb.destinations.whole_files import whole, write_whole
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import needing
+from rlds2reverb.files import can_be_written
+from rlds2reverb.formats import Lazily
+from rlds2reverb.showing.contents import Contents
+from rlds2reverb.showing.film import Film
+from rlds2reverb.showing.page import page
+from rlds2reverb.showing.sheet import sheet
+from rlds2reverb.wording import counted
+
+Write = Callable[[Contents, Path, int | None, int], None]
+
+_write_gif: Any = Lazily("rlds2reverb.showing.videos:write_gif")  # PyAV, only where there is a film
+_write_mp4: Any = Lazily("rlds2reverb.showing.videos:write_mp4")
+
+
+def _save_png(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    write_whole(path, png_files(sheet(contents, frames)[None])[0])
+
+
+def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    write_whole(path, page(contents, frames, fps).encode())
+
+
+def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    with whole(path) as unfinished:
+        write(Film(contents, frames), fps, unfinished)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+      write: writes one: what is in the episode, where to, pictures at most, pictures per second.
+      extra: what the package needs for it in any case; "" for nothing.
+    """
+
+    write: Write
+    extra: str
+
+
+KINDS = {
+    ".png": Kind(_save_png, "images"),
+    ".gif": Kind(partial(_save_film, _write_gif), "video"),
+    ".mp4": Kind(partial(_save_film, _write_mp4), "video"),
+    ".html": Kind(_save_html, ""),
+}
+"""The end of a file's name -> what is written."""
+
+
+def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]:
+    """What writes an episode to a file, whole or not at all, and says what it has written.
+
+    Args:
+      path: of the file; what is there is replaced.
+      frames: pictures at most; None for the kind's own number.
+      fps: pictures per second.
+
+    Raises:
+      ConfigError: the name ends in another way, or what writes the file is missing; at once.
+      OSError: the file cannot be written; at once, as far as that can be told.
+    """
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError(f'--save "{path}": expected a name that ends in {", ".join(KINDS)}; got "{path.suffix}"')
+    _check(path, kind)
+
+    def save(contents: Contents) -> str:
+        kind.write(contents, path, frames, fps)
+        return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
+
+    return save
+
+
+def _check(path: Path, kind: Kind) -> None:
+    with needing(f"writing {path.suffix.lower()}", kind.extra, ConfigError):
+        if kind.extra == "video":
+            import av  # noqa: F401
+        elif kind.extra == "images":
+            import imagecodecs  # noqa: F401
+    if not can_be_written(path):
+        reason = "it is a folder" if path.is_dir() else "its folder is not there, or cannot be written"
+        raise OSError(f"--save {path}: cannot be written: {reason}")
