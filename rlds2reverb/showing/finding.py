@@ -39,7 +39,7 @@ def find(source: Source, wanted: str) -> Found:
     Args:
       source: where to look.
       wanted: a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, or the
-        dataset's own name of it (its metadata `episode_id`).
+        dataset's own name of it (its metadata `episode_id`). Where these names are numbers, one that is no place is looked for among them.
 
     Raises:
       SourceError: there is none such: says how many there are, and which names are close; or the source cannot be read.
@@ -57,8 +57,15 @@ def _numbered(source: Source, wanted: int) -> Found:
     if number >= 0 and (count is None or number < count):
         for episode in between(source, number, number + 1):
             return Found(episode, number, count)
+    if _has_numbers_for_names(source):
+        return _named(source, str(wanted))
     there = _counted(source) if count is None else count
     raise SourceError(f"{source.name}: episode {wanted}: {_numbers(there)}")
+
+
+def _has_numbers_for_names(source: Source) -> bool:
+    first = next(iter(source), None)
+    return first is not None and _NUMBER.fullmatch(first.recorded_id or "") is not None
 
 
 def _counted(source: Source) -> int:

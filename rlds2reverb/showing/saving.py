@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlds2reverb.destinations.png import png_files
-from rlds2reverb.destinations.whole_files import whole, write_whole
+from rlds2reverb.destinations.whole_files import sync
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import can_be_written
@@ -27,16 +29,30 @@ _write_mp4: Any = Lazily("rlds2reverb.showing.videos:write_mp4")
 
 
 def _save_png(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    write_whole(path, png_files(sheet(contents, frames)[None])[0])
+    path.write_bytes(png_files(sheet(contents, frames)[None])[0])
 
 
 def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    write_whole(path, page(contents, frames, fps).encode())
+    path.write_bytes(page(contents, frames, fps).encode())
 
 
 def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    with whole(path) as unfinished:
-        write(Film(contents, frames), fps, unfinished)
+    write(Film(contents, frames), fps, path)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Where to write a file; it gets the name `path` when all of it is on disk. After an error nothing is left of it.
+
+    Each process writes to a file of its own, so that of two at once the later one's stays.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        yield unfinished
+        sync(unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -79,7 +95,8 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
     _check(path, kind)
 
     def save(contents: Contents) -> str:
-        kind.write(contents, path, frames, fps)
+        with _whole(path) as unfinished:
+            kind.write(contents, unfinished, frames, fps)
         return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
 
     return save

@@ -98,6 +98,19 @@ def test_a_name_that_is_not_there_tells_close_ones(wanted: str, told: str) -> No
     assert told in str(refused.value)
 
 
+def numbered(count: int = 4) -> Counted:
+    """Episodes whose own names are numbers, as RLlib's are."""
+    episodes = [Episode({"reward": np.arange(3.0)}, {"episode_id": str(700 + n)}, f"data#{n}") for n in range(count)]
+    return Counted(episodes)
+
+
+def test_a_number_that_is_no_place_may_be_a_name() -> None:
+    assert find(numbered(), "702").number == 2
+    assert find(numbered(), "2").number == 2
+    with pytest.raises(SourceError, match=r'episode "799": no episode has this id or episode_id; 4 episodes looked at'):
+        find(numbered(), "799")
+
+
 def test_a_hostile_name_is_told_harmlessly() -> None:
     hostile: Any = "\x1b[2J\u202e"
     with pytest.raises(SourceError) as refused:

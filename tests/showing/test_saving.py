@@ -188,6 +188,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, suffix: str) ->
     with pytest.raises(DecodeError, match="observation/camera"):
         saver(path, None, 10)(contents(episode(columns={"observation/camera": column})))
     assert path.read_bytes() == b"before"
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_colours_are_chosen_from_a_few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
