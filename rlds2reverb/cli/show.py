@@ -23,17 +23,21 @@ _show: Any = Lazily("rlds2reverb.showing.terminal:show")
 _saver: Any = Lazily("rlds2reverb.showing.saving:saver")
 
 _NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
+_OPTION = re.compile(r"--[^=]+")
+"""One whose value is the next word."""
 
 
 class _TakesNegative(click.Command):
-    """A command whose arguments may be negative numbers."""
+    """A command whose arguments may be negative numbers. Each of its options takes a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ever, with negative numbers taken for arguments."""
-        behind = args.index("--") if "--" in args else len(args)
-        numbers = [one for one in args[:behind] if _NEGATIVE.fullmatch(one)]
-        others = [one for one in args[:behind] if not _NEGATIVE.fullmatch(one)]
-        return super().parse_args(ctx, [*others, "--", *args[behind + 1 :], *numbers] if numbers else args)
+        """As ever, with negative numbers that are no option's value taken for arguments."""
+        end = args.index("--") if "--" in args else len(args)
+        before = ["", *args[: end - 1]]
+        is_number = [_NEGATIVE.fullmatch(one) and not _OPTION.fullmatch(last) for one, last in zip(args[:end], before)]
+        numbers = [one for one, is_one in zip(args, is_number) if is_one]
+        others = [one for one, is_one in zip(args, is_number) if not is_one]
+        return super().parse_args(ctx, [*others, "--", *args[end + 1 :], *numbers] if numbers else args)
 
 
 @click.command("show", cls=_TakesNegative, context_settings=ANSWERS_H)

@@ -62,14 +62,16 @@ class Kind:
     Attributes:
       write: writes one: what is in the episode, where to, pictures at most, pictures per second.
       extra: what the package needs for it in any case; "" for nothing.
+      most_frames: pictures of an image column that it has room for; None for any number.
     """
 
     write: Write
     extra: str
+    most_frames: int | None = None
 
 
 KINDS = {
-    ".png": Kind(_save_png, "images"),
+    ".png": Kind(_save_png, "images", 400),
     ".gif": Kind(partial(_save_film, _write_gif), "video"),
     ".mp4": Kind(partial(_save_film, _write_mp4), "video"),
     ".html": Kind(_save_html, ""),
@@ -86,12 +88,16 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
       fps: pictures per second.
 
     Raises:
-      ConfigError: the name ends in another way, or what writes the file is missing; at once.
+      ConfigError: the name ends in another way, what writes the file is missing, or it has no room for so many pictures; at once.
       OSError: the file cannot be written; at once, as far as that can be told.
     """
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f'--save "{path}": expected a name that ends in {", ".join(KINDS)}; got "{path.suffix}"')
+    if kind.most_frames is not None and frames is not None and frames > kind.most_frames:
+        raise ConfigError(
+            f"--frames {frames:,}: expected at most {kind.most_frames:,} for {path.suffix.lower()}, which is one picture"
+        )
     _check(path, kind)
 
     def save(contents: Contents) -> str:

@@ -45,7 +45,13 @@ def test_an_episode_by_its_number(run: Run, number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-2", "--columns", "reward"), ("--columns", "reward", "-2"), ("--columns", "reward", "--", "-2")]
+    "arguments",
+    [
+        ("-2", "--columns", "reward"),
+        ("--columns", "reward", "-2"),
+        ("--columns", "reward", "--", "-2"),
+        ("--columns=reward", "-2"),
+    ],
 )
 def test_negative_numbers_stand_anywhere(run: Run, arguments: tuple[str, ...]) -> None:
     code, shown, _ = run(CARTPOLE, *arguments)
@@ -73,6 +79,7 @@ def test_an_episode_by_the_name_that_others_print(run: Run) -> None:
         ((CARTPOLE, "0", "--save", "/nowhere/a.png"), 6, "cannot be written"),
         (("bundled:nothing", "0", "--save", "/nowhere/a.png"), 6, "cannot be written"),
         ((CARTPOLE, "0", "--frames", "0"), 2, "--frames"),
+        ((CARTPOLE, "0", "--frames", "-3"), 2, "--frames.*-3"),
         ((CARTPOLE, "0", "--fps", "51"), 2, "--fps"),
         ((CARTPOLE, "--nothing"), 2, "No such option"),
         ((CARTPOLE,), 2, "Missing argument 'EPISODE'"),

@@ -158,6 +158,12 @@ def test_another_kind_is_refused_with_the_list(tmp_path: Path, name: str) -> Non
         saver(tmp_path / name, None, 10)
 
 
+def test_one_picture_has_no_room_for_any_number_of_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--frames 401: expected at most 400 for \.png"):
+        saver(tmp_path / "a.png", 401, 10)
+    saver(tmp_path / "a.gif", 401, 10)
+
+
 def test_capital_letters_do(tmp_path: Path) -> None:
     saver(tmp_path / "A.PNG", None, 10)(contents())
     assert (tmp_path / "A.PNG").read_bytes().startswith(b"\x89PNG")
