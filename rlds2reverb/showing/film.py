@@ -29,6 +29,8 @@ from rlds2reverb.wording import visible
 MARGIN = 8
 _LINE = LETTER_HEIGHT + 5
 _LEAST_WIDTH, _MOST_WIDTH = 480, 1280
+_LONGEST_SIDE = 8192
+"""Of a film; H.264 has few levels beyond, and players fewer."""
 _LEAST_SIDE = 160
 """Images whose longer side is shorter are enlarged by a whole number."""
 _PANELS, _PLOT = 6, 40
@@ -57,7 +59,7 @@ class Film:
       frames: how many pictures at most; None for one per step.
 
     Raises:
-      ConfigError: from any method, when there is neither an image nor a curve, or no step.
+      ConfigError: from any method, when there is neither an image nor a curve, or no step; or the pictures would be too large.
       DecodeError: likewise, when an image is damaged, or what decodes it is missing.
     """
 
@@ -110,6 +112,11 @@ class Film:
             )
         below = [place.top + place.height for _, place in self._panels]
         height = max([self._images_end, *below]) + MARGIN
+        if max(height, self._width) > _LONGEST_SIDE:
+            raise ConfigError(
+                f"a film of {self._width:,} x {height:,} pixels is larger than {_LONGEST_SIDE:,}; choose fewer --columns, "
+                "or make the images smaller: --transform resize=PATH:HEIGHTxWIDTH"
+            )
         canvas = blank(height + height % 2, self._width)
         at = MARGIN + LETTER_WIDTH * _STEP_LETTERS
         write(canvas, self.contents.title, MARGIN, at, FAINT)

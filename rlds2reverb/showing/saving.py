@@ -46,13 +46,17 @@ def _whole(path: Path) -> Iterator[Path]:
 
     Each process writes to a file of its own, so that of two at once the later one's stays.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    unfinished = _unfinished(path)
     try:
         yield unfinished
         sync(unfinished)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.unfinished")
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,6 @@ def _check(path: Path, kind: Kind) -> None:
             import av  # noqa: F401
         elif kind.extra == "images":
             import imagecodecs  # noqa: F401
-    if not can_be_written(path):
+    if not (can_be_written(path) and can_be_written(_unfinished(path))):
         reason = "it is a folder" if path.is_dir() else "its folder is not there, or cannot be written"
         raise OSError(f"--save {path}: cannot be written: {reason}")

@@ -8,6 +8,7 @@ Source: FFmpeg's documentation of palettegen, paletteuse and libx264.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import av
 import numpy as np
 
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.showing.film import Film
 from rlds2reverb.showing.pictures import Picture, chosen_steps
+from rlds2reverb.wording import line_of
 
 _PALETTE_FROM = 24
 """Pictures that a film's colours are chosen from."""
@@ -25,8 +28,13 @@ _QUALITY = "18"
 
 
 def write_mp4(film: Film, fps: int, path: Path) -> None:
-    """Writes a film as MP4, `fps` pictures per second."""
-    with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
+    """Writes a film as MP4, `fps` pictures per second.
+
+    Raises:
+      ConfigError: FFmpeg cannot: it lacks the codec, say.
+      OSError: the file cannot be written.
+    """
+    with _explained(), av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream: Any = container.add_stream("libx264", rate=fps, options={"crf": _QUALITY, "preset": "medium"})
         _set(stream, film, "yuv420p")
         for picture in film.pictures():
@@ -35,8 +43,12 @@ def write_mp4(film: Film, fps: int, path: Path) -> None:
 
 
 def write_gif(film: Film, fps: int, path: Path) -> None:
-    """Writes a film as GIF that begins anew at its end, `fps` pictures per second."""
-    with av.open(str(path), "w", format="gif", options={"loop": "0"}) as container:
+    """Writes a film as GIF that begins anew at its end, `fps` pictures per second.
+
+    Raises:
+      ConfigError, OSError: as `write_mp4`.
+    """
+    with _explained(), av.open(str(path), "w", format="gif", options={"loop": "0"}) as container:
         stream: Any = container.add_stream("gif", rate=fps)
         _set(stream, film, "pal8")
         stream.time_base = Fraction(1, fps)
@@ -44,6 +56,17 @@ def write_gif(film: Film, fps: int, path: Path) -> None:
             frame.pts, frame.time_base = number, Fraction(1, fps)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turns FFmpeg's errors into ours; those of the system are what they are."""
+    try:
+        yield
+    except (av.error.FFmpegError, av.codec.codec.UnknownCodecError) as error:
+        if isinstance(error, OSError):
+            raise
+        raise ConfigError(f"FFmpeg cannot write this film: {line_of(error)}; save it as .png or .html") from error
 
 
 def _set(stream: Any, film: Film, pixels: str) -> None:

@@ -146,6 +146,29 @@ def test_a_film_of_nothing_is_refused(tmp_path: Path, suffix: str, one: Episode)
     assert not (tmp_path / f"a{suffix}").exists()
 
 
+@pytest.mark.parametrize("suffix", FILMS)
+def test_a_film_that_is_too_large_is_refused(tmp_path: Path, suffix: str) -> None:
+    huge = contents(Episode({"camera": np.zeros((1, 8, 9000), np.uint8)}, id="e"))
+    with pytest.raises(ConfigError, match=r"a film of 9,016 x .* choose fewer --columns"):
+        saver(tmp_path / f"a{suffix}", None, 10)(huge)
+
+
+@pytest.mark.parametrize(
+    "error", [av.error.InvalidDataError(1, "odd"), av.codec.codec.UnknownCodecError("libx264")], ids=["data", "codec"]
+)
+@pytest.mark.parametrize("suffix", FILMS)
+def test_what_ffmpeg_refuses_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, error: Exception
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(videos, "_set", refuse)
+    with pytest.raises(ConfigError, match=r"FFmpeg cannot write this film: .*; save it as .png or .html"):
+        saver(tmp_path / f"a{suffix}", None, 10)(contents())
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("suffix", KINDS)
 def test_columns_of_unequal_length(tmp_path: Path, suffix: str) -> None:
     odd = episode(columns={"observation/camera": camera(2), "reward": np.ones(3)})
