@@ -23,3 +23,14 @@ def shortened(text: str) -> str:
 def line_of(error: BaseException) -> str:
     """What an error says, on one line, shortened; its kind where it says nothing."""
     return shortened(" ".join(str(error).split()) or type(error).__name__)
+
+
+def visible(text: str) -> str:
+    """The text with an escape in place of every character that is not seen: none of it moves a cursor, or turns the reading direction.
+
+    >>> visible("a\\x1b[2J\\u202eb\\n")
+    'a\\\\x1b[2J\\\\u202eb\\\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

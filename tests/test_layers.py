@@ -91,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "validation",
         "views",
     },
+    "showing": FOUNDATION | {"conventions", "destinations", "formats", "images", "sources", "transforms", "validation"},
     "cli": BELOW_PUSH
     | {
         "client",
@@ -103,6 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "push",
         "reports",
         "scale",
+        "showing",
     },
     "__main__": {"cli"},
 }
@@ -173,6 +175,7 @@ NEEDS_OPTIONAL = {
     "scale.on_ray",
     "sources.loading",
     "sources.rlds",
+    "showing.videos",
     "sources.tfds_by_tensorflow",
     "tf_agents",
     "tf_agents.conversion",
@@ -217,6 +220,10 @@ LOCAL_IMPORTS = {
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
     ("readers.lerobot.videos", "av"): "decoded by an extra",
     ("readers.ilr.archives", "pyarrow"): "zstd as a stream, by an extra",
+    ("showing.saving", "av"): "asked whether it is there",
+    ("showing.saving", "imagecodecs"): "asked whether it is there",
+    ("showing.uris", "imagecodecs"): "asked whether it is there",
+    ("showing.uris", "simplejpeg"): "encoded by an extra",
     ("tfds_files.array_records", "array_record"): "read by an extra",
     ("tfds_files.images", "imagecodecs"): "decoded by an extra",
     ("tfds_files.images", "simplejpeg"): "decoded by an extra",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb import wording
-from rlds2reverb.wording import counted, line_of
+from rlds2reverb.wording import counted, line_of, visible
 
 
 @given(st.integers(0, 10**12))
@@ -28,3 +28,10 @@ def test_the_example_of_the_docstring_runs() -> None:
 )
 def test_an_error_is_said_on_one_line(error: Exception, said: str) -> None:
     assert line_of(error) == said
+
+
+@given(st.text())
+def test_a_visible_text_moves_no_cursor_and_keeps_what_can_be_seen(text: str) -> None:
+    shown = visible(text)
+    assert shown.isprintable()
+    assert (shown == text) == text.isprintable()

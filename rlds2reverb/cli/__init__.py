@@ -48,6 +48,7 @@ COMMANDS = {
     "convert": "Write a dataset in another format, episode by episode as it was.",
     "mix": "Store the items of several datasets, mixed.",
     "inspect": "Show what is in a dataset and which table it needs.",
+    "show": "Show one episode: its images as a strip, its numbers as curves; or save it as a picture, film or page.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
     "status": "Show the tables of a running server.",
     "sample": "Take samples of a table of a running server, and show them.",

@@ -11,7 +11,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.image_headers import JPEG_START, image_size
 from rlds2reverb.reports.ranges import Range
 from rlds2reverb.specs import dtype_name
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, visible
 
 MOST_CHARACTERS = 80
 """Of a text, for people and for JSON."""
@@ -111,8 +111,8 @@ def _told(value: Any) -> str:
         kind = "jpeg" if data.startswith(JPEG_START) else "png"
         return f"{kind} image of {size[0]} x {size[1]}"
     text = data[: 4 * MOST_CHARACTERS + 4].decode("utf-8", "backslashreplace")
-    visible = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-    return visible if len(visible) <= MOST_CHARACTERS else f"{visible[:MOST_CHARACTERS]}..."
+    shown = visible(text)
+    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}..."
 
 
 def _listed(values: tuple[Any, ...], total: int) -> str:

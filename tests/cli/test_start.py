@@ -48,6 +48,7 @@ def heavy_modules_of(*arguments: str) -> set[str]:
     [
         ("inspect", set()),
         ("validate", set()),
+        ("show", set()),
         ("push", OF_GRPC),
         ("status", OF_GRPC),
         ("checkpoint", {"http.client"}),

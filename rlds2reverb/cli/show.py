@@ -1,0 +1,96 @@
+"""`rlds2reverb show`: one episode, in the terminal or as a file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.loading import without_collecting
+from rlds2reverb.cli.opening import opened
+from rlds2reverb.cli.options import ANSWERS_H, conventions_options, source_argument, transform_option
+from rlds2reverb.conventions import Conventions
+from rlds2reverb.formats import Lazily
+from rlds2reverb.showing.reading import contents_at
+from rlds2reverb.transforms.reading import transform_of
+
+_show: Any = Lazily("rlds2reverb.showing.terminal:show")
+
+_saver: Any = Lazily("rlds2reverb.showing.saving:saver")
+
+_NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
+_OPTION = re.compile(r"--[^=]+")
+"""One whose value is the next word."""
+
+
+class _TakesNegative(click.Command):
+    """A command whose arguments may be negative numbers. Each of its options takes a value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As ever, with negative numbers that are no option's value taken for arguments."""
+        end = args.index("--") if "--" in args else len(args)
+        before = ["", *args[: end - 1]]
+        is_number = [_NEGATIVE.fullmatch(one) and not _OPTION.fullmatch(last) for one, last in zip(args[:end], before)]
+        numbers = [one for one, is_one in zip(args, is_number) if is_one]
+        others = [one for one, is_one in zip(args, is_number) if not is_one]
+        return super().parse_args(ctx, [*others, "--", *args[end + 1 :], *numbers] if numbers else args)
+
+
+@click.command("show", cls=_TakesNegative, context_settings=ANSWERS_H)
+@source_argument
+@click.argument("episode", metavar="EPISODE")
+@click.option(
+    "--save",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it to a file instead: .png (film strip and curves), .gif or .mp4 (a film of them), .html (a page with a player).",
+)
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="PATH",
+    help="Show this column, or this nest of columns, and no other; may be repeated. Flags are columns, too.",
+)
+@click.option(
+    "--frames",
+    type=click.IntRange(min=1),
+    help="Show at most so many pictures of each image column, evenly over the episode. Without it: in the terminal as many as fit, 8 in .png, all in .gif and .mp4, and in .html 200 for all image columns together.",
+)
+@click.option(
+    "--fps",
+    type=click.IntRange(min=1, max=50),
+    default=10,
+    show_default=True,
+    help="Pictures per second of .gif, .mp4 and of the player of .html.",
+)
+@transform_option
+@conventions_options
+def command(
+    source: str,
+    episode: str,
+    target: Path | None,
+    frames: int | None,
+    fps: int,
+    **given: Any,
+) -> None:
+    """Show one episode: what it is, how it ends, what is wrong with it, its images as a strip and its numbers as curves.
+
+    EPISODE is its number, from 0 on, or from the end (-1 is the last); or its id, as inspect and validate print it, or the
+    dataset's own name of it. Episodes before it are passed over where the format allows that; an id is looked for from the start.
+
+    Pictures need a terminal with colours; where stdout is no terminal, lines are plain.
+    """
+    wanted = transform_of(given.pop("transform"))
+    columns = given.pop("columns")
+    save = None if target is None else _saver(target, frames, fps)  # refused before anything is read
+    contents = contents_at(opened(source), episode, columns, wanted, Conventions(**given))
+    with without_collecting():
+        if save is None:
+            _show(contents, sys.stdout, frames)
+        else:
+            output.talk(save(contents))

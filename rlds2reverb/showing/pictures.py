@@ -1,0 +1,199 @@
+"""Image columns of any dtype -> RGB pictures of 8 bits, frame by frame: only what is shown is decoded and converted.
+
+| values | shown as |
+| --- | --- |
+| uint8 | as they are |
+| uint16, in colour | the high byte |
+| float in [0, 1] | 0 is black, 1 is white |
+| uint16 or other numbers of one channel (depth), floats beyond [0, 1] | the lowest of the episode is black, the highest white |
+| bool | False is black, True is white |
+| NaN and infinities | black |
+| one channel | grey |
+| four channels | RGBA, over white |
+| encoded files (JPEG, PNG) | decoded first; needs the extra `images` |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.image_headers import image_size
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.images import decode_images
+from rlds2reverb.specs import ArraySpec, column_spec
+from rlds2reverb.transforms.resize import Size, resized
+
+Picture = npt.NDArray[np.uint8]
+"""[height, width, 3]"""
+
+_LEAST_SIDE = 8
+"""Pixels: smaller arrays are taken for numbers."""
+_CHANNELS = (1, 3, 4)
+_ANY_IMAGE = ImageSpec((None, None, None), np.dtype(np.uint8))
+_FRAMES_KEPT = 64
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A column of images.
+
+    Attributes:
+      path: the column's.
+      column: [T, height, width], [T, height, width, channels], [T, channels, height, width], or [T] files.
+      spec: of the files; None for arrays.
+      is_channels_first: whether the channels stand before the height.
+    """
+
+    path: str
+    column: Array
+    spec: ImageSpec | None = None
+    is_channels_first: bool = False
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @property
+    def kind(self) -> str:
+        """What a row is, in words: "uint8[64, 64, 3]"."""
+        return str(column_spec(self.column)) if self.spec is None else str(self.spec)
+
+    def picture(self, step: int) -> Picture:
+        """The picture of a step.
+
+        Raises:
+          DecodeError: the file is damaged, or what decodes it is missing.
+        """
+        picture: Picture = self._kept(step)
+        return picture
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels, of the first picture.
+
+        Raises:
+          DecodeError: as `picture`.
+        """
+        height, width = self.picture(0).shape[:2]
+        return height, width
+
+    @cached_property
+    def span(self) -> tuple[float, float] | None:
+        """Values that are black and white; None where pixels are shown as they are.
+
+        Raises:
+          DecodeError: as `picture`.
+        """
+        first = self._pixels(0)
+        dtype = first.dtype
+        if dtype == np.uint8 or dtype.kind == "b" or (dtype == np.uint16 and first.shape[-1] > 1):
+            return None
+        spans = [span for step in range(len(self)) if (span := _span_of(self._pixels(step))) is not None]
+        low, high = (min(one for one, _ in spans), max(one for _, one in spans)) if spans else (0.0, 1.0)
+        return (0.0, 1.0) if dtype.kind not in "iu" and low >= 0 and high <= 1 else (low, high)
+
+    @cached_property
+    def _kept(self) -> Any:
+        return lru_cache(maxsize=_FRAMES_KEPT)(self._made)
+
+    def _made(self, step: int) -> Picture:
+        return _rgb(_to_bytes(self._pixels(step), self.span))
+
+    def _pixels(self, step: int) -> Array:
+        """[height, width, channels] as recorded."""
+        row: Array = self.column[step]
+        if self.spec is not None:
+            files = self.column[step : step + 1]
+            return np.asarray(decode_images(files, self.spec, 1, self.path)[0])
+        if self.is_channels_first:
+            return np.moveaxis(row, 0, -1)
+        return row if row.ndim == 3 else row[..., None]
+
+
+def pictures_of(path: str, column: Array, leaf: ArraySpec | None) -> Pictures | None:
+    """The column as images; None when it holds none.
+
+    Args:
+      path: the column's.
+      column: [T, ...]; text that begins as JPEG and PNG files do holds images, too.
+      leaf: its spec, where the source has one.
+    """
+    if not len(column):
+        return None
+    if column.dtype.kind == "O":
+        return _of_files(path, column, leaf)
+    if column.dtype.kind not in "buif" and column.dtype.name != "bfloat16":
+        return None
+    shape = column.shape[1:]
+    if len(shape) == 2 and min(shape) >= _LEAST_SIDE:
+        return Pictures(path, column)
+    if len(shape) == 3 and shape[2] in _CHANNELS and min(shape[:2]) >= _LEAST_SIDE:
+        return Pictures(path, column)
+    if len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) >= _LEAST_SIDE:
+        return Pictures(path, column, is_channels_first=True)
+    return None
+
+
+def _of_files(path: str, column: Array, leaf: ArraySpec | None) -> Pictures | None:
+    if column.ndim != 1:
+        return None
+    if leaf is not None and leaf.image is not None:
+        return Pictures(path, column, leaf.image)
+    is_image = isinstance(column[0], bytes) and image_size(column[0]) is not None
+    return Pictures(path, column, _ANY_IMAGE) if is_image else None
+
+
+def fitted(picture: Picture, height: int, width: int) -> Picture:
+    """The picture in another size: pixels are averaged where it shrinks, and repeated where it grows by a whole number."""
+    before = picture.shape[:2]
+    if before == (height, width):
+        return picture
+    if height % before[0] == 0 and width % before[1] == 0:
+        return np.asarray(picture.repeat(height // before[0], axis=0).repeat(width // before[1], axis=1))
+    return np.asarray(resized(picture[None], Size(height, width))[0], np.uint8)
+
+
+def chosen_steps(steps: int, count: int) -> list[int]:
+    """At most `count` of so many steps, evenly, the first and the last among them.
+
+    >>> chosen_steps(10, 4), chosen_steps(3, 4), chosen_steps(5, 1)
+    ([0, 3, 6, 9], [0, 1, 2], [0])
+    """
+    if steps <= count:
+        return list(range(steps))
+    if count == 1:
+        return [0]
+    return [round(number * (steps - 1) / (count - 1)) for number in range(count)]
+
+
+def _span_of(pixels: Array) -> tuple[float, float] | None:
+    values = pixels.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def _to_bytes(pixels: Array, span: tuple[float, float] | None) -> Array:
+    if span is None:
+        if pixels.dtype.kind == "b":
+            return np.where(pixels, np.uint8(255), np.uint8(0))
+        return pixels if pixels.dtype == np.uint8 else np.asarray(pixels >> 8, np.uint8)
+    low, high = span
+    half = high / 2 - low / 2  # without overflow
+    values = pixels.astype(np.float64)
+    share = (values / 2 - low / 2) / (half or 1.0)
+    there = np.where(np.isfinite(values), share, 0)
+    return np.asarray(np.rint(np.clip(there, 0, 1) * 255), np.uint8)
+
+
+def _rgb(pixels: Array) -> Picture:
+    """[height, width, 1, 3 or 4] of uint8 -> RGB."""
+    if pixels.shape[-1] == 4:
+        opaque = pixels[..., 3:].astype(np.uint16)
+        over_white = pixels[..., :3] * opaque + 255 * (255 - opaque)
+        return ((over_white + 127) // 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(pixels[..., :3], (*pixels.shape[:2], 3)))

@@ -1,0 +1,123 @@
+"""An episode as a file, of the kind that its name's end says. What cannot be done is told before anything is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.destinations.png import png_files
+from rlds2reverb.destinations.whole_files import sync
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import needing
+from rlds2reverb.files import can_be_written
+from rlds2reverb.formats import Lazily
+from rlds2reverb.showing.contents import Contents
+from rlds2reverb.showing.film import Film
+from rlds2reverb.showing.page import page
+from rlds2reverb.showing.sheet import sheet
+from rlds2reverb.wording import counted
+
+Write = Callable[[Contents, Path, int | None, int], None]
+
+_write_gif: Any = Lazily("rlds2reverb.showing.videos:write_gif")  # PyAV, only where there is a film
+_write_mp4: Any = Lazily("rlds2reverb.showing.videos:write_mp4")
+
+
+def _save_png(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    path.write_bytes(png_files(sheet(contents, frames)[None])[0])
+
+
+def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    path.write_bytes(page(contents, frames, fps).encode())
+
+
+def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    write(Film(contents, frames), fps, path)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Where to write a file; it gets the name `path` when all of it is on disk. After an error nothing is left of it.
+
+    Each process writes to a file of its own, so that of two at once the later one's stays.
+    """
+    unfinished = _unfinished(path)
+    try:
+        yield unfinished
+        sync(unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+      write: writes one: what is in the episode, where to, pictures at most, pictures per second.
+      extra: what the package needs for it in any case; "" for nothing.
+      most_frames: pictures of an image column that it has room for; None for any number.
+    """
+
+    write: Write
+    extra: str
+    most_frames: int | None = None
+
+
+KINDS = {
+    ".png": Kind(_save_png, "images", 400),
+    ".gif": Kind(partial(_save_film, _write_gif), "video"),
+    ".mp4": Kind(partial(_save_film, _write_mp4), "video"),
+    ".html": Kind(_save_html, ""),
+}
+"""The end of a file's name -> what is written."""
+
+
+def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]:
+    """What writes an episode to a file, whole or not at all, and says what it has written.
+
+    Args:
+      path: of the file; what is there is replaced.
+      frames: pictures at most; None for the kind's own number.
+      fps: pictures per second.
+
+    Raises:
+      ConfigError: the name ends in another way, what writes the file is missing, or it has no room for so many pictures; at once.
+      OSError: the file cannot be written; at once, as far as that can be told.
+    """
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError(f'--save "{path}": expected a name that ends in {", ".join(KINDS)}; got "{path.suffix}"')
+    if kind.most_frames is not None and frames is not None and frames > kind.most_frames:
+        raise ConfigError(
+            f"--frames {frames:,}: expected at most {kind.most_frames:,} for {path.suffix.lower()}, which is one picture"
+        )
+    _check(path, kind)
+
+    def save(contents: Contents) -> str:
+        with _whole(path) as unfinished:
+            kind.write(contents, unfinished, frames, fps)
+        return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
+
+    return save
+
+
+def _check(path: Path, kind: Kind) -> None:
+    with needing(f"writing {path.suffix.lower()}", kind.extra, ConfigError):
+        if kind.extra == "video":
+            import av  # noqa: F401
+        elif kind.extra == "images":
+            import imagecodecs  # noqa: F401
+    if not (can_be_written(path) and can_be_written(_unfinished(path))):
+        reason = "it is a folder" if path.is_dir() else "its folder is not there, or cannot be written"
+        raise OSError(f"--save {path}: cannot be written: {reason}")

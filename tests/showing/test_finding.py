@@ -1,0 +1,118 @@
+"""Episodes are found by number and by name, and no more of the source is read than that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episodes import Episode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.showing.finding import find
+from rlds2reverb.sources.episodes import EpisodeList
+
+
+class Counted(EpisodeList):
+    """A list that counts what is read of it, and may not tell how long it is."""
+
+    def __init__(self, episodes: list[Episode], knows: bool = True) -> None:
+        super().__init__(episodes, "list")
+        self.read: list[str] = []
+        self.knows = knows
+
+    @property
+    def episode_count(self) -> int | None:
+        return super().episode_count if self.knows else None
+
+    def __iter__(self) -> Iterator[Episode]:
+        for episode in super().__iter__():
+            self.read.append(episode.id)
+            yield episode
+
+
+def source(count: int = 5, knows: bool = True) -> Counted:
+    return Counted(
+        [
+            Episode({"reward": np.arange(3.0)}, {"nested/episode_id": f"kitchen-{n}".encode()}, f"data#{n}")
+            for n in range(count)
+        ],
+        knows,
+    )
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize(
+    ("wanted", "number"),
+    [("0", 0), ("4", 4), ("-1", 4), ("-5", 0), ("data#2", 2), ("kitchen-3", 3), ("data#3 (episode_id kitchen-3)", 3)],
+)
+def test_an_episode_is_found(wanted: str, number: int, knows: bool) -> None:
+    found = find(source(knows=knows), wanted)
+    assert (found.number, found.episode.id) == (number, f"data#{number}")
+    if knows:
+        assert found.count == 5
+
+
+@pytest.mark.parametrize(("wanted", "read"), [("data#1", 2), ("kitchen-0", 1)])
+def test_a_name_is_looked_for_no_further_than_to_where_it_is(wanted: str, read: int) -> None:
+    among = source()
+    find(among, wanted)
+    assert len(among.read) == read
+
+
+def test_a_number_is_passed_over_to_where_the_source_can_do_that() -> None:
+    among = source()
+    assert find(among, "3").episode.id == "data#3"
+    assert among.read == []  # its `without_first` gives a list of its own
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("wanted", ["5", "-6", "999999999999999999"])
+def test_a_number_that_is_not_there_tells_how_many_there_are(wanted: str, knows: bool) -> None:
+    with pytest.raises(
+        SourceError, match=rf"list: episode {wanted}: expected 0 to 4, or -5 to -1 .*there are 5 episodes"
+    ):
+        find(source(knows=knows), wanted)
+
+
+@pytest.mark.parametrize("wanted", ["0", "-1", "a"])
+def test_an_empty_source_has_none(wanted: str) -> None:
+    with pytest.raises(SourceError, match=r"there is no episode|0 episodes looked at"):
+        find(source(0), wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("kitchen-9", "close to it: kitchen-"),
+        ("data#99", "close to it: data#"),
+        ("zzz", "the first is called: data#0"),
+        ("1" * 19, "the first is called: data#0"),
+    ],
+)
+def test_a_name_that_is_not_there_tells_close_ones(wanted: str, told: str) -> None:
+    with pytest.raises(SourceError) as refused:
+        find(source(), wanted)
+    assert "5 episodes looked at" in str(refused.value)
+    assert told in str(refused.value)
+
+
+def numbered(count: int = 4) -> Counted:
+    """Episodes whose own names are numbers, as RLlib's are."""
+    episodes = [Episode({"reward": np.arange(3.0)}, {"episode_id": str(700 + n)}, f"data#{n}") for n in range(count)]
+    return Counted(episodes)
+
+
+def test_a_number_that_is_no_place_may_be_a_name() -> None:
+    assert find(numbered(), "702").number == 2
+    assert find(numbered(), "2").number == 2
+    with pytest.raises(SourceError, match=r'episode "799": no episode has this id or episode_id; 4 episodes looked at'):
+        find(numbered(), "799")
+
+
+def test_a_hostile_name_is_told_harmlessly() -> None:
+    hostile: Any = "\x1b[2J\u202e"
+    with pytest.raises(SourceError) as refused:
+        find(source(), hostile)
+    assert str(refused.value).isprintable()
