@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_NUMBER = re.compile(r"-?\d[\d,.]*(e[+-]?\d+)?")
+_NUMBER = re.compile(r"-?\d(?:[\d,.]|e[+-]?\d)*")
 
 Cell = dict[str, Any]
 Notebook = dict[str, Any]

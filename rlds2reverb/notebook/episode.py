@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, REWARD, Array
-from rlds2reverb.notebook.films import strips
+from rlds2reverb.notebook.films import is_images, strips
 from rlds2reverb.notebook.markup import Html, card, fields, guarded, joined, plain_number, quiet, rows, text
 from rlds2reverb.notebook.values import MOST_NUMBERS, kind_of, mapping_of, values_of
 from rlds2reverb.wording import counted
@@ -41,7 +42,16 @@ def _columns(episode: Episode) -> Iterator[list[Html]]:
         kind = kind_of(column)
         if len(column) != len(episode):
             kind = joined([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
-        yield [text(path), kind, values_of(column)]
+        yield [text(path), kind, guarded(partial(_told, column))]
+
+
+def _told(column: Array) -> Html:
+    """Values and range; of pictures, which stand below, the first one's size where they are files."""
+    if not is_images(column):
+        return values_of(column)
+    if column.dtype.kind != "O":
+        return quiet("pictures")
+    return joined([quiet("pictures, the first:"), values_of(column.flat[0])])
 
 
 def _return(reward: Array | None) -> Html:

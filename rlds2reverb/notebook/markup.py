@@ -24,10 +24,10 @@ MOST_CARD = 200_000
 """Characters of a card, without its pictures."""
 
 _LINE = "1px solid rgba(128,128,128,.35)"  # a grey that shows on white and on black
-_CARD = f"display:inline-block;max-width:100%;overflow-x:auto;border:{_LINE};border-radius:6px;padding:.5em .8em;text-align:left;line-height:1.45"
+_CARD = f"display:inline-block;box-sizing:border-box;max-width:100%;overflow-x:auto;border:{_LINE};border-radius:6px;padding:.5em .8em;text-align:left;line-height:1.45"
 _CELL = f"text-align:left;vertical-align:top;border:0;border-top:{_LINE};padding:.15em .8em .15em 0;overflow-wrap:break-word;white-space:normal;max-width:36em"
 _NAME = f"{_CELL};opacity:.75;font-weight:normal"
-_TABLE = "border-collapse:collapse;border:0;margin:.3em 0;background:none;width:auto;table-layout:auto"
+_TABLE = "border-collapse:collapse;border:0;font-size:inherit;color:inherit;margin:.3em 0;background:none;width:auto;table-layout:auto"
 
 
 def text(value: object) -> Html:

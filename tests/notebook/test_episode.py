@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.notebook.episode import episode_html
 from tests.notebook.held import images
 from tests.notebook.pages import Page
+from tests.notebook.test_markup import any_text
 from tests.notebook.test_showing import MOST
-from tests.strategies import episode
+from tests.strategies import array, dtypes, episode, shapes
 
 
 def test_its_length_return_and_end_are_told() -> None:
@@ -31,9 +37,12 @@ def test_how_it_ends(is_last: int, is_terminal: int, end: str) -> None:
 
 
 def test_pictures_stand_below_the_columns() -> None:
-    page = Page(episode_html(Episode({"image": images(3)}, id="a")))
-    assert page.row("image").startswith("uint8[3, 20, 30, 3] | (0 to ")
-    assert len(page.pictures) == 3
+    files = np.empty(3, object)
+    files[:] = png_files(images(3))
+    page = Page(episode_html(Episode({"image": images(3), "file": files}, id="a")))
+    assert page.row("image") == "uint8[3, 20, 30, 3] | pictures"
+    assert page.row("file").startswith('string[3] | pictures, the first: "png image of 20 x 30" (')
+    assert len(page.pictures) == 6
 
 
 def test_an_empty_episode_has_no_steps() -> None:
@@ -64,3 +73,20 @@ def test_a_billion_steps_cost_a_glance() -> None:
     page = Page(episode_html(Episode(columns, id="long")))
     assert page.row("return") == "too many rewards to add up here"
     assert len(page.pictures) == 8
+
+
+@given(
+    st.dictionaries(any_text, st.tuples(dtypes(), shapes()), max_size=5),
+    any_text,
+    st.dictionaries(any_text, any_text, max_size=3),
+)
+def test_any_names_and_any_values_make_a_whole_page(
+    specs: dict[str, tuple[np.dtype[Any], tuple[int, ...]]], name: str, metadata: dict[str, str]
+) -> None:
+    rng = np.random.default_rng(0)
+    columns = {path: array(rng, dtype, (3, *shape)) for path, (dtype, shape) in specs.items()}
+    html = episode_html(Episode(columns, metadata, id=name or "empty", faults=((name, name),)))
+    html.encode("utf-8")
+    page = Page(html)
+    assert "cannot be shown" not in page.text or "cannot be shown" in name
+    assert len([row for row in page.cells if " pictures" in row or "[3" in row[1]]) >= len(columns)

@@ -40,7 +40,7 @@ def test_a_long_text_is_cut() -> None:
     assert Page(text("a" * 10**6)).text == "a" * MOST_CHARACTERS + "..."
 
 
-@given(st.dictionaries(any_text, any_text), any_text, any_text)
+@given(st.dictionaries(any_text, any_text, max_size=9), any_text, any_text)
 def test_a_card_is_whole_whatever_it_is_told(told: dict[str, str], kind: str, name: str) -> None:
     cells = [(text(key), text(value)) for key, value in told.items()]
     made = card(
@@ -51,7 +51,7 @@ def test_a_card_is_whole_whatever_it_is_told(told: dict[str, str], kind: str, na
             lambda: rows(("a", "b"), len(cells), cells, "c"),
         ],
     )
-    assert len(Page(made).cells) == 2 * len(told) + 1 if told else True
+    assert len(Page(made).cells) == 2 * len(told) + 1
 
 
 def test_more_rows_than_are_shown_are_counted_and_not_made() -> None:

@@ -44,8 +44,10 @@ def test_html_is_shown_where_there_is_some() -> None:
     assert sorted(cell["outputs"][0]["data"]) == ["text/html", "text/plain"]
 
 
-def test_numbers_do_not_count() -> None:
-    assert shown("print('-1.5e-05 s, 3,412 items')") == [["# s, # items\n"]]
+@pytest.mark.parametrize("number", ["7", "-1.5", "0.25", "3,412", "-9.5e-05", "1e+19", "2e7"])
+def test_numbers_do_not_count(number: str) -> None:
+    """Nor a comma behind one, which may be of it."""
+    assert shown(f"print('{number}, {number} items (to {number})')") == [["# # items (to #)\n"]]
 
 
 def test_text_of_the_code_can_be_changed_for_a_run() -> None:
