@@ -1,6 +1,6 @@
 """Text -> HTML: escaped, shortened, and in the notebook's own colours, be they light or dark.
 
-Two rules. Only the functions here make `Html`, and all of them escape what is text. A card takes parts as long as there is room, so
+Two rules. `Html` with text in it is made here only, where all text is escaped; others join what they got. A card takes parts as long as there is room, so
 that no object makes a large page.
 """
 
