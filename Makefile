@@ -109,8 +109,9 @@ bench-short: setup ## Short benchmarks; fails when a ratio collapses
 bench-scale: setup ## What docs/scale.md has: costs of workers, growth of servers, the cost model and its plans (ARGS=--short: a minute or two)
 	$(QUIET) $(RUN)python -m benchmarks scale scale_curves $(ARGS)
 
-docs: setup ## Regenerate the generated parts of docs/
+docs: setup ## Regenerate the generated parts of docs/, and what the notebook shows
 	$(QUIET) $(RUN)python scripts/generate_docs.py
+	$(QUIET) $(RUN)python scripts/run_notebook.py examples/quickstart.ipynb
 
 lock: setup ## Pin everything anew
 	scripts/lock

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rlds2reverb.push.options import PushOptions
     from rlds2reverb.push.plan import PushPlan
     from rlds2reverb.push.report import Progress, PushReport
+    from rlds2reverb.reports.asked import inspect
     from rlds2reverb.sources import load, open_source
     from rlds2reverb.tf_agents import (
         convert_rlds_to_trajectories,
@@ -78,6 +79,7 @@ _HOMES = {
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
     "find_problems": "validation",
+    "inspect": "reports.asked",
     "load": "sources",
     "local": "learner.local",
     "mix": "learner.mix",
@@ -117,6 +119,7 @@ __all__ = [
     "convert_rlds_to_trajectories",
     "create_trajectory_data_spec",
     "find_problems",
+    "inspect",
     "load",
     "local",
     "mix",

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from rlds2reverb.display import as_html
+
 Array = npt.NDArray[Any]
 
 OBSERVATION = "observation"
@@ -76,6 +78,9 @@ class Episode:
     def __repr__(self) -> str:
         columns = ", ".join(f"{p}: {c.dtype}{list(c.shape)}" for p, c in self.columns.items())
         return f"Episode({self.id!r}, {len(self)} steps, {columns})"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def recorded_id(self) -> str | None:

@@ -372,6 +372,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
 def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
 def find_problems(episode: Episode, columns: Columns | None=None, conventions: Conventions=Conventions()) -> list[Problem]
+def inspect(source: Any, view: str | View | Mapping[str, str | View]='two_step', limit: int | None=None, transform: TransformLike=(), encoded: str | Sequence[str]=(), **conventions: str) -> Inspection
 def load(source: str | Source | Sequence[Episode] | Any) -> Any
 def local(source: Any, view: str | View='two_step', batch_size: int=LocalOptions.batch_size, **options: Any) -> Local
 def mix(parts: Mapping[Any, float] | Sequence[tuple[Any, float]], batch_size: int=MixOptions.batch_size, **options: Any) -> Mix

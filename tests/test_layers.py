@@ -17,6 +17,7 @@ PACKAGE = "rlds2reverb"
 ROOT = Path(rlds2reverb.__file__).parent
 
 FOUNDATION = {
+    "display",
     "errors",
     "episodes",
     "extras",
@@ -33,8 +34,9 @@ BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transforms", "tran
 
 MAY_IMPORT: dict[str, set[str]] = {
     # Low to high; a name stands for the module or the package with all in it. A package may import within itself.
+    "display": set(),
     "errors": set(),
-    "episodes": set(),
+    "episodes": {"display"},
     "image_spec": set(),
     "image_headers": set(),
     "specs": {"errors", "image_spec"},
@@ -92,6 +94,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "views",
     },
     "showing": FOUNDATION | {"conventions", "destinations", "formats", "images", "sources", "transforms", "validation"},
+    "notebook": FOUNDATION
+    | {
+        "destinations.png",
+        "formats",
+        "images",
+        "learner.leaves",
+        "reports.brief",
+        "reports.inspected",
+        "validation.problems",
+        "wire.limiter",
+    },
     "cli": BELOW_PUSH
     | {
         "client",
@@ -239,6 +252,7 @@ LOCAL_IMPORTS = {
 
 DYNAMIC_IMPORTS = {
     "": "names are imported when they are first used",
+    "display": "what makes the HTML, and only when a notebook asks for some",
     "formats": "each format's module, and only when it is asked for",
     "cli": "each command's module, and only when it runs",
 }

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlds2reverb.destinations.losing import Lost
+from rlds2reverb.display import as_html
 from rlds2reverb.remarks import Remark
 
 
@@ -64,6 +65,9 @@ class ConvertReport:
     episodes_kept: int = 0
     workers: int = 0
     parts_again: int = 0
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def episodes_rejected(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds2reverb.display import as_html
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import decode_images
@@ -51,6 +52,9 @@ class BatchInfo(NamedTuple):
     start: Array | None = None
     source: Array | None = None
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     @property
     def ends(self) -> Array | None:
         """As `mask`, the last row of every item among those of it: where a slice was cut off. None without a mask."""
@@ -72,6 +76,9 @@ class Batch(NamedTuple):
 
     data: Nest
     info: BatchInfo
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlds2reverb.display import as_html
 from rlds2reverb.errors import CapacityError, ConfigError, keep_report, reason_of
 from rlds2reverb.push.opening import Opened, identity_of, opened
 from rlds2reverb.push.options import PushOptions
@@ -43,6 +44,9 @@ class TablePlan:
     max_size: int
     waits_when_full: bool
     not_in_items: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def free(self) -> int:
@@ -87,6 +91,9 @@ class PushPlan:
     tables: tuple[TablePlan, ...]
     metadata: Mapping[str, ArraySpec] = field(default_factory=dict)
     is_part: bool = False
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def episodes(self) -> int | None:

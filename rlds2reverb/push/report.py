@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rlds2reverb.display import as_html
 from rlds2reverb.remarks import Remark
 
 
@@ -87,6 +88,9 @@ class PushReport:
     episodes_left_out: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def episodes_rejected(self) -> int:

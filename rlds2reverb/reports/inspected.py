@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.display import as_html
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.images import ImageColumn
 from rlds2reverb.reports.ranges import Range
@@ -91,6 +92,9 @@ class Inspection:
     transform: Transform = Transform()
     left_out: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def return_summary(self) -> Statistics | None:
         """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rlds2reverb.display import as_html
 from rlds2reverb.remarks import Remark, faults
 from rlds2reverb.validation.problems import CODES, Problem
 
@@ -67,6 +68,9 @@ class Findings:
     problems: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Example]] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def add(self, episode: Named, problems: Sequence[Problem]) -> None:
         """Takes in the problems of one episode."""

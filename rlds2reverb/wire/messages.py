@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rlds2reverb.display import as_html
 from rlds2reverb.episodes import Array
 from rlds2reverb.specs import Nest
 
@@ -152,6 +153,9 @@ class TableInfo:
     unique_samples: int
     worker: WorkerTime = WorkerTime()
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     @property
     def free(self) -> int:
         """Items that fit beside those it holds."""
@@ -169,3 +173,6 @@ class ServerInfo:
 
     state_id: int
     tables: dict[str, TableInfo]
+
+    def _repr_html_(self) -> str:
+        return as_html(self)

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/mixing.md",
+    "docs/notebooks.md",
     "docs/scale.md",
     "docs/tf_agents.md",
     "docs/transforms.md",

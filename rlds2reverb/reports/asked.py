@@ -1,0 +1,67 @@
+"""`rlds2reverb.inspect`: what the command of that name tells, in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlds2reverb.conventions import Conventions
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.reports.inspected import Inspection
+from rlds2reverb.reports.inspection import inspect_source
+from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import with_encoded
+from rlds2reverb.transforms.reading import TransformLike, transform_of
+from rlds2reverb.views.base import View
+from rlds2reverb.views.registry import view_of
+
+_TABLE = "replay"
+"""What the table is called where only a view is given."""
+
+
+def inspect(
+    source: Any,
+    view: str | View | Mapping[str, str | View] = "two_step",
+    limit: int | None = None,
+    transform: TransformLike = (),
+    encoded: str | Sequence[str] = (),
+    **conventions: str,
+) -> Inspection:
+    """Reads a dataset once and tells what is in it, what is wrong with it, and which tables it needs. Stores nothing.
+
+    Args:
+      source: as for `Client.push`.
+      view: of a table "replay"; or table -> view, for several.
+      limit: episodes to read at most, or None for all.
+      transform, encoded: as for `Client.push`.
+      conventions: `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`.
+
+    Returns:
+      What was found. `outputs[table].signature` is what a table must have.
+
+    Raises:
+      SourceError: it cannot be opened or read.
+      ConfigError: a convention that there is not, no view, a limit below 1, or a transform that the steps do not allow.
+      ViewError: a view that makes no sense, or cannot cut such steps.
+    """
+    given = view if isinstance(view, Mapping) else {_TABLE: view}
+    if not given:
+        raise ConfigError("inspect: view is empty; expected a view, or table -> view")
+    if limit is not None and limit < 1:
+        raise ConfigError(f"inspect: limit {limit}: expected at least 1, or None for all episodes")
+    views = {table: view_of(one) if isinstance(one, str) else one for table, one in given.items()}
+    paths = (encoded,) if isinstance(encoded, str) else tuple(encoded)
+    opened = with_encoded(open_source(source), paths)
+    return inspect_source(opened, views, limit, _conventions(conventions), transform_of(transform))
+
+
+def _conventions(given: Mapping[str, str]) -> Conventions:
+    """The conventions of these names.
+
+    Raises:
+      ConfigError: there is no such convention, or not such a value of it.
+    """
+    known = list(vars(Conventions()))
+    if unknown := sorted(set(given) - set(known)):
+        raise ConfigError(f"inspect has no option {', '.join(unknown)}; its conventions are {', '.join(known)}")
+    return Conventions(**given)

@@ -1,0 +1,62 @@
+"""A few words of any array, and never a pass over a large one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from rlds2reverb.notebook.values import MOST_TEXTS, kind_of, mapping_of, spec_text, values_of
+from rlds2reverb.specs import ArraySpec
+from tests.notebook.pages import Page
+from tests.strategies import array, dtypes, shapes
+
+
+def told(value: Any) -> str:
+    return Page(values_of(value)).text
+
+
+@given(dtypes(), shapes())
+def test_every_dtype_that_is_stored_can_be_told(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    value = array(np.random.default_rng(0), dtype, shape)
+    assert "cannot be shown" not in told(value)
+    assert Page(kind_of(value)).text.endswith(f"{list(shape)}")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.arange(6), "0, 1, 2, 3, ... (0 to 5)"),
+        (np.array([np.nan, 1.0]), "nan, 1 (1 to 1) (1 value not finite)"),
+        (np.zeros((0, 3)), "no values"),
+        (b"text", '"text" (4 bytes)'),
+        (3, "3"),
+        (np.array([{}, 1], object), "objects that are no text: dict, int"),
+        (None, "objects that are no text: NoneType"),
+        (np.zeros(2, [("a", "f4"), ("b", "f4")]), "cannot be shown: TypeError"),
+    ],
+)
+def test_a_few_words(value: Any, expected: str) -> None:
+    assert told(value).startswith(expected)
+
+
+def test_of_a_large_array_only_the_beginning_is_looked_at() -> None:
+    assert told(np.broadcast_to(np.float32(1), (10**12, 3))) == "first 100,000 values: 1, 1, 1, 1, ... (1 to 1)"
+
+
+def test_of_many_texts_only_the_first_ones_are_looked_at() -> None:
+    texts = np.full(MOST_TEXTS + 1, b"a", object)
+    texts[-1] = object()
+    assert told(texts).startswith('first 1,000 values: "a", "a", "a", "a", ... (1,000 bytes)')
+
+
+def test_metadata_is_told_on_one_line_and_not_all_of_it() -> None:
+    page = Page(mapping_of({f"name{number}": number for number in range(1000)}, most=2))
+    assert page.text == "name0: 0; name1: 1; and 998 more"
+
+
+def test_a_leaf_is_told_by_its_spec_and_anything_else_by_its_kind() -> None:
+    assert Page(spec_text(ArraySpec((2, None), np.dtype(np.float32)))).text == "float32[2, ?]"
+    assert Page(spec_text({"a"})).text == "set"
