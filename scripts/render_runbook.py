@@ -44,7 +44,7 @@ def render(text: str) -> str:
         token.attrs.pop("style", None)  # how a column is set: the page's policy allows no styles but its own
     for token in tokens:
         if token.type == "inline":
-            token.children = _without_far_links(token.children or [])
+            token.children = _without_what_is_far(token.children or [])
     body = parser.renderer.render(tokens, parser.options, {})
     body = body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
     return _PAGE.format(body=body.replace("<pre>", '<pre tabindex="0">'))
@@ -55,15 +55,17 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def _without_far_links(children: list[Token]) -> list[Token]:
-    """Without links to other pages, whose names stand there instead."""
+def _without_what_is_far(children: list[Token]) -> list[Token]:
+    """Without pictures, and links to other pages; their names stand there instead."""
     kept: list[Token] = []
     far: list[str] = []
     for token in children:
         if token.type == "link_open":
             target = str(token.attrGet("href"))
             far.append("" if target.startswith("#") else target)
-        if token.type == "link_close" and (target := far.pop()):
+        if token.type == "image":  # the service has none
+            kept.append(_text(f"Picture: {_name(str(token.attrGet('src')))}"))
+        elif token.type == "link_close" and (target := far.pop()):
             name = _name(target)
             said = kept.pop() if kept[-1].content and name.endswith(kept[-1].content) else None
             kept.append(_text(name if said else f" ({name})"))

@@ -5,13 +5,14 @@ It takes `MOST_BYTES` at most, however long or busy the days were: the older som
 | what | newest | older |
 | --- | --- | --- |
 | samples of memory and items | one per five minutes | one per half hour, then per two hours; the one with the most memory |
-| checkpoints | one row each | neighbours of one outcome, the nearest first, share a row: so gaps between them stay |
+| checkpoints | one row each | neighbours of one outcome share a row; those with a gap between them last |
 | runs of a server | one row each | the same |
 """
 
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
@@ -34,6 +35,9 @@ _MOST_ROWS = 80
 _MOST_RUNS = 40
 _AHEAD_SECONDS = 3600.0
 """A clock that was set back by less makes what is ahead of it to be of now; by more, that is forgotten."""
+
+_FAR = 1.5
+"""Times the usual distance."""
 
 _STEPS = ((4 * 3600.0, 300.0), (24 * 3600.0, 1800.0), (float("inf"), 7200.0))
 """Samples up to this age, one per so many seconds."""
@@ -184,12 +188,15 @@ _Row = TypeVar("_Row", Run, Written)
 
 
 def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row | None]) -> tuple[_Row, ...]:
-    """At most so many: of the older half, the nearest that can be joined are; where none can, the oldest goes."""
+    """At most so many: of the older half, those are joined that span the least together; where none can, the oldest goes.
+
+    Rows that are further apart than usual are joined last, so that a gap stays one.
+    """
     left = list(rows)
     while len(left) > most:
         older = range(1, max(2, len(left) // 2 + 1))
-        near = sorted(older, key=lambda n: left[n].first - left[n - 1].last)
-        for n in near:
+        usual = statistics.median(_apart(left, n) for n in older)
+        for n in sorted(older, key=lambda n: (_apart(left, n) > _FAR * usual, left[n].last - left[n - 1].first)):
             joined = join(left[n - 1], left[n])
             if joined is not None:
                 left[n - 1 : n + 1] = [joined]
@@ -197,6 +204,11 @@ def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row |
         else:
             del left[0]
     return tuple(left)
+
+
+def _apart(rows: Sequence[_Row], n: int) -> int:
+    """Seconds between a row and the one before."""
+    return rows[n].first - rows[n - 1].last
 
 
 def _one_run(one: Run, other: Run) -> Run:

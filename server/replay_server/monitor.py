@@ -16,7 +16,7 @@ ASK_SECONDS = 1.0
 HISTORY_SECONDS = 600.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
     """A table at one moment.
 

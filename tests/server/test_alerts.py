@@ -79,10 +79,12 @@ def test_links_of_the_runbooks_page_lead_somewhere_without_a_network() -> None:
 
 def test_markup_in_a_runbook_is_text_and_far_links_are_named() -> None:
     render = renderer().render
-    page = render("# A & b\n\n<script>alert(1)</script> [here](#a--b) and [there](scale.md#x), [cli.md](cli.md)\n")
+    page = render(
+        "# A & b\n\n<script>alert(1)</script> [here](#a--b) and [there](scale.md#x), [cli.md](cli.md) ![of it](a.png)\n"
+    )
     assert '<h1 id="a--b">A &amp; b</h1>' in page
     assert "<script>" not in page
-    assert '<a href="#a--b">here</a> and there (docs/scale.md), docs/cli.md' in page
+    assert '<a href="#a--b">here</a> and there (docs/scale.md), docs/cli.md Picture: docs/a.png' in page
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ MOST_PICTURE_BYTES = 150_000
 FULL = "checkpoint: No space left on device <b>bold</b>"
 
 TABLES = [
-    {"name": "replay", "max_size": 8000, "rate_limiter": {"kind": "min_size", "min_size": 5000}},
+    {"name": "replay", "max_size": 8000, "rate_limiter": {"kind": "min_size", "min_size": 1000}},
     {"name": "queue", "rate_limiter": {"kind": "queue", "size": 5}},
 ]
 
@@ -52,7 +53,7 @@ def days(now: int) -> History:
     """Five days with a night without a server, and a disk that was full for half a day."""
     hour, history = 3600, History()
     began, night, full = now - 120 * hour, now - 80 * hour, now - 40 * hour
-    for number, when in enumerate(range(began, now - hour // 2, hour // 2), 1):
+    for number, when in enumerate(range(began, now, hour // 2), 1):
         if night <= when < night + 9 * hour:
             continue
         first = began if when < night else night + 9 * hour
@@ -60,24 +61,32 @@ def days(now: int) -> History:
         good = Written(when, when, 1, 4.0 + number / 20, size, number, "schedule")
         bad = Written(when, when, 1, 0.2, 0, 0, "schedule", FULL)
         history = history.running(first, when).with_checkpoint(bad if full <= when < full + 11 * hour else good)
-        history = history.with_sample(Sample(when, 500_000_000 + 17 * size, 300_000 + 7000 * number))
+        history = history.with_sample(Sample(when, 120_000_000 + size // 2, 300_000 + 7000 * number))
         history = fitted(history, when)
-    return history
+    bad = Written(now - 60, now - 60, 1, 0.2, 0, 0, "request", FULL)
+    return history.with_checkpoint(bad).running(night + 9 * hour, now - 5)
 
 
 @pytest.fixture(scope="module")
 def server(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With five days behind it, whose newest checkpoint has failed."""
     folder = tmp_path_factory.mktemp("days")
-    now = int(time.time())
-    HistoryFile(Generations(folder / "checkpoints", 3)).write(
-        days(now).with_checkpoint(Written(now - 60, now - 60, 1, 0.2, 0, 0, "request", FULL))
-    )
+    HistoryFile(Generations(folder / "checkpoints", 3)).write(days(int(time.time())))
     with Server(forks, folder, {"tables": TABLES, "checkpoints": {"every_seconds": 1800}}).until_ready() as running:
         with rlds2reverb.connect(running.address) as client:
             client.push("bundled:half_cheetah", table="replay")
+            if os.environ.get("PICTURES"):
+                sample_for_a_while(client)
         assert running.get("/checkpoint", "POST")[0] == 200
         yield running
+
+
+def sample_for_a_while(client: rlds2reverb.Client) -> None:
+    """Gives the curves of a picture something to show."""
+    for n in range(60):
+        for _ in client.sample("replay", 64, samples=64 * (20 + n % 7)):
+            pass
+        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -91,6 +100,7 @@ def test_days_are_shown_at_any_width_in_any_colours(browser: Any, server: Server
     sync_api.expect(view.locator("#gaps")).to_contain_text("no server ran for 10 h")
     sync_api.expect(view.locator("#gaps")).to_contain_text("no checkpoint succeeded for")
     sync_api.expect(view.locator("#days polyline.memory").first).to_be_attached()
+    sync_api.expect(view.locator("#held polyline.items").first).to_be_attached()
     sync_api.expect(view.locator("#minutes polyline.memory")).to_be_attached()
     sync_api.expect(view.locator("#firing")).to_contain_text("ReplayCheckpointFailed")
     assert not is_too_wide(opened)
@@ -113,6 +123,12 @@ def picture(opened: Page, name: str) -> None:
     assert (IMAGES / name).stat().st_size < MOST_PICTURE_BYTES
 
 
+def test_the_pictures_of_the_runbook_are_there_and_small() -> None:
+    shown = re.findall(r"images/(status-[\w-]+\.png)", (IMAGES.parent / "runbook.md").read_text())
+    assert len(shown) >= 2
+    assert all(0 < (IMAGES / name).stat().st_size < MOST_PICTURE_BYTES for name in shown)
+
+
 def test_an_alert_leads_to_its_entry_in_the_runbook(browser: Any, server: Server) -> None:
     opened = Page(browser, server.url, 400)
     opened.view.get_by_role("link", name="ReplayCheckpointFailed").click()
@@ -120,7 +136,7 @@ def test_an_alert_leads_to_its_entry_in_the_runbook(browser: Any, server: Server
     heading = opened.view.get_by_role("heading", name="ReplayCheckpointFailed")
     sync_api.expect(heading).to_be_in_viewport()
     assert not is_too_wide(opened)
-    opened.view.get_by_role("link", name="Status page").click()
+    opened.view.get_by_role("link", name="Status page", exact=True).click()
     opened.view.wait_for_selector("article")
     assert opened.complaints == []
     assert opened.requests == {server.url}

@@ -3,7 +3,7 @@
 import {age, bytes, day, make, short} from "./text.js";
 
 const drawn = new Map();
-const LEFT = 56, BOTTOM = 24, TOP = 10;
+const LEFT = 64, BOTTOM = 24, TOP = 10;
 
 // Draws now, and again whenever the width changes; what left the page is forgotten.
 export function draw(svg, paint) {
@@ -41,18 +41,25 @@ export function drawRates(svg, {time, inserts, samples}) {
   line(svg, "insert", time, inserts, at);
   line(svg, "sample", time, samples, at);
 }
+export function drawItems(svg, times, values, breaks) {
+  const at = frame(svg, Math.max(1, greatest(values)), value => short.format(value), times[0] ?? 0, times[times.length - 1] ?? 0);
+  broken(svg, "items", times, values, breaks, at);
+}
+function broken(svg, name, times, values, breaks, at) {  // no line where no server ran
+  let from = 0;
+  for (const end of [...breaks, Infinity]) {
+    const to = times.findIndex((time, i) => i >= from && time >= end);
+    const stop = to < 0 ? times.length : to;
+    if (stop > from) line(svg, name, times.slice(from, stop), values.slice(from, stop), at);
+    from = stop;
+  }
+}
 export function drawMemory(svg, times, values, limit, breaks = []) {
   const peak = greatest(values), isNear = limit && peak > limit / 4;  // far below it, the limit would make the curve a flat line
   const most = Math.max(1, isNear ? Math.max(limit, peak) : peak * 1.25);
   const at = frame(svg, most, bytes, times[0] ?? 0, times[times.length - 1] ?? 0);
   if (isNear) svg.append(make("svg:line", {class: "limit", x1: LEFT, x2: at.width, y1: at.y(limit), y2: at.y(limit)}));
-  let from = 0;
-  for (const end of [...breaks, Infinity]) {  // no line where no server ran
-    const to = times.findIndex((time, i) => i >= from && time >= end);
-    const stop = to < 0 ? times.length : to;
-    if (stop > from) line(svg, "memory", times.slice(from, stop), values.slice(from, stop), at);
-    from = stop;
-  }
+  broken(svg, "memory", times, values, breaks, at);
 }
 // Runs as a band below, checkpoints as bars above it; a row of several checkpoints is as wide as their time.
 export function drawTimeline(svg, past) {

@@ -1,5 +1,5 @@
 // The last days: checkpoints, gaps, memory. Asked for seldom, and after each checkpoint.
-import {draw, drawMemory, drawTimeline} from "./charts.js";
+import {draw, drawItems, drawMemory, drawTimeline} from "./charts.js";
 import {age, byId, bytes, day, make, say, took, whole} from "./text.js";
 
 const ASK_MS = 30000, WAIT_MS = 10000;
@@ -35,6 +35,8 @@ function drawDays() {
   const {samples, gaps} = newest;
   byId("days").setAttribute("aria-label", `memory over the last days: at most ${bytes(Math.max(0, ...samples.memory_bytes))}`);
   const breaks = gaps.filter(one => one.what === "server").map(one => one.last);
+  byId("held").setAttribute("aria-label", `items over the last days, now ${whole.format(samples.items[samples.items.length - 1] ?? 0)}`);
+  draw(byId("held"), svg => drawItems(svg, samples.time, samples.items, breaks));
   draw(byId("days"), svg => drawMemory(svg, samples.time, samples.memory_bytes, limit, breaks));
 }
 function complain(words) {
