@@ -318,6 +318,18 @@ def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(generations: Gen
     assert HistoryFile(generations).read().checkpoints[-1].generation == 2
 
 
+def test_what_is_told_of_the_fullest_history_is_small(generations: Generations) -> None:
+    file = HistoryFile(generations)
+    rows = tuple(bad(int(time.time()) - 60 * n, "€" * MOST_TEXT) for n in range(500, 0, -1))
+    file.write(fitted(msgspec.structs.replace(busy(days=7, now=int(time.time())), checkpoints=rows), time.time()))
+    one = recorder(generations)
+    one.start()
+    one.stop()
+    told = one.document(60.0)
+    assert sum(row["count"] for row in told["checkpoints"]) == 500
+    assert len(msgspec.json.encode(told)) < 50_000
+
+
 @pytest.mark.parametrize("hours", [0.5, 48.0])
 def test_a_clock_that_goes_back_stops_nothing(
     generations: Generations, monkeypatch: pytest.MonkeyPatch, hours: float

@@ -177,6 +177,10 @@ def test_a_server_that_is_gone_is_said(browser: Any, forks: Forks, tmp_path: Pat
         opened = Page(browser, running.url)
         sync_api.expect(opened.view.locator("#state")).to_have_text("ready")
     sync_api.expect(opened.view.locator("#state")).to_contain_text("no answer since", timeout=15_000)
+    sync_api.expect(opened.view.locator("#shown")).to_contain_text("What is shown is")
+    sync_api.expect(opened.view.locator("#gone")).to_contain_text("ReplayDown")
+    sync_api.expect(opened.view.locator("article")).to_contain_text("0 of 1,000,000 items")  # as it was
+    assert not is_too_wide(opened)
     opened.view.close()
 
 
@@ -192,6 +196,9 @@ def test_other_servers_are_summed_up_and_one_that_is_gone_is_said(
         sync_api.expect(rows.nth(2)).to_contain_text("this server")
         sync_api.expect(rows.nth(3)).to_contain_text("sampling waits at replay")
         sync_api.expect(rows.nth(4)).to_contain_text("no answer: [Errno 111]")
+        sync_api.expect(rows.nth(4).get_by_role("link", name="ReplayDown")).to_have_attribute(
+            "href", "runbook#replaydown"
+        )
         sync_api.expect(rows.first).to_contain_text(HOSTILE)
         assert opened.view.evaluate("document.documentElement.scrollWidth") <= 360
         assert opened.complaints == []
