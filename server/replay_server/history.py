@@ -39,6 +39,9 @@ _AHEAD_SECONDS = 3600.0
 _FAR = 1.5
 """Times the usual distance."""
 
+_LEAST_GAP_SECONDS = 60.0
+"""Between checkpoints, however short the schedule is."""
+
 _STEPS = ((4 * 3600.0, 300.0), (24 * 3600.0, 1800.0), (float("inf"), 7200.0))
 """Samples up to this age, one per so many seconds."""
 
@@ -243,7 +246,8 @@ def gaps(history: History, now: float, shortest_seconds: float, every_seconds: f
       history: as of now.
       now: Unix time.
       shortest_seconds: a run's end is known as exactly.
-      every_seconds: of the schedule. Checkpoints are missing after twice that; without a schedule where one has failed.
+      every_seconds: of the schedule. Checkpoints are missing after twice that and the time that one takes; without a
+        schedule where one has failed.
     """
     found = [
         Gap("server", before.last, after.first)
@@ -257,11 +261,13 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
     good = [one for one in history.checkpoints if not one.error]
     failed = [one for one in history.checkpoints if one.error]
     began = min([now, *(run.first for run in history.runs), *(one.first for one in history.checkpoints)])
+    longest = max((one.seconds for one in good), default=0.0)
+    allowed = None if every_seconds is None else max(_LEAST_GAP_SECONDS, 2 * (every_seconds + longest))
     spans = itertools.pairwise([began, *(time for one in good for time in (one.first, one.last)), now])
     found = []
     for first, last in itertools.islice(spans, 0, None, 2):  # every other one lies within a row
         has_failed = any(first <= one.last and one.first <= last for one in failed)
-        is_long = every_seconds is not None and last - first > 2 * every_seconds
-        if last > first and (is_long or (every_seconds is None and has_failed)):
+        is_missing = has_failed if allowed is None else last - first > allowed
+        if last > first and is_missing:
             found.append(Gap("checkpoint", first, last))
     return found

@@ -147,6 +147,8 @@ def test_gaps_outlive_the_joining_of_rows() -> None:
     [
         ([good(NOW - 3000), good(NOW - 2000), good(NOW - 1000)], 600.0, []),
         ([], 600.0, [Gap("checkpoint", NOW - 4000, NOW)]),
+        ([good(NOW - n) for n in range(4000, 0, -50)], 0.001, []),
+        ([good(NOW - 4000), good(NOW - 2400, seconds=300.0), good(NOW - 700)], 600.0, []),
         ([], None, []),  # nobody asked for one
         ([good(NOW - 3900), good(NOW - 100)], 600.0, [Gap("checkpoint", NOW - 3900, NOW - 100)]),
         ([good(NOW - 3900), good(NOW - 100)], None, []),
