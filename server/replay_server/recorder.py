@@ -45,7 +45,9 @@ class Recorder:
     def __init__(self, file: HistoryFile, items: Callable[[], int | None], started_at: float) -> None:
         self._file, self._items, self._began = file, items, started_at
         self._history = History()
-        self._recent: deque[tuple[float, int]] = deque([(time.time(), resident_bytes())], maxlen=_RECENT)
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+        self._peak = 0
+        self._look()
         self._changing = threading.Lock()
         self._noted, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -112,8 +114,13 @@ class Recorder:
                 saved_at = time.monotonic()
                 self._stopped.wait(_REST_SECONDS)
             self._noted.wait(LOOK_SECONDS)
-            self._recent.append((time.time(), resident_bytes()))
+            self._look()
         self._save()
+
+    def _look(self) -> None:
+        memory = resident_bytes()
+        self._recent.append((time.time(), memory))
+        self._peak = max(self._peak, memory)
 
     def _save(self) -> None:
         self._sample()
@@ -123,13 +130,14 @@ class Recorder:
 
     def _sample(self) -> None:
         now, items = time.time(), self._items()
+        memory, self._peak = max(self._peak, resident_bytes()), 0  # a checkpoint's peak would be over by now
         with self._changing:
             past = histories.as_of(self._history, now)
             forgotten = len(self._history.checkpoints) - len(past.checkpoints)
             self._began = min(self._began, now)  # it stays where a clock that was set back has put it
             past = past.running(self._began, now)
             if items is not None:
-                past = past.with_sample(Sample(int(now), resident_bytes(), items))
+                past = past.with_sample(Sample(int(now), memory, items))
             self._history = histories.fitted(past, now)
         if forgotten:
             self._log.warning("the clock was set back", forgotten_checkpoints=forgotten)

@@ -332,6 +332,18 @@ def test_what_is_told_of_the_fullest_history_is_small(generations: Generations) 
     assert len(msgspec.json.encode(told)) < 50_000
 
 
+def test_the_peak_of_memory_since_the_last_sample_counts(
+    generations: Generations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = [3000, 9000]
+    monkeypatch.setattr("replay_server.recorder.resident_bytes", lambda: readings.pop() if readings else 1000)
+    one = recorder(generations)  # looks once
+    one.start()
+    one.stop()
+    assert max(one.document(None)["samples"]["memory_bytes"]) == 9000
+    assert one.recent_memory()["bytes"][0] == 9000
+
+
 @pytest.mark.parametrize("hours", [0.5, 48.0])
 def test_a_clock_that_goes_back_stops_nothing(
     generations: Generations, monkeypatch: pytest.MonkeyPatch, hours: float
