@@ -1,4 +1,5 @@
-"""Writes the generated parts of docs/: everything between `<!-- generated: NAME -->` and `<!-- end -->`, and the views' pictures.
+"""Writes the generated parts of docs/: everything between `<!-- generated: NAME -->` and `<!-- end -->`, the views' pictures, and the
+runbook as a page of the service.
 
 `python scripts/generate_docs.py` writes them; `--check` exits 1 when one is stale.
 """
@@ -101,12 +102,14 @@ def render(name: str) -> tuple[Path, str, str]:
 def wanted_files() -> Iterator[tuple[Path, str]]:
     """Every file that is generated, wholly or in part, and its text as it should be."""
     import draw_views  # beside this script
+    import render_runbook
 
     for name in SECTIONS:
         path, _, wanted = render(name)
         yield path, wanted
     for name, picture in draw_views.PICTURES.items():
         yield DOCS / "views" / f"{name}.svg", draw_views.draw(picture)
+    yield render_runbook.TARGET, render_runbook.wanted()
 
 
 def main() -> None:

@@ -52,6 +52,17 @@ class CheckpointState:
     from_clients: int = 0
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one: when it ended, what it took, the generation or why there is none."""
+
+    ended: float
+    seconds: float
+    reason: str
+    generation: Generation | None = None
+    error: str = ""
+
+
 class CheckpointWriter:
     """Asks Reverb to write checkpoints, and keeps them as generations. One at a time, from any thread.
 
@@ -66,6 +77,7 @@ class CheckpointWriter:
 
     Attributes:
       turn: held while one is written or kept.
+      tell: is told what came of each; does not fail, and waits for nothing.
       working: Reverb's folder; used while `turn` is held.
     """
 
@@ -79,6 +91,7 @@ class CheckpointWriter:
         self._items = items
         self._generations, self._request, self._spacing_seconds = generations, request, spacing_seconds
         self.turn = threading.RLock()
+        self.tell: Callable[[Outcome], None] = lambda _: None
         self.working = WorkingFolder(generations.reverb, generations.taken)
         self._log = logger("checkpoints")
         self._lasting: Generation | None = None  # the newest that does not give way
@@ -152,6 +165,8 @@ class CheckpointWriter:
         failures = self.state.failures + 1
         self.state = replace(self.state, failures=failures, last_error=str(failed))
         self._log.error("checkpoint failed", reason=reason, error=str(failed), failures=failures)
+        now = time.time()
+        self.tell(Outcome(now, now - (self.state.writing_since or now), reason, error=str(failed)))
         return failed
 
     def _remove_left(self, wait: bool) -> None:
@@ -178,6 +193,8 @@ class CheckpointWriter:
             bytes=generation.bytes,
             seconds=round(generation.manifest.seconds, 3),
         )
+        manifest = generation.manifest
+        self.tell(Outcome(manifest.created, manifest.seconds, reason, generation))
         self._rotate(last, generation, reason)
         self.tidy()
         return generation

@@ -4,6 +4,9 @@
 | --- | --- |
 | GET / | the status page |
 | GET /status.json | what it shows; the same of `http.peers`, and their sums, under "together" |
+| GET /history.json | runs, checkpoints, memory and items of the last days, as far as the checkpoint folder remembers them |
+| GET /runbook | docs/runbook.md as a page; each alert has its anchor there |
+| GET /page/NAME | what the two pages are made of |
 | GET /healthz | 200 while the process lives |
 | GET /readyz | 200 when Reverb answers a ServerInfo call within its deadline and the folder is ours, else 503 and why |
 | GET /metrics | for Prometheus |
@@ -24,6 +27,7 @@ import flask
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from replay_server import admission
+from replay_server.alerts import AlertWatch
 from replay_server.config import HttpSection
 from replay_server.connections import Limits, Pools, bounded_servers
 from replay_server.errors import CheckpointError
@@ -44,6 +48,10 @@ _THREADS = {"/healthz": 2, "/readyz": 8, "/checkpoint": MOST_WAITING + 2}
 """Threads per path, so that neither checkpoints nor a Reverb that does not answer keep others waiting. Two more refuse at once."""
 _OTHER_THREADS = 4
 _PAGE = Path(__file__).parent / "page"
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 class HttpServer:
@@ -83,20 +91,24 @@ class HttpServer:
             server.close()
 
 
-def make_app(state: ServerState, write: Callable[[], Generation]) -> flask.Flask:
+def make_app(state: ServerState, write: Callable[[], Generation], alerts: AlertWatch | None = None) -> flask.Flask:
     """The WSGI application.
 
     Args:
       state: what it tells.
       write: writes a checkpoint and returns it; raises `CheckpointError`.
+      alerts: since when they hold; by default only those who look are told.
 
     Raises:
       ConfigError: the token cannot be read.
     """
     app = flask.Flask("replay_server", static_folder=None)
     check_every_request(app, state.config.http)
-    answers = _Answers(state)
-    app.get("/")(page)
+    answers = _Answers(state, AlertWatch(state) if alerts is None else alerts)
+    app.get("/", defaults={"name": "index.html"})(file_of_page)
+    app.get("/runbook", defaults={"name": "runbook.html"})(file_of_page)
+    app.get("/page/<name>")(file_of_page)
+    app.get("/history.json")(answers.past)
     app.get("/status.json")(answers.document)
     app.get("/healthz")(answers.healthy)
     app.get("/readyz")(answers.ready)
@@ -105,12 +117,11 @@ def make_app(state: ServerState, write: Callable[[], Generation]) -> flask.Flask
     return app
 
 
-def page() -> flask.Response:
-    """The status page, which runs nothing and asks nobody but this server."""
-    response = flask.send_from_directory(_PAGE, "index.html")
-    response.headers["Content-Security-Policy"] = (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-    )
+def file_of_page(name: str) -> flask.Response:
+    """A file of the pages, which run only what is theirs and ask nobody but this server."""
+    response = flask.send_from_directory(_PAGE, name, max_age=0)
+    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 
 
@@ -123,13 +134,17 @@ def _others(section: HttpSection) -> list[str]:
 class _Answers:
     """Answers that only tell how the server is."""
 
-    def __init__(self, state: ServerState) -> None:
-        self._state, self._metrics = state, registry(state)
+    def __init__(self, state: ServerState, alerts: AlertWatch) -> None:
+        self._state, self._alerts, self._metrics = state, alerts, registry(state)
         self._peers = Peers(_others(state.config.http))
 
     def document(self) -> flask.Response:
         own = status(self._state)
-        return flask.jsonify({**own, "together": self._peers.document(own) if self._peers.addresses else None})
+        together = self._peers.document(own) if self._peers.addresses else None
+        return flask.jsonify({**own, "alerts": self._alerts.document(), "together": together})
+
+    def past(self) -> flask.Response:
+        return flask.jsonify(self._state.recorder.document(self._state.config.checkpoints.every_seconds))
 
     def metrics(self) -> flask.Response:
         return flask.Response(generate_latest(self._metrics), content_type=CONTENT_TYPE_LATEST)

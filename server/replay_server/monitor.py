@@ -16,13 +16,21 @@ ASK_SECONDS = 1.0
 HISTORY_SECONDS = 600.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
-    """A table at one moment: completed inserts and samples, restored ones included, and items held."""
+    """A table at one moment.
+
+    Attributes:
+      inserts, samples: completed ones, restored ones included.
+      size: items held.
+      insert_waits, sample_waits: seconds for which its limiter has kept some waiting, since the start.
+    """
 
     inserts: int
     samples: int
     size: int
+    insert_waits: float = 0.0
+    sample_waits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,4 +122,6 @@ class Monitor:
 
 
 def _counts(table: TableInfo) -> Counts:
-    return Counts(table.rate_limiter.inserts, table.rate_limiter.samples, table.current_size)
+    limiter, worker = table.rate_limiter, table.worker
+    waits = worker.waiting_for_samples, worker.waiting_for_inserts
+    return Counts(limiter.inserts, limiter.samples, table.current_size, *waits)

@@ -22,7 +22,7 @@ ASK_SECONDS = 2.0
 
 _TIMEOUT_SECONDS = 2.0
 _MOST_BYTES = 4 << 20
-"""Of an answer; one of a thousand tables with all their rates has 4 MB."""
+"""Of an answer; one of a thousand tables with their curves has less than half of it."""
 
 _MOST_THREADS = 16
 

@@ -13,16 +13,19 @@ from typing import Any
 import msgspec
 
 from replay_server import restore
+from replay_server.alerts import AlertWatch
 from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Schedule
 from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
 from replay_server.folder_lock import FolderLock
 from replay_server.generations import Generations
+from replay_server.history_file import HistoryFile
 from replay_server.http import HttpServer, make_app
 from replay_server.logs import logger
 from replay_server.monitor import Monitor
 from replay_server.ports import held_port
+from replay_server.recorder import Recorder
 from replay_server.sharing import Shared
 from replay_server.state import ServerState
 from replay_server.tables import TableConfig, reverb_table
@@ -104,15 +107,20 @@ class ReplayService:
         generations = Generations(folder, section.keep, lock.check)
         spacing = section.every_seconds or _SPACING_SECONDS
         checkpoints = CheckpointWriter(generations, self._request_checkpoint, spacing, self._items)
-        return ServerState(self.config, lock, generations, checkpoints, Monitor(self.ask), started_at)
+        recorder = Recorder(HistoryFile(generations), self._known_items, started_at)
+        checkpoints.tell = recorder.note
+        return ServerState(self.config, lock, generations, checkpoints, Monitor(self.ask), recorder, started_at)
 
     def _run(self) -> int:
-        http = HttpServer(make_app(self.state, self.requested_checkpoint), self.config.http)
+        alerts = AlertWatch(self.state)
+        http = HttpServer(make_app(self.state, self.requested_checkpoint, alerts), self.config.http)
         http.start()
         self._log.info("http is up", url=http.url)
         if not self.lock.settle(self._stop.wait):
             self._log.info("stopped before the start")
             return 0
+        self.state.recorder.start()
+        alerts.start()
         self._start_reverb()
         self.monitor.start()
         helpers: list[Schedule | ClientCheckpoints] = [*self._schedules(), ClientCheckpoints(self.checkpoints)]
@@ -125,8 +133,10 @@ class ReplayService:
         for helper in helpers:
             helper.stop()
         code = self._save_last()
+        alerts.stop()
         self.monitor.stop()
         http.stop()
+        self.state.recorder.stop()
         self._log.info("stopped", exit_code=code)
         return code
 
@@ -205,6 +215,11 @@ class ReplayService:
             return sum(table.current_size for table in self.ask().tables.values())
         except ServerUnreachable:
             return None
+
+    def _known_items(self) -> int | None:
+        """The same as of the newest answer of Reverb; asks nothing."""
+        snapshot = self.monitor.snapshot
+        return None if snapshot.info is None else sum(table.current_size for table in snapshot.tables())
 
     def _request_checkpoint(self) -> str:
         return self._saving.checkpoint(self.config.checkpoints.deadline_seconds)

@@ -18,6 +18,7 @@ from replay_server.fitting import TableFit
 from replay_server.folder_lock import FolderLock
 from replay_server.generations import Generations
 from replay_server.monitor import Monitor
+from replay_server.recorder import Recorder
 from replay_server.restore import Start
 from replay_server.tables import TableConfig
 
@@ -34,6 +35,7 @@ class ServerState:
       generations: files of the finished checkpoints.
       checkpoints: how writing them goes.
       monitor: newest answer of Reverb.
+      recorder: what the folder remembers of its servers.
       started_at: Unix time.
       phase: see the module.
       start: what the server has started from; None before.
@@ -44,6 +46,7 @@ class ServerState:
     generations: Generations
     checkpoints: CheckpointWriter
     monitor: Monitor
+    recorder: Recorder
     started_at: float = field(default_factory=time.time)
     phase: Phase = "starting"
     start: Start | None = None

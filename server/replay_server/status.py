@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import mmap
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -11,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from replay_server.choosing import Unloaded
+from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Counts, Moment
 from replay_server.state import ServerState
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
 from rlds2reverb.wire.messages import TableInfo
 
-_POINTS = 120
-"""Most points of a plot."""
+_POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
+"""Most points of a plot, and of all plots of one document: of many tables each has fewer, but so many at least."""
 
 
 def status(state: ServerState) -> dict[str, Any]:
@@ -28,25 +28,17 @@ def status(state: ServerState) -> dict[str, Any]:
     table, with fill, limiter in words, signature leaves, and rates (per second) over the last minutes. `checkpoints`: the
     newest, what went wrong, `problem` (why nothing may be written to the folder, or ""), and what the start passed over.
     """
-    history = state.monitor.history()
+    history, tables = state.monitor.history(), state.monitor.snapshot.tables()
+    points = max(_LEAST_POINTS, min(_POINTS, _ALL_POINTS // max(1, len(tables))))
     return {
         "server": _server(state),
-        "tables": [_table(state, table, history) for table in state.monitor.snapshot.tables()],
+        "tables": [_table(state, table, history, points) for table in tables],
         "checkpoints": _checkpoints(state),
     }
 
 
-def resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell. Source: proc(5), statm, which counts pages."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * mmap.PAGESIZE
-
-
 def _server(state: ServerState) -> dict[str, Any]:
-    snapshot = state.monitor.snapshot
+    snapshot, limit = state.monitor.snapshot, memory_limit()
     return {
         "state": state.phase,
         "problem": snapshot.error,
@@ -55,19 +47,22 @@ def _server(state: ServerState) -> dict[str, Any]:
         "answered_at": snapshot.answered_at,
         "grpc_port": state.config.grpc.port,
         "memory_bytes": resident_bytes(),
+        "memory_limit_bytes": limit.bytes,
+        "memory_limit_of": limit.of,
+        "memory": state.recorder.recent_memory(),
         "reverb": version("dm-reverb"),
         "rlds2reverb": version("rlds2reverb"),
     }
 
 
-def _table(state: ServerState, table: TableInfo, history: Sequence[Moment]) -> dict[str, Any]:
+def _table(state: ServerState, table: TableInfo, history: Sequence[Moment], points: int) -> dict[str, Any]:
     is_prefilling = any(one.name == table.name and one.rate_limiter.is_prefill for one in state.table_configs)
     return {
         **_counts(table),
         "limiter": {**_limiter(table), "prefilling": is_prefilling},
         "signature": _leaves(table),
         "restored": next((one.items for one in state.tables if one.name == table.name), 0),
-        "rates": _rates(table.name, history),
+        "rates": _rates(table.name, history, points),
     }
 
 
@@ -103,20 +98,20 @@ def _leaves(table: TableInfo) -> dict[str, str] | None:
     return spec_texts(table.signature)
 
 
-def _rates(name: str, history: Sequence[Moment]) -> dict[str, list[float]]:
+def _rates(name: str, history: Sequence[Moment], most: int = _POINTS) -> dict[str, list[float]]:
     """Times, and inserts and samples per second between them."""
-    spans = list(_spans(name, history))
+    spans = list(_spans(name, history, most))
     return {
-        "time": [when for when, _, _, _ in spans],
-        "inserts": [(new.inserts - old.inserts) / seconds for _, seconds, old, new in spans],
-        "samples": [(new.samples - old.samples) / seconds for _, seconds, old, new in spans],
+        "time": [round(when, 2) for when, _, _, _ in spans],
+        "inserts": [round((new.inserts - old.inserts) / seconds, 2) for _, seconds, old, new in spans],
+        "samples": [round((new.samples - old.samples) / seconds, 2) for _, seconds, old, new in spans],
     }
 
 
-def _spans(name: str, history: Sequence[Moment]) -> Iterator[tuple[float, float, Counts, Counts]]:
+def _spans(name: str, history: Sequence[Moment], most: int) -> Iterator[tuple[float, float, Counts, Counts]]:
     """End, seconds, and counts at both ends, of at most so many spans as a plot has points; none across a clock set back."""
     points = [(when, counts[name]) for when, counts in history if name in counts]
-    stride = max(1, -(-len(points) // _POINTS))
+    stride = max(1, -(-len(points) // most))
     for (earlier, old), (later, new) in itertools.pairwise(points[::-stride][::-1]):
         if later > earlier:
             yield later, later - earlier, old, new

@@ -36,7 +36,10 @@ ENDPOINTS = {
     "/readyz": "",
     "/metrics": "replay_table_size",
     "/": "<!doctype html",
+    "/page/status.js": "status.json",
+    "/runbook": 'id="replaydown"',
     "/status.json": TABLE,
+    "/history.json": '"samples"',
 }
 """Paths, and what their answers hold."""
 

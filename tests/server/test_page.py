@@ -42,6 +42,10 @@ def server(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield running
 
 
+def is_too_wide(opened: Page) -> bool:
+    return bool(opened.view.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
 def generations(server: Server) -> list[str]:
     """Names of the finished ones."""
     kept = server.folder / "checkpoints" / "generations"
@@ -51,16 +55,16 @@ def generations(server: Server) -> list[str]:
 class Page:
     """An open page, and what went wrong on it."""
 
-    def __init__(self, browser: Any, url: str, width: int = 1280) -> None:
-        self.view = browser.new_page(viewport={"width": width, "height": 800})
+    def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light", path: str = "/") -> None:
+        self.view = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
         self.complaints: list[str] = []
         self.requests: set[str] = set()
         self.view.on("console", lambda message: self.complaints.append(message.text))
         self.view.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.view.on("dialog", lambda dialog: self.complaints.append("a dialog opened"))
         self.view.on("request", lambda request: self.requests.add("/".join(request.url.split("/")[:3])))
-        self.view.goto(url)
-        self.view.wait_for_selector("article")
+        self.view.goto(url + path)
+        self.view.wait_for_selector("article" if path == "/" else "main")
 
     def table(self, name: str) -> Any:
         return self.view.locator("article").filter(has=self.view.get_by_role("heading", name=name, exact=True))
@@ -145,7 +149,7 @@ def test_text_has_the_same_few_sizes_at_any_width(
 ) -> None:
     opened = Page(browser, request.getfixturevalue(which).url, width)
     opened.view.wait_for_selector("article svg text")
-    for details in opened.view.locator("summary").all():
+    for details in opened.view.locator("summary:visible").all():
         details.click()
     assert set(opened.view.evaluate(SIZES)) <= {"13.0", "15.0", "17.0"}
     opened.view.close()
@@ -173,6 +177,10 @@ def test_a_server_that_is_gone_is_said(browser: Any, forks: Forks, tmp_path: Pat
         opened = Page(browser, running.url)
         sync_api.expect(opened.view.locator("#state")).to_have_text("ready")
     sync_api.expect(opened.view.locator("#state")).to_contain_text("no answer since", timeout=15_000)
+    sync_api.expect(opened.view.locator("#shown")).to_contain_text("What is shown is")
+    sync_api.expect(opened.view.locator("#gone")).to_contain_text("ReplayDown")
+    sync_api.expect(opened.view.locator("article")).to_contain_text("0 of 1,000,000 items")  # as it was
+    assert not is_too_wide(opened)
     opened.view.close()
 
 
@@ -188,6 +196,9 @@ def test_other_servers_are_summed_up_and_one_that_is_gone_is_said(
         sync_api.expect(rows.nth(2)).to_contain_text("this server")
         sync_api.expect(rows.nth(3)).to_contain_text("sampling waits at replay")
         sync_api.expect(rows.nth(4)).to_contain_text("no answer: [Errno 111]")
+        sync_api.expect(rows.nth(4).get_by_role("link", name="ReplayDown")).to_have_attribute(
+            "href", "runbook#replaydown"
+        )
         sync_api.expect(rows.first).to_contain_text(HOSTILE)
         assert opened.view.evaluate("document.documentElement.scrollWidth") <= 360
         assert opened.complaints == []

@@ -79,7 +79,7 @@ def test_a_second_service_on_a_folder_is_refused_and_the_first_loses_nothing(
     assert (again.restored, again.sizes) == (2, {"t": 7})
     assert take(again.address, 6) == stored
     assert forks.end(again) == 0
-    assert names(folder) == ["LOCK", "generations", "reverb", "set_aside", "taken"]
+    assert names(folder) == ["HISTORY.json", "LOCK", "generations", "reverb", "set_aside", "taken"]
 
 
 def test_a_service_that_lost_its_folder_writes_nothing_more_and_says_so(

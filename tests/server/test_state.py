@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,8 @@ import pytest
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
+from replay_server import http as http_module
+from replay_server import peers
 from replay_server.config import decode, table_configs
 from replay_server.http import make_app
 from replay_server.monitor import Counts, Monitor
@@ -145,3 +149,43 @@ def test_rates_are_finite_and_never_negative_whatever_the_clock_does(steps: list
     rates = _rates("t", history)
     assert len(rates["time"]) == len(rates["inserts"]) == len(rates["samples"]) < 120
     assert all(0 <= rate < float("inf") for rate in rates["inserts"])
+
+
+def test_a_thousand_tables_with_their_curves_are_less_than_a_peer_reads(http: FlaskClient, state: ServerState) -> None:
+    names = [f"table-{n:04d}" for n in range(1000)]
+    info = ServerInfo(7, {name: table(name) for name in names})
+    state.monitor = Monitor(lambda: info)
+    state.monitor.look()
+    for second in range(600):
+        counts = dict.fromkeys(names, Counts(second * 123_457, second * 123_457, 10**6))
+        state.monitor._history.append((1.8e9 + second * 1.001, counts))
+    answer = http.get("/status.json").get_data()
+    assert len(answer) < peers._MOST_BYTES // 2
+    assert len(json.loads(answer)["tables"][0]["rates"]["time"]) > 10
+
+
+def test_pages_run_and_ask_nothing_but_their_own_server(http: FlaskClient) -> None:
+    for path in ("/", "/runbook", "/page/status.js", "/page/style.css"):
+        with http.get(path) as answer:
+            assert answer.status_code == 200
+            policy = answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in policy
+        assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'")
+        assert "*" not in policy
+        assert "http" not in policy
+
+
+def test_pages_have_neither_scripts_nor_styles_nor_handlers_within() -> None:
+    folder = Path(http_module.__file__).parent / "page"
+    for path in folder.glob("*.html"):
+        tags = re.findall(r"<[a-z][^>]*>", path.read_text())
+        assert not [tag for tag in tags if re.search(r"\son[a-z]+=|\sstyle=|^<style|^<script(?![^>]*\ssrc=)", tag)]
+    for path in folder.glob("*.*"):
+        assert path.name == "runbook.html" or len(path.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/../http.py", "/page/..%2fhttp.py", "/page/%2e%2e/http.py", "/page/nothing", "/page/"]
+)
+def test_nothing_but_the_pages_files_is_handed_out(http: FlaskClient, path: str) -> None:
+    assert http.get(path).status_code == 404

@@ -1,0 +1,203 @@
+"""Which alerts of server/prometheus/alerts.yml would fire now, for the page of a server that no Prometheus watches.
+
+The conditions are those of the file, over what the server knows of itself; a test compares names, severities, times and
+bounds. Two differ: a server that is down tells nothing, and the memory limit is the real one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from replay_server.history import Written
+from replay_server.memory import memory_limit, resident_bytes
+from replay_server.monitor import Counts, Moment
+from replay_server.state import ServerState
+from rlds2reverb.wording import counted
+
+LOOK_SECONDS = 5.0
+OLD_SECONDS = 3600
+FAILED_SECONDS = 3600
+FULL_SHARE = 0.95
+WAIT_SHARE = 0.9
+WAIT_SECONDS = 300
+MEMORY_SHARE = 0.9
+BYTES_PER_ITEM = 1400
+"""A checkpoint takes as much memory on top: docs/scale.md."""
+
+_MOST_TOLD = 5
+_LEAST_SECONDS = 30.0
+"""Over less time nothing is said of a share of it."""
+
+Found = Iterator[tuple[str, str]]
+"""Table, or "" where it is about the server; what is wrong, in words."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the conditions need, of one moment."""
+
+    state: ServerState
+    now: float
+    moments: list[Moment]
+    memory_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One of the file.
+
+    Attributes:
+      name, severity, for_seconds: as there.
+      find: what is wrong now.
+    """
+
+    name: str
+    severity: str
+    for_seconds: int
+    find: Callable[[Facts], Found]
+
+
+def _nothing(_: Facts) -> Found:
+    yield from ()
+
+
+def _not_ready(facts: Facts) -> Found:
+    if not facts.state.was_ready():
+        yield "", facts.state.obstacle() or facts.state.monitor.snapshot.error or "Reverb has not answered yet"
+
+
+def _old(facts: Facts) -> Found:
+    last = facts.state.checkpoints.state.last
+    seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
+    if seconds > OLD_SECONDS:
+        yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}"
+
+
+def _failed(facts: Facts) -> Found:
+    rows = facts.state.recorder.history().checkpoints
+    recent = [one for one in rows if one.error and facts.now - one.last < FAILED_SECONDS]
+    if recent:
+        newest: Written = recent[-1]
+        yield "", f"{counted(sum(one.count for one in recent), 'checkpoint')} failed, the newest: {newest.error}"
+
+
+def _disk_full(facts: Facts) -> Found:
+    space = facts.state.checkpoints.space()
+    if space is not None and space.free_bytes < space.needed_bytes:
+        yield "", f"{space.free_bytes:,} bytes are free, the next checkpoint needs about {space.needed_bytes:,}"
+
+
+def _nearly_full(facts: Facts) -> Found:
+    for table in facts.state.monitor.snapshot.tables():
+        if table.max_size and table.current_size / table.max_size > FULL_SHARE:
+            yield table.name, f"{table.current_size:,} of {table.max_size:,} items"
+
+
+def _blocked(facts: Facts) -> Found:
+    inside = [moment for moment in facts.moments if facts.now - moment[0] <= WAIT_SECONDS]
+    if not inside or inside[-1][0] - inside[0][0] < _LEAST_SECONDS:
+        return
+    (began, old), (ended, new) = inside[0], inside[-1]
+    for name in sorted(old.keys() & new.keys()):
+        for side in _waiting_sides(old[name], new[name], ended - began):
+            yield name, f"no {side} went through for minutes, and somebody waits"
+
+
+def _waiting_sides(old: Counts, new: Counts, seconds: float) -> Iterator[str]:
+    if new.samples == old.samples and new.sample_waits - old.sample_waits > WAIT_SHARE * seconds:
+        yield "sample"
+    if new.inserts == old.inserts and new.insert_waits - old.insert_waits > WAIT_SHARE * seconds:
+        yield "insert"
+
+
+def _memory(facts: Facts) -> Found:
+    items = sum(table.current_size for table in facts.state.monitor.snapshot.tables())
+    needed = facts.memory_bytes + BYTES_PER_ITEM * items
+    if facts.limit_bytes and needed / facts.limit_bytes > MEMORY_SHARE:
+        yield "", f"{needed / facts.limit_bytes:.0%} of the memory limit, with what a checkpoint takes"
+
+
+ALERTS = (
+    Alert("ReplayDown", "critical", 60, _nothing),  # the page says it itself: it gets no answer
+    Alert("ReplayNotReady", "critical", 120, _not_ready),
+    Alert("ReplayCheckpointTooOld", "warning", 300, _old),
+    Alert("ReplayCheckpointFailed", "critical", 0, _failed),
+    Alert("ReplayCheckpointDiskFull", "critical", 60, _disk_full),
+    Alert("ReplayTableNearlyFull", "warning", 300, _nearly_full),
+    Alert("ReplayLimiterBlocked", "warning", 600, _blocked),
+    Alert("ReplayMemoryNearLimit", "critical", 120, _memory),
+)
+
+
+def facts_of(state: ServerState) -> Facts:
+    """As they are now."""
+    return Facts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
+
+
+class AlertWatch:
+    """Since when each condition has held.
+
+    Args:
+      state: what is known of the server.
+      clock: seconds that never go back.
+    """
+
+    def __init__(self, state: ServerState, clock: Callable[[], float] = time.monotonic) -> None:
+        self._state, self._clock = state, clock
+        self._since: dict[tuple[str, str], float] = {}
+        self._words: dict[tuple[str, str], str] = {}
+        self._changing = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+
+    def start(self) -> None:
+        """Looks every `LOOK_SECONDS` by itself."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks no more by itself."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Looks once, from any thread."""
+        facts = facts_of(self._state)
+        found = {(alert.name, table): words for alert in ALERTS for table, words in alert.find(facts)}
+        now = self._clock()
+        with self._changing:
+            self._since = {key: self._since.get(key, now) for key in found}
+            self._words = found
+
+    def document(self) -> list[dict[str, Any]]:
+        """One entry per alert that fires or will soon, the worst first; with the first few tables and what is wrong with each."""
+        self.look()
+        with self._changing:
+            since, words, now = dict(self._since), dict(self._words), self._clock()
+        told = [_told(alert, since, words, now) for alert in ALERTS]
+        return sorted(filter(None, told), key=lambda one: (not one["firing"], one["severity"] != "critical"))
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            self.look()
+
+
+def _told(
+    alert: Alert, since: dict[tuple[str, str], float], words: dict[tuple[str, str], str], now: float
+) -> dict[str, Any] | None:
+    seconds = {table: now - then for (name, table), then in since.items() if name == alert.name}
+    if not seconds:
+        return None
+    ordered = sorted(seconds, key=lambda table: (-seconds[table], table))
+    return {
+        "alert": alert.name,
+        "severity": alert.severity,
+        "firing": max(seconds.values()) >= alert.for_seconds,
+        "for_seconds": alert.for_seconds,
+        "seconds": round(max(seconds.values()), 1),
+        "count": len(seconds),
+        "found": [{"table": table, "words": words[alert.name, table]} for table in ordered[:_MOST_TOLD]],
+    }

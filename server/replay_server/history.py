@@ -1,0 +1,273 @@
+"""What a checkpoint folder remembers of its servers for some days: runs, checkpoints, size and memory. No files here.
+
+It takes `MOST_BYTES` at most, however long or busy the days were: the older something is, the more of it is told in one row.
+
+| what | newest | older |
+| --- | --- | --- |
+| samples of memory and items | one per five minutes | one per half hour, then per two hours; the one with the most memory |
+| checkpoints | one row each | neighbours of one outcome share a row; those with a gap between them last |
+| runs of a server | one row each | the same |
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import msgspec
+import xxhash
+from msgspec import Meta, Struct
+
+from replay_server.errors import CheckpointError
+
+DAYS = 7
+MOST_BYTES = 12 << 10
+"""A folder's disk may have little room beside its checkpoints: three pages of it."""
+
+MOST_TEXT = 160
+"""Characters kept of an error."""
+
+_FORMAT = 1
+_MOST_ROWS = 80
+_MOST_RUNS = 40
+_AHEAD_SECONDS = 3600.0
+"""A clock that was set back by less makes what is ahead of it to be of now; by more, that is forgotten."""
+
+_FAR = 1.5
+"""Times the usual distance."""
+
+_LEAST_GAP_SECONDS = 60.0
+"""Between checkpoints, however short the schedule is."""
+
+_STEPS = ((4 * 3600.0, 300.0), (24 * 3600.0, 1800.0), (float("inf"), 7200.0))
+"""Samples up to this age, one per so many seconds."""
+
+Time = Annotated[int, Meta(ge=0, le=10**11)]
+"""Unix time in seconds."""
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Run(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A server that ran from `first` to `last`, as far as it could say so; or several, which began `starts` times."""
+
+    first: Time
+    last: Time
+    starts: Count = 1
+
+
+class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A checkpoint that was written, or was not; or several of one outcome.
+
+    Attributes:
+      first, last: when the first and the last of them ended.
+      count: how many.
+      seconds: the longest took so long.
+      bytes, generation, reason: of the newest; 0 when it failed.
+      error: of the newest; "" when they were written.
+    """
+
+    first: Time
+    last: Time
+    count: Count
+    seconds: Annotated[float, Meta(ge=0, le=1e11)]
+    bytes: Count
+    generation: Count
+    reason: Annotated[str, Meta(max_length=MOST_TEXT)]
+    error: Annotated[str, Meta(max_length=MOST_TEXT)] = ""
+
+
+class Sample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Memory of the server, and items in all its tables."""
+
+    time: Time
+    memory_bytes: Count
+    items: Count
+
+
+class History(Struct, frozen=True, forbid_unknown_fields=True):
+    """All of it, each in the order in which it happened."""
+
+    runs: tuple[Run, ...] = ()
+    checkpoints: tuple[Written, ...] = ()
+    samples: tuple[Sample, ...] = ()
+
+    def running(self, began: float, now: float) -> History:
+        """With this run of a server, which lives now."""
+        run = Run(int(began), max(int(began), int(now)))
+        others = self.runs[:-1] if self.runs and self.runs[-1].first == run.first else self.runs
+        return msgspec.structs.replace(self, runs=(*others, run))
+
+    def with_checkpoint(self, written: Written) -> History:
+        """With one more."""
+        return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))
+
+    def with_sample(self, sample: Sample) -> History:
+        """With one more."""
+        return msgspec.structs.replace(self, samples=(*self.samples, sample))
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    xxh3: str
+    history: History
+
+
+def encode(history: History) -> bytes:
+    """As it stands in the file: one line of JSON."""
+    return msgspec.json.encode(_File(_FORMAT, _digest(history), history)) + b"\n"
+
+
+def decode(data: bytes) -> History:
+    """What `encode` was given.
+
+    Raises:
+      CheckpointError: these bytes are not from there, or not as they were.
+    """
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"not a history ({error})") from error
+    if file.format != _FORMAT:
+        raise CheckpointError(f"a history of format {file.format}, expected {_FORMAT}")
+    if file.xxh3 != _digest(file.history):
+        raise CheckpointError("a history that was changed since it was written")
+    return file.history
+
+
+def _digest(history: History) -> str:
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(history))
+
+
+def as_of(history: History, now: float) -> History:
+    """What can have happened by now: a clock that was set back leaves nothing in the future."""
+    late = int(now)
+    runs = (
+        Run(min(one.first, late), min(one.last, late), one.starts) for one in history.runs if _has_been(one.first, now)
+    )
+    checkpoints = (
+        msgspec.structs.replace(one, first=min(one.first, late), last=min(one.last, late))
+        for one in history.checkpoints
+        if _has_been(one.first, now)
+    )
+    samples = (
+        Sample(min(one.time, late), one.memory_bytes, one.items) for one in history.samples if _has_been(one.time, now)
+    )
+    return History(tuple(runs), tuple(checkpoints), tuple(samples))
+
+
+def _has_been(time: int, now: float) -> bool:
+    return time - now < _AHEAD_SECONDS
+
+
+def fitted(history: History, now: float) -> History:
+    """What is kept of it: of the last `DAYS`, and in `MOST_BYTES`."""
+    oldest = now - DAYS * 86400
+    runs = _merged([one for one in history.runs if one.last >= oldest], _MOST_RUNS, _one_run)
+    samples = tuple(_thinned([one for one in history.samples if one.time >= oldest], now))
+    recent = [one for one in history.checkpoints if one.last >= oldest]
+    for most in range(_MOST_ROWS, 0, -1):
+        kept = History(runs, _merged(recent, most, _one_row), samples)
+        if len(encode(kept)) <= MOST_BYTES:
+            return kept
+    return History(runs, (), samples)
+
+
+def _thinned(samples: Sequence[Sample], now: float) -> list[Sample]:
+    kept: list[tuple[tuple[float, int], Sample]] = []
+    for one in samples:
+        step = next(step for age, step in _STEPS if now - one.time <= age)
+        bucket = (step, int(one.time // step))
+        if not kept or kept[-1][0] != bucket:
+            kept.append((bucket, one))
+        elif one.memory_bytes >= kept[-1][1].memory_bytes:
+            kept[-1] = bucket, one
+    return [one for _, one in kept][-2 * _MOST_ROWS :]
+
+
+_Row = TypeVar("_Row", Run, Written)
+
+
+def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row | None]) -> tuple[_Row, ...]:
+    """At most so many: of the older half, those are joined that span the least together; where none can, the oldest goes.
+
+    Rows that are further apart than usual are joined last, so that a gap stays one.
+    """
+    left = list(rows)
+    while len(left) > most:
+        older = range(1, max(2, len(left) // 2 + 1))
+        usual = statistics.median(_apart(left, n) for n in older)
+        for n in sorted(older, key=lambda n: (_apart(left, n) > _FAR * usual, left[n].last - left[n - 1].first)):
+            joined = join(left[n - 1], left[n])
+            if joined is not None:
+                left[n - 1 : n + 1] = [joined]
+                break
+        else:
+            del left[0]
+    return tuple(left)
+
+
+def _apart(rows: Sequence[_Row], n: int) -> int:
+    """Seconds between a row and the one before."""
+    return rows[n].first - rows[n - 1].last
+
+
+def _one_run(one: Run, other: Run) -> Run:
+    return Run(min(one.first, other.first), max(one.last, other.last), one.starts + other.starts)
+
+
+def _one_row(one: Written, other: Written) -> Written | None:
+    if bool(one.error) != bool(other.error):
+        return None
+    return msgspec.structs.replace(
+        other,
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+        count=one.count + other.count,
+        seconds=max(one.seconds, other.seconds),
+    )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which something was missing: `what` is "server", or "checkpoint" that succeeded."""
+
+    what: str
+    first: int
+    last: int
+
+
+def gaps(history: History, now: float, shortest_seconds: float, every_seconds: float | None) -> list[Gap]:
+    """Times without a server, and without a checkpoint that succeeded, by their beginnings.
+
+    Args:
+      history: as of now.
+      now: Unix time.
+      shortest_seconds: a run's end is known as exactly.
+      every_seconds: of the schedule. Checkpoints are missing after twice that and the time that one takes; without a
+        schedule where one has failed.
+    """
+    found = [
+        Gap("server", before.last, after.first)
+        for before, after in itertools.pairwise(history.runs)
+        if after.first - before.last > shortest_seconds
+    ]
+    return sorted(found + _without_checkpoint(history, int(now), every_seconds), key=lambda gap: gap.first)
+
+
+def _without_checkpoint(history: History, now: int, every_seconds: float | None) -> list[Gap]:
+    good = [one for one in history.checkpoints if not one.error]
+    failed = [one for one in history.checkpoints if one.error]
+    began = min([now, *(run.first for run in history.runs), *(one.first for one in history.checkpoints)])
+    longest = max((one.seconds for one in good), default=0.0)
+    allowed = None if every_seconds is None else max(_LEAST_GAP_SECONDS, 2 * (every_seconds + longest))
+    spans = itertools.pairwise([began, *(time for one in good for time in (one.first, one.last)), now])
+    found = []
+    for first, last in itertools.islice(spans, 0, None, 2):  # every other one lies within a row
+        has_failed = any(first <= one.last and one.first <= last for one in failed)
+        is_missing = has_failed if allowed is None else last - first > allowed
+        if last > first and is_missing:
+            found.append(Gap("checkpoint", first, last))
+    return found

@@ -1,0 +1,147 @@
+// Asks the server how it is, every two seconds while somebody looks.
+import {askPast, showMemory} from "./past.js";
+import {showTables} from "./tables.js";
+import {age, byId, bytes, clock, facts, make, say, took, whole} from "./text.js";
+
+const ASK_MS = 2000, WAIT_MS = 5000;
+
+function stateOf({server, checkpoints}) {
+  if (server.state !== "ready") return ["warn", server.state];
+  if (checkpoints.writing_since !== null && server.problem)
+    return ["warn", `writing a checkpoint for ${age(server.now - checkpoints.writing_since)}: inserts and samples wait`];
+  if (checkpoints.problem) return ["bad", "checkpoints cannot be saved"];
+  if (server.problem) return ["bad", `Reverb does not answer: ${server.problem}`];
+  return checkpoints.writing_since !== null ? ["good", "ready, writing a checkpoint"] : ["good", "ready"];
+}
+const toRunbook = name => make("a", {href: `runbook#${name.toLowerCase()}`}, name);
+
+function alert(one) {
+  const told = one.found.map(({table, words}) => table ? `${table}: ${words}` : words);
+  if (one.count > one.found.length) told.push(`and ${whole.format(one.count - one.found.length)} more`);
+  const when = one.firing ? `fires, since ${age(one.seconds)}` : `since ${age(one.seconds)}, fires after ${age(one.for_seconds)}`;
+  return make("li", {}, toRunbook(one.alert), make("span", {class: one.firing && one.severity === "critical" ? "bad" : "warn"}, ` ${one.severity}, ${when}`), `: ${told.join("; ")}`);
+}
+function rebuild(node, key, build) {  // only what changed: a link that has the focus keeps it
+  if (node.dataset.key === key) return;
+  const focused = node.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  node.dataset.key = key;
+  node.replaceChildren(...build());
+  if (focused) [...node.querySelectorAll("a")].find(link => link.getAttribute("href") === focused)?.focus();
+}
+function showAlerts(alerts) {
+  const section = byId("alerts"), firing = alerts.filter(one => one.firing).length;
+  section.hidden = !alerts.length;
+  section.classList.toggle("soon", !firing);
+  say(byId("wrong"), firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}` : "An alert will fire soon");
+  rebuild(byId("firing"), JSON.stringify(alerts.map(one => ({...one, seconds: age(one.seconds)}))), () => alerts.map(alert));
+}
+function together(all) {
+  const section = byId("together");
+  section.hidden = !all;
+  if (!all) return;
+  const up = all.servers.filter(server => server.state === "ready").length;
+  say(byId("all"), `${up} of ${all.servers.length} servers ready`, up === all.servers.length ? "" : "bad");
+  const row = (tag, ...cells) => make("tr", {}, ...cells.map(cell => make(tag, {}, cell)));
+  const names = all.tables.map(table => table.name).slice(0, 20), more = all.tables.length > names.length;
+  const items = one => one ? `${whole.format(one.size)} of ${whole.format(one.max_size)}` : "";
+  const blocked = one => [one.limiter.samples_blocked && "sampling", one.limiter.inserts_blocked && "inserting"].filter(Boolean).map(what => `${what} waits at ${one.name}`);
+  const state = server => {
+    const waits = server.tables.flatMap(blocked), told = waits.length > 5 ? [...waits.slice(0, 5), `and ${waits.length - 5} more`] : waits;
+    const cell = make("span", {class: server.state !== "ready" || server.problem ? "bad" : ""}, [[server.state, server.problem].filter(Boolean).join(": "), ...told].join("; "));
+    if (server.state === "no answer") cell.append("; ", toRunbook("ReplayDown"));
+    return cell;
+  };
+  const rest = more ? ["…"] : [];
+  rebuild(byId("servers"), JSON.stringify(all), () => [
+    row("th", "server", ...names, ...rest, "memory", "state"),
+    row("td", "together", ...all.tables.slice(0, 20).map(items), ...rest, bytes(all.servers.reduce((sum, server) => sum + server.memory_bytes, 0)), ""),
+    ...all.servers.map(server => row("td", server.address, ...names.map(name => items(server.tables.find(table => table.name === name))), ...rest, bytes(server.memory_bytes), state(server)))]);
+}
+const passedOver = some => some ? `${some.count} at the start, the newest: ${some.reason}; now at ${some.path}` : "";
+let generation = null, failures = null;
+
+function showCheckpoints(server, checkpoints) {
+  const last = checkpoints.last;
+  if (generation !== (last?.generation ?? 0) || failures !== checkpoints.failures) {
+    if (generation !== null) askPast();
+    [generation, failures] = [last?.generation ?? 0, checkpoints.failures];
+  }
+  const isTight = checkpoints.free_bytes === null || checkpoints.free_bytes < checkpoints.needed_bytes;
+  facts(byId("checkpoints"), [
+    ["newest", last ? `generation ${last.generation}, ${age(server.now - last.created)} ago` + (last.reason === "client" ? ", asked for by a client" : "") : "none yet"],
+    ["holds", last ? held(last.items) : ""],
+    ["size", last ? `${bytes(last.bytes)}, written in ${took(last.seconds)}` : ""],
+    ["schedule", checkpoints.every_seconds === null ? "only on request and at the end" : `every ${age(checkpoints.every_seconds)}`],
+    ["folder", checkpoints.problem, "bad"],
+    ["set aside", passedOver(checkpoints.set_aside), "warn"],
+    ["not readable", passedOver(checkpoints.unreadable), "bad"],
+    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${checkpoints.keep} generations in ${checkpoints.folder}`],
+    ["disk", checkpoints.free_bytes === null ? "does not answer" : `${bytes(checkpoints.free_bytes)} free` + (checkpoints.needed_bytes ? `, the next one needs about ${bytes(checkpoints.needed_bytes)}` : ""), isTight ? "bad" : ""],
+    ["failures", checkpoints.failures ? `${checkpoints.failures} since the start` : "", "bad"],
+    ["last error", checkpoints.last_error, "bad"],
+  ]);
+}
+function held(items) {
+  const all = Object.entries(items), some = all.slice(0, 12).map(([name, count]) => `${name} ${whole.format(count)}`).join(", ");
+  return all.length > 12 ? `${some}, and ${all.length - 12} more tables` : some;
+}
+function show(status) {
+  const {server} = status, [kind, words] = stateOf(status);
+  say(byId("state"), words, kind);
+  say(byId("facts"), `up ${age(server.now - server.started_at)} · ${bytes(server.memory_bytes)} of memory · Reverb ${server.reverb} on port ${server.grpc_port}`);
+  showAlerts(status.alerts);
+  together(status.together);
+  showTables(status.tables);
+  showMemory(server);
+  showCheckpoints(server, status.checkpoints);
+}
+let answered = null, timer = null;
+function complain(reason) {
+  document.body.classList.add("stale");
+  byId("gone").hidden = false;
+  say(byId("state"), answered ? `no answer since ${clock(answered)}` : "no answer", "bad");
+  say(byId("shown"), `${answered ? `What is shown is ${age(Date.now() / 1000 - answered)} old.` : "Nothing is known yet."} The last question: ${reason}.`);
+}
+async function ask() {
+  clearTimeout(timer);
+  try {
+    const answer = await fetch("status.json", {cache: "no-store", signal: AbortSignal.timeout(WAIT_MS)});
+    if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    show(await answer.json());
+    answered = Date.now() / 1000;
+    document.body.classList.remove("stale");
+    byId("gone").hidden = true;
+  } catch (error) {
+    complain(error.name === "TimeoutError" ? `no answer within ${WAIT_MS / 1000} s` : error.message);
+  }
+  if (!document.hidden) timer = setTimeout(ask, ASK_MS);
+}
+document.addEventListener("visibilitychange", () => { if (!document.hidden) { ask(); askPast(); } });
+
+async function write() {
+  const words = byId("written"), token = byId("token");
+  const headers = token.value ? {Authorization: `Bearer ${token.value.trim()}`} : {};
+  const answer = await fetch("checkpoint", {method: "POST", headers});
+  const result = await answer.json();
+  if (answer.status === 401) {
+    byId("secret").hidden = false;  // asked for only where one is wanted; kept nowhere
+    token.focus();
+    say(words, token.value ? "that is not this server's token" : "this server wants its token");
+  } else {
+    say(words, answer.ok ? `generation ${result.generation}: ${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s` : result.error);
+  }
+}
+byId("actions").addEventListener("submit", async event => {
+  event.preventDefault();
+  byId("write").disabled = true;
+  say(byId("written"), "writing");
+  try {
+    await write();
+  } catch (error) {
+    say(byId("written"), "no answer from the server");
+  }
+  byId("write").disabled = false;
+  ask();
+});
+ask();
+askPast();

@@ -1,0 +1,167 @@
+"""Keeps the history of a checkpoint folder while its server runs, in a thread of its own.
+
+Whoever has something to tell waits for no disk: it is noted in memory, and the thread writes it soon after. A kill costs what
+came in the last moment, and of the run's end up to `SAVE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from replay_server import history as histories
+from replay_server.checkpoints import Outcome
+from replay_server.history import MOST_TEXT, History, Sample, Written
+from replay_server.history_file import HistoryFile
+from replay_server.logs import logger
+from replay_server.memory import resident_bytes
+
+LOOK_SECONDS = 5.0
+SAVE_SECONDS = 60.0
+GAP_SECONDS = 1.5 * SAVE_SECONDS
+"""The end of a run that was killed is known as exactly."""
+
+_REST_SECONDS = 1.0
+"""Between two writes, however much happens."""
+
+_RECENT = 121
+_JOIN_SECONDS = 5.0
+
+
+class Recorder:
+    """The history of one server's folder.
+
+    Args:
+      file: where it is kept.
+      items: how many all tables hold now; None while nobody knows.
+      started_at: Unix time of the server's start.
+    """
+
+    def __init__(self, file: HistoryFile, items: Callable[[], int | None], started_at: float) -> None:
+        self._file, self._items, self._began = file, items, started_at
+        self._history = History()
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+        self._peak = 0
+        self._look()
+        self._changing = threading.Lock()
+        self._noted, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._log = logger("history")
+
+    def start(self) -> None:
+        """Reads what servers before have left, once the folder is this server's, and records from now on."""
+        before = self._file.read()
+        with self._changing:
+            noted, self._history = self._history, before
+            for one in noted.checkpoints:
+                self._history = self._history.with_checkpoint(one)
+        self._sample()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Records the end; waits for the disk a few seconds at most."""
+        self._stopped.set()
+        self._noted.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
+
+    def note(self, outcome: Outcome) -> None:
+        """Records a checkpoint, from any thread; waits for nothing."""
+        row = _row(outcome)
+        with self._changing:
+            self._history = self._history.with_checkpoint(row)
+        self._noted.set()
+
+    def history(self) -> History:
+        """As of now."""
+        with self._changing:
+            return histories.as_of(self._history, time.time())
+
+    def document(self, every_seconds: float | None) -> dict[str, Any]:
+        """For /history.json: rows of runs, checkpoints and gaps, and columns of samples; at most some 50 kB.
+
+        Args:
+          every_seconds: of the schedule, None without.
+        """
+        now = time.time()
+        history = self.history()
+        return {
+            "now": now,
+            "days": histories.DAYS,
+            "problem": self._file.problem,
+            "runs": [_told(run) for run in history.runs],
+            "checkpoints": [_told(one) for one in history.checkpoints],
+            "gaps": [vars(gap) for gap in histories.gaps(history, now, GAP_SECONDS, every_seconds)],
+            "samples": {name: [getattr(one, name) for one in history.samples] for name in Sample.__struct_fields__},
+        }
+
+    def recent_memory(self) -> dict[str, list[float]]:
+        """Bytes over the last ten minutes."""
+        recent = list(self._recent)
+        return {"time": [round(when, 1) for when, _ in recent], "bytes": [count for _, count in recent]}
+
+    def _run(self) -> None:
+        saved_at = float("-inf")
+        while not self._stopped.is_set():
+            if self._noted.is_set() or time.monotonic() - saved_at >= SAVE_SECONDS:
+                self._noted.clear()
+                self._save()
+                saved_at = time.monotonic()
+                self._stopped.wait(_REST_SECONDS)
+            self._noted.wait(LOOK_SECONDS)
+            self._look()
+        self._save()
+
+    def _look(self) -> None:
+        memory = resident_bytes()
+        self._recent.append((time.time(), memory))
+        self._peak = max(self._peak, memory)
+
+    def _save(self) -> None:
+        self._sample()
+        with self._changing:
+            history = self._history
+        self._file.write(history)
+
+    def _sample(self) -> None:
+        now, items = time.time(), self._items()
+        memory, self._peak = max(self._peak, resident_bytes()), 0  # a checkpoint's peak would be over by now
+        with self._changing:
+            past = histories.as_of(self._history, now)
+            forgotten = len(self._history.checkpoints) - len(past.checkpoints)
+            self._began = min(self._began, now)  # it stays where a clock that was set back has put it
+            past = past.running(self._began, now)
+            if items is not None:
+                past = past.with_sample(Sample(int(now), memory, items))
+            self._history = histories.fitted(past, now)
+        if forgotten:
+            self._log.warning("the clock was set back", forgotten_checkpoints=forgotten)
+
+
+def _row(outcome: Outcome) -> Written:
+    ended = max(0, int(outcome.ended))
+    generation = outcome.generation
+    return Written(
+        ended,
+        ended,
+        1,
+        round(max(0.0, outcome.seconds), 2),
+        0 if generation is None else generation.bytes,
+        0 if generation is None else generation.number,
+        outcome.reason,
+        _shortened(outcome.error),
+    )
+
+
+def _shortened(text: str) -> str:
+    clean = "".join(letter if letter.isprintable() else " " for letter in text)
+    return clean if len(clean) <= MOST_TEXT else f"{clean[: MOST_TEXT - 1]}…"
+
+
+def _told(row: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__struct_fields__}
