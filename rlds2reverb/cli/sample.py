@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,7 +69,7 @@ def command(table: str, samples: int, values: int, timeout_seconds: float, as_js
                 columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
                 if as_json:
                     told = {name: column.as_dict() for name, column in columns.items()}
-                    click.echo(json.dumps(output.plain({**_info(item), "columns": told}), ensure_ascii=False))
+                    output.print_json_line({**_info(item), "columns": told})
                 else:
                     _print(item, f"{len(came)} of {samples}", before.max_times_sampled)
                     output.print_columns([(name, one.kind, one.text()) for name, one in columns.items()], "    ")
