@@ -61,6 +61,12 @@ source_argument = click.argument("source", metavar="SOURCE")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    help="Show no progress. Without it, what takes long has a bar on a terminal, else a line every ten seconds.",
+)
+
 view_option = with_options(
     click.option(
         "--view",

@@ -19,6 +19,7 @@ from rlds2reverb.cli.options import (
     json_option,
     limit_option,
     push_options,
+    quiet_option,
     source_argument,
     view_option,
     views_of_tables,
@@ -48,6 +49,7 @@ pushing_options = with_options(
         is_flag=True,
         help="Send nothing. Print each table's signature and room, and check all that a push checks before it sends.",
     ),
+    quiet_option,
     json_option,
 )
 """The options of a command that pushes."""
@@ -72,6 +74,7 @@ def push(
     *,
     limit: int | None,
     dry_run: bool,
+    quiet: bool,
     as_json: bool,
     tell: Callable[[], object] = lambda: None,
     **given: Any,
@@ -81,7 +84,7 @@ def push(
     Args:
       open_data: opens what is pushed, and says by what workers open the same: its name, or a mix by names; called when the options are checked
         and a server is found.
-      limit, dry_run, as_json: see `pushing_options`.
+      limit, dry_run, quiet, as_json: see `pushing_options`.
       tell: called before the report is printed, of a push that was stopped as well.
       given: the other `pushing_options`.
     """
@@ -102,7 +105,7 @@ def push(
         plan = client.planned(first_episodes(source, limit), options)
         _tell_left_out(plan)
         try:
-            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
+            with ends_when_interrupted_twice(), progress.told(quiet) as on_progress:
                 begun.append(client.pusher(plan.telling(on_progress), Named(known_as, limit)))
                 report = begun[0].run()
         finally:
