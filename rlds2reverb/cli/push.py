@@ -74,7 +74,6 @@ def push(
     *,
     limit: int | None,
     dry_run: bool,
-    quiet: bool,
     as_json: bool,
     tell: Callable[[], object] = lambda: None,
     **given: Any,
@@ -84,10 +83,11 @@ def push(
     Args:
       open_data: opens what is pushed, and says by what workers open the same: its name, or a mix by names; called when the options are checked
         and a server is found.
-      limit, dry_run, quiet, as_json: see `pushing_options`.
+      limit, dry_run, as_json: see `pushing_options`.
       tell: called before the report is printed, of a push that was stopped as well.
       given: the other `pushing_options`.
     """
+    quiet = given.pop("quiet")
     chosen = {field.name: given.pop(field.name) for field in option_fields()}
     named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
