@@ -101,8 +101,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "formats",
         "learner",
         "push",
+        "readers",
         "reports",
         "scale",
+        "tfds_files",
     },
     "__main__": {"cli"},
 }

@@ -22,6 +22,7 @@ import sys
 from textwrap import indent
 
 import click
+from click.shell_completion import CompletionItem
 
 from rlds2reverb.cli.answers import Answer, wants_json
 from rlds2reverb.cli.loading import without_collecting
@@ -42,6 +43,7 @@ from rlds2reverb.errors import (
     WireError,
     WorkersLost,
 )
+from rlds2reverb.formats import Lazily
 from rlds2reverb.sources.registry import SOURCES
 
 COMMANDS = {
@@ -55,6 +57,7 @@ COMMANDS = {
     "serve": "Run the replay server: tables from a YAML file, checkpoints, health, metrics, status page.",
     "checkpoint": "Have a running replay server write a checkpoint now.",
     "schema": "Print the JSON Schema of what a command prints with --json.",
+    "completion": "Print what makes bash, zsh or fish complete command lines of this program.",
     "demo": "Fill an embedded server with a shipped dataset and sample from it.",
 }
 """Command -> one line of help. Each command is a module of this package, imported when it is used."""
@@ -75,6 +78,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (LedgerError, 6),
     (OSError, 6),
 )
+_answer_shell = Lazily("rlds2reverb.cli.completing:answer")
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself."""
 
@@ -94,6 +98,11 @@ class _Commands(click.Group):
         with without_collecting():
             command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and options of the program itself; no command is imported for it."""
+        commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -122,6 +131,9 @@ def cli(debug: bool) -> None:
 
 def main() -> None:
     """Runs the command line; errors become one line and an exit code."""
+    if "_RLDS2REVERB_COMPLETE" in os.environ:
+        _answer_shell(cli, os.environ)
+        return
     debug = "--debug" in sys.argv[1:]
     if not debug:
         os.environ.setdefault(

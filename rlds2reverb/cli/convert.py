@@ -18,6 +18,7 @@ from rlds2reverb.cli.options import (
     quiet_option,
     scale_options,
     source_argument,
+    suggested,
     with_options,
 )
 from rlds2reverb.cli.reports import workers_line
@@ -64,7 +65,7 @@ _own_options = with_options(
     epilog=f"\b\nDEST is one of\n{DESTINATIONS.help()}",
 )
 @source_argument
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", shell_complete=suggested("destinations"))
 @_own_options
 @push_options(*_OF_A_PUSH)
 @scale_options

@@ -21,6 +21,7 @@ from rlds2reverb.cli.options import (
     push_options,
     quiet_option,
     source_argument,
+    suggested,
     view_option,
     views_of_tables,
     with_options,
@@ -39,7 +40,12 @@ from rlds2reverb.views.base import View
 
 pushing_options = with_options(
     server_options,
-    click.option("--table", multiple=True, help="Table to fill; repeat it to fill several from one pass."),
+    click.option(
+        "--table",
+        multiple=True,
+        shell_complete=suggested("tables"),
+        help="Table to fill; repeat it to fill several from one pass.",
+    ),
     view_option,
     into_option,
     push_options(),

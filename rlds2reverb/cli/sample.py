@@ -12,7 +12,7 @@ import click
 
 from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option
+from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option, suggested
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
@@ -28,7 +28,7 @@ from rlds2reverb.wording import counted
 
 @click.command("sample", context_settings=ANSWERS_H)
 @server_options
-@click.option("--table", required=True, help="The table.")
+@click.option("--table", required=True, shell_complete=suggested("tables"), help="The table.")
 @click.option(
     "-n",
     "--samples",

@@ -28,6 +28,7 @@ from tests.transport.fake_reverb import FakeReverb
 WITHOUT_JSON = {
     "serve": "runs in the foreground; --log-format json makes each line of its log a document",
     "schema": "prints JSON anyway",
+    "completion": "prints a script for a shell",
 }
 """Command -> why it has no --json."""
 
