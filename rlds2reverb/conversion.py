@@ -107,6 +107,7 @@ class Conversion:
     ) -> None:
         self.job, self._pushed, self._options, self._count, self._readers = job, pushed, options, count, readers
         self._told_at = 0.0
+        self._compares_since: float | None = None
         self._began = time.monotonic()
 
     def run(self) -> ConvertReport:
@@ -133,14 +134,20 @@ class Conversion:
     def _completed(self, report: ConvertReport) -> ConvertReport:
         return replace(report, transform=self._pushed.chosen_transform.as_dict())
 
-    def _tell(self, account: Account, _: bool) -> None:
+    def _tell(self, account: Account, compared: int | None) -> None:
         now = time.monotonic()
+        if compared is not None and self._compares_since is None:
+            self._compares_since = now
         if now - self._told_at < _TELL_SECONDS:
             return
         self._told_at = now
-        self._options.on_progress(
-            Progress(account.episodes_read, account.steps_read, self._count, 0, account.bytes, now - self._began)
-        )
+        self._options.on_progress(self._progress(account, compared, now))
+
+    def _progress(self, account: Account, compared: int | None, now: float) -> Progress:
+        if compared is None or self._compares_since is None:
+            return Progress(account.episodes_read, account.steps_read, self._count, 0, account.bytes, now - self._began)
+        seconds = now - self._compares_since
+        return Progress(compared, 0, account.episodes_written, 0, 0, seconds, doing="verifying")
 
 
 def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:

@@ -10,12 +10,14 @@ import argparse
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rlds2reverb import cli
+from rlds2reverb.cli.schemas import schema_names, schema_of_file
 from rlds2reverb.destinations import job, losing
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.push.options import CHOICES, HELP, option_fields
@@ -68,6 +70,58 @@ def cli_reference() -> str:
     return "\n\n".join(["## Exit codes", exit_codes, _help(cli.cli, "rlds2reverb"), *commands])
 
 
+def json_reference() -> str:
+    """Every document that a command prints with --json: its members, one row each."""
+    parts = [_definitions("Shared parts", schema_of_file("common")["$defs"])]
+    for name in schema_names():
+        schema = schema_of_file(name)
+        forms = "; or ".join(_kind(one) for one in schema["anyOf"])
+        title = f"## rlds2reverb {name}\n\n{schema['description']} The document is {forms}."
+        parts.append(_definitions(title, schema.get("$defs", {})))
+    return "\n\n".join([*parts[1:], f"## {parts[0]}"])
+
+
+def _definitions(title: str, definitions: Mapping[str, Any]) -> str:
+    return "\n\n".join([title, *(_definition(name, one) for name, one in definitions.items())])
+
+
+def _definition(name: str, one: Mapping[str, Any]) -> str:
+    head = f"**{name}**: {one.get('description', '')}".rstrip(": ")
+    if "properties" not in one:
+        return f"{head} It is {_kind(one)}."
+    rows = ["| member | type | meaning |", "| --- | --- | --- |"]
+    for member, value in one["properties"].items():
+        absent = "" if member in one.get("required", ()) else ", may be absent"
+        rows.append(f"| `{member}` | {_kind(value)}{absent} | {value.get('description', '')} |")
+    table = "\n".join(rows)
+    inner = [_definition(path, each) for path, each in _nested(name, one)]
+    return "\n\n".join([f"{head}\n\n{table}", *inner])
+
+
+def _nested(name: str, one: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Objects that have no name of their own: the members of a member."""
+    for member, value in one["properties"].items():
+        for part in (value, value.get("items", {}), value.get("additionalProperties", {})):
+            if isinstance(part, Mapping) and "properties" in part:
+                yield f"{name}.{member}", part
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """The type of a value in words."""
+    if "$ref" in schema:
+        return f"*{schema['$ref'].rpartition('/')[2]}*"
+    if "anyOf" in schema:
+        return " or ".join(map(_kind, schema["anyOf"]))
+    kind = schema["type"]
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"array of {_kind(schema['items'])}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"name -> {_kind(schema['additionalProperties'])}"
+    return str(kind)
+
+
 def _command(name: str) -> click.Command:
     command = cli.cli.get_command(click.Context(cli.cli), name)
     assert command is not None  # the table names only commands that exist
@@ -84,6 +138,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "codes": ("validation.md", codes_table),
     "options": ("cli.md", options_table),
     "cli": ("cli.md", cli_reference),
+    "json": ("json.md", json_reference),
     "destinations": ("convert.md", destinations_table),
     "losses": ("convert.md", losses_table),
     "sources": ("datasets.md", SOURCES.table),

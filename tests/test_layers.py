@@ -115,9 +115,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "formats",
         "learner",
         "push",
+        "readers",
         "reports",
         "scale",
         "showing",
+        "tfds_files",
     },
     "__main__": {"cli"},
 }

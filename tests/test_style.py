@@ -30,6 +30,7 @@ BODY_LINES = {"rlds2reverb": (4, 12), "replay_server": (5, 14)}
 
 MANY_ARGUMENTS = {
     "rlds2reverb/cli/inspect.py: command": "click hands over one argument per option",
+    "rlds2reverb/cli/sample.py: command": "click hands over one argument per option",
     "rlds2reverb/cli/validate.py: command": "click hands over one argument per option",
 }
 """Functions with more arguments than that, each with its reason. Fields of dataclasses (PushOptions) do not count."""

@@ -22,7 +22,9 @@ import sys
 from textwrap import indent
 
 import click
+from click.shell_completion import CompletionItem
 
+from rlds2reverb.cli.answers import Answer, wants_json
 from rlds2reverb.cli.loading import without_collecting
 from rlds2reverb.cli.streams import whoever_listens
 from rlds2reverb.errors import (
@@ -41,6 +43,7 @@ from rlds2reverb.errors import (
     WireError,
     WorkersLost,
 )
+from rlds2reverb.formats import Lazily
 from rlds2reverb.sources.registry import SOURCES
 
 COMMANDS = {
@@ -54,6 +57,8 @@ COMMANDS = {
     "sample": "Take samples of a table of a running server, and show them.",
     "serve": "Run the replay server: tables from a YAML file, checkpoints, health, metrics, status page.",
     "checkpoint": "Have a running replay server write a checkpoint now.",
+    "schema": "Print the JSON Schema of what a command prints with --json.",
+    "completion": "Print what makes bash, zsh or fish complete command lines of this program.",
     "demo": "Fill an embedded server with a shipped dataset and sample from it.",
 }
 """Command -> one line of help. Each command is a module of this package, imported when it is used."""
@@ -74,6 +79,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (LedgerError, 6),
     (OSError, 6),
 )
+_answer_shell = Lazily("rlds2reverb.cli.completing:answer")
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself."""
 
@@ -93,6 +99,11 @@ class _Commands(click.Group):
         with without_collecting():
             command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and options of the program itself; no command is imported for it."""
+        commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -121,6 +132,9 @@ def cli(debug: bool) -> None:
 
 def main() -> None:
     """Runs the command line; errors become one line and an exit code."""
+    if "_RLDS2REVERB_COMPLETE" in os.environ:
+        _answer_shell(cli, os.environ)
+        return
     debug = "--debug" in sys.argv[1:]
     if not debug:
         os.environ.setdefault(
@@ -132,43 +146,47 @@ def main() -> None:
 
 def _run(debug: bool) -> int | None:
     """Runs the command line; its exit code."""
+    answer = Answer(wants_json(sys.argv[1:]))
     try:
-        code: int | None = cli.main(standalone_mode=False)  # None, or the code that a command exits with
+        code: int | None = cli.main(standalone_mode=False, obj=answer)  # None, or the code that a command exits with
+        answer.print()
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except click.ClickException as error:
-        _show(error)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        _talk("interrupted")
-        return EXIT_INTERRUPTED
+        return _tell(answer, error, _usage(error), error.exit_code)
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _tell(answer, error, "interrupted", EXIT_INTERRUPTED)
     except Exception as error:
+        message, code = _message(error)
         if debug:
+            answer.print_error(error, message, code)
             raise
-        return _say(error)
+        return _tell(answer, error, message, code)
 
 
-def _show(error: click.ClickException) -> None:
-    """Prints an error of click: one line, as of any other; help where a command was typed without anything."""
-    if isinstance(error, _NO_ARGUMENTS):
-        error.show()
-        return
+def _tell(answer: Answer, error: BaseException, message: str, exit_code: int) -> int:
+    """Prints an error: one line on stderr, and where JSON is wanted a document on stdout."""
+    answer.print_error(error, message, exit_code)
+    if isinstance(error, _NO_ARGUMENTS) and isinstance(error, click.ClickException):
+        error.show()  # the help of a command typed without anything
+    else:
+        is_interrupted = exit_code == EXIT_INTERRUPTED
+        click.echo(f"rlds2reverb: {'' if is_interrupted else 'error: '}{message}", err=True)
+    return exit_code
+
+
+def _usage(error: click.ClickException) -> str:
+    """What an error of click says, on one line as any other."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     way_out = "" if context is None else f"; see {context.command_path} --help"
-    text = " ".join(error.format_message().split()).removesuffix(".")
-    _talk(f"error: {text}{way_out}")
+    return " ".join(error.format_message().split()).removesuffix(".") + way_out
 
 
-def _say(error: Exception) -> int:
-    """Prints an error on one line; its exit code."""
+def _message(error: Exception) -> tuple[str, int]:
+    """What an error says, on one line; its exit code."""
     text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()).replace(":; ", ": ")
     code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), EXIT_BUG)
     if code == EXIT_BUG and not isinstance(error, Rlds2ReverbError):
         text = f"this is a bug: {type(error).__name__}: {text}; run again with --debug and report the traceback"
-    _talk(f"error: {text}")
-    return code
-
-
-def _talk(text: str) -> None:
-    click.echo(f"rlds2reverb: {text}", err=True)
+    return text, code

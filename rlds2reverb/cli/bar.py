@@ -1,4 +1,4 @@
-"""The bar of a push, on a terminal."""
+"""The bar of whatever takes long, on a terminal."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rlds2reverb.cli.progress import Heard, Waits, describe
-from rlds2reverb.push.report import Progress
+from rlds2reverb.cli.progress import Shown
+
+
+class _Bar:
+    """See `progress.Bar`."""
+
+    def __init__(self, drawn: Progress) -> None:
+        self._drawn, self._task = drawn, drawn.add_task("", total=None)
+
+    def show(self, shown: Shown) -> None:
+        self._drawn.update(self._task, description=shown.text, completed=shown.done, total=shown.total)
+
+    def say(self, text: str) -> None:
+        self._drawn.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def bar() -> Iterator[Heard]:
-    """Draws it, a line for every wait above it; gives what moves it."""
+def bar() -> Iterator[_Bar]:
+    """Draws it, and takes it away in the end; gives what moves it."""
+    columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     console = Console(stderr=True)
-    tell_wait = Waits(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True))
-    columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bar(*columns, console=console, transient=True) as drawn:
-        task = drawn.add_task("starting", total=None)
-
-        def update(progress: Progress) -> None:
-            tell_wait(progress)
-            drawn.update(
-                task, description=describe(progress), completed=progress.episodes, total=progress.episode_count
-            )
-
-        yield update
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False) as drawn:
+        yield _Bar(drawn)

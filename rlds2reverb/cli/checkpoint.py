@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from rlds2reverb.cli import output
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
+from rlds2reverb.cli import output, progress
+from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 
 _TOKEN = re.compile("[!-~]+")
@@ -40,13 +40,16 @@ _TOKEN = re.compile("[!-~]+")
 )
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the token.")
 @click.option("--timeout", type=SECONDS, default=3600.0, show_default=True, help="Seconds to wait until it is written.")
+@quiet_option
 @json_option
-def command(url: str, token: str | None, token_file: Path | None, timeout: float, as_json: bool) -> None:
+def command(url: str, token: str | None, token_file: Path | None, timeout: float, quiet: bool, as_json: bool) -> None:
     """Have a running replay server (`rlds2reverb serve`) write a checkpoint, and wait for it.
 
     Inserts and samples wait while it is written.
     """
-    written = _ask(url, _headers(token, token_file), timeout)
+    headers = _headers(token, token_file)
+    with progress.told_in_words(quiet, "the server writes a checkpoint"):
+        written = _ask(url, headers, timeout)
     if as_json:
         output.print_json(written)
         return

@@ -15,8 +15,10 @@ from rlds2reverb.cli.options import (
     json_option,
     limit_option,
     push_options,
+    quiet_option,
     scale_options,
     source_argument,
+    suggested,
     with_options,
 )
 from rlds2reverb.cli.reports import workers_line
@@ -63,19 +65,20 @@ _own_options = with_options(
     epilog=f"\b\nDEST is one of\n{DESTINATIONS.help()}",
 )
 @source_argument
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", shell_complete=suggested("destinations"))
 @_own_options
 @push_options(*_OF_A_PUSH)
 @scale_options
 @limit_option
+@quiet_option
 @json_option
-def command(source: str, destination: str, as_json: bool, **given: Any) -> None:
+def command(source: str, destination: str, quiet: bool, as_json: bool, **given: Any) -> None:
     """Write a dataset in another format. It appears at DEST when all of it is written.
 
     Stopped by an error, Ctrl-C or a kill, the same command goes on where it was. What the format of DEST cannot hold is told before
     anything is written; --strict refuses it, and advice as well.
     """
-    with progress.told_by_lines(quiet=as_json) as on_progress, _told_when_stopped(as_json):
+    with _told_when_stopped(as_json), progress.told(quiet) as on_progress:
         with without_collecting():
             conversion = planned(source, destination, on_progress=on_progress, **given)
         _tell_losses(conversion)

@@ -19,6 +19,7 @@ from rlds2reverb.cli.options import (
     into_option,
     json_option,
     limit_option,
+    quiet_option,
     scale_options,
     source_argument,
     transform_option,
@@ -59,6 +60,7 @@ from rlds2reverb.wording import counted
     help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
 )
 @click.option("--table", help="What to call the table, in that config, too; replay without it.")
+@quiet_option
 @json_option
 def command(
     source: str,
@@ -70,6 +72,7 @@ def command(
     limit: int | None,
     server_config: bool,
     table: str | None,
+    quiet: bool,
     as_json: bool,
     workers: int | None,
     ray: str | None,
@@ -87,7 +90,7 @@ def command(
     if server_config:
         _check_server_package()
     asked = Wanted(Named(source), encoded, views, Conventions(**conventions), wanted, limit)
-    inspection = _inspected(source, asked, chosen_executor(workers, ray), as_json)
+    inspection = _inspected(source, asked, chosen_executor(workers, ray), quiet)
     if server_config:
         chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
         chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
@@ -101,12 +104,12 @@ def command(
 
 
 def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None, quiet: bool) -> Inspection:
-    """In this process, or by workers, whose progress is shown unless quiet."""
-    if execute is not None:
-        with progress.told(quiet) as on_progress:
+    """In this process, or by workers; progress is shown unless quiet."""
+    with progress.told(quiet) as on_progress:
+        if execute is not None:
             return inspected(asked, execute, on_progress=on_progress)
-    opened_here = with_encoded(opened(source), asked.encoded)
-    return inspect_source(opened_here, asked.views, asked.limit, asked.conventions, asked.transform)
+        opened_here = with_encoded(opened(source), asked.encoded)
+        return inspect_source(opened_here, asked.views, asked.limit, asked.conventions, asked.transform, on_progress)
 
 
 def _tell_left_out(inspection: Inspection) -> None:

@@ -8,7 +8,7 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.opening import opened
-from rlds2reverb.cli.options import ANSWERS_H, with_options
+from rlds2reverb.cli.options import ANSWERS_H, suggested, with_options
 from rlds2reverb.cli.push import push, pushing_options
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.sources.mix import MixOf, weights_of
@@ -34,7 +34,7 @@ _mix_options = with_options(
 
 
 @click.command("mix", context_settings=ANSWERS_H)
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=suggested("sources"))
 @_mix_options
 @pushing_options
 def command(sources: tuple[str, ...], weights: str | None, seed: int, length: int | None, **given: Any) -> None:

@@ -57,14 +57,27 @@ SECONDS = _Seconds()
 ANSWERS_H = {"help_option_names": ["-h", "--help"]}
 """Settings of every command, so that it is the same one wherever it is run from."""
 
-source_argument = click.argument("source", metavar="SOURCE")
+
+def suggested(what: str) -> Any:
+    """Completion of values by a function of `suggestions`, which is loaded when a shell asks."""
+    return Lazily(f"rlds2reverb.cli.suggestions:{what}")
+
+
+source_argument = click.argument("source", metavar="SOURCE", shell_complete=suggested("sources"))
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    help="Show no progress. Without it, what takes long has a bar on a terminal, else a line every ten seconds.",
+)
 
 view_option = with_options(
     click.option(
         "--view",
         metavar="VIEW",
+        shell_complete=suggested("views"),
         help="How episodes become items: two_step (the default), sequence:length=8,stride=4, n_step:n=5, ...; see docs/views.md.",
     ),
     click.option(
@@ -92,6 +105,7 @@ into_option = click.option(
     "--into",
     multiple=True,
     metavar="TABLE=VIEW",
+    shell_complete=suggested("into"),
     help="A table and a view of its own, in place of --table and --view. Repeat it to fill several tables by several views "
     "from one pass; rows are stored once. VIEW may be @FILE, as for --view-config.",
 )
@@ -144,7 +158,8 @@ def _push_option(field: Field[Any]) -> Callable[[Command], Command]:
     else:
         kind = _KINDS[str(field.type)]
     text = f"{text.removesuffix('.')}; may be repeated." if kind.get("multiple") else text
-    return click.option(spelled, field.name, default=field.default, help=text, **kind)
+    completed = {"shell_complete": suggested("codes")} if field.name == "allow" else {}
+    return click.option(spelled, field.name, default=field.default, help=text, **kind, **completed)
 
 
 def push_options(*names: str) -> Callable[[Command], Command]:

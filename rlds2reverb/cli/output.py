@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from rlds2reverb.cli.answers import Answer, document, one_line
+
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; infinities and NaN, which JSON lacks, become null."""
-    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    """One JSON document on stdout, when the command has ended; infinities and NaN, which JSON lacks, become null.
+
+    An error that comes later is told in it: see `answers.Answer`.
+    """
+    context = click.get_current_context(silent=True)
+    answer = None if context is None else context.find_object(Answer)
+    if answer is None:
+        click.echo(document(value))
+    else:
+        answer.hold(value)
 
 
-def plain(value: Any) -> Any:
-    """The value with null for infinities and NaN."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(child) for key, child in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(child) for child in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def print_json_line(value: Any) -> None:
+    """A JSON document on a line of its own on stdout, now."""
+    click.echo(one_line(value))
 
 
 def print_fields(fields: Mapping[str, Any], indent: str = "") -> None:

@@ -1,10 +1,17 @@
-"""How the progress of a push or a conversion looks, on stderr: a bar on a terminal, and everywhere a line for every wait."""
+"""How progress looks, one way for every command: on a terminal a bar, elsewhere a line every ten seconds; all on stderr.
+
+A short command shows nothing: the bar comes after a second. A wait is told in a line as soon as it begins.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 from rlds2reverb.cli import output
 from rlds2reverb.formats import Lazily
@@ -13,54 +20,152 @@ from rlds2reverb.wording import counted
 
 Heard = Callable[[Progress], None]
 
-_bar: Callable[[], AbstractContextManager[Heard]] = Lazily("rlds2reverb.cli.bar:bar")  # rich, only where it is drawn
+BAR_AFTER_SECONDS = 1.0
+LINE_SECONDS = 10.0
 
 
-def told(quiet: bool) -> AbstractContextManager[Heard]:
-    """A callback for `on_progress`: a bar on a terminal unless quiet, and everywhere a line for every wait."""
-    return nullcontext(Waits(output.talk)) if quiet or not sys.stderr.isatty() else _bar()
+@dataclass(frozen=True)
+class Shown:
+    """How far something is, in words and in numbers.
+
+    Attributes:
+      text: on one line.
+      done, total: of whatever it counts; no total where nobody knows it.
+      waiting: why nothing moves, "" when something does.
+      held_by: names of the tables whose rate limiters are the reason.
+    """
+
+    text: str
+    done: int = 0
+    total: int | None = None
+    waiting: str = ""
+    held_by: tuple[str, ...] = ()
 
 
-def told_by_lines(quiet: bool) -> AbstractContextManager[Heard]:
-    """A callback for `on_progress`: a bar on a terminal, a line every ten seconds elsewhere, nothing when quiet."""
+Tell = Callable[[Shown], None]
+
+
+class Bar(Protocol):
+    """A bar that is drawn."""
+
+    def show(self, shown: Shown) -> None:
+        """Draws it anew."""
+
+    def say(self, text: str) -> None:
+        """Prints a line above it."""
+
+
+_bar: Callable[[], AbstractContextManager[Bar]] = Lazily("rlds2reverb.cli.bar:bar")  # rich, only where it is drawn
+
+
+@contextmanager
+def told(quiet: bool) -> Iterator[Heard]:
+    """A callback for `on_progress`: a bar on a terminal, lines elsewhere, nothing when quiet."""
+    with told_in_words(quiet) as tell:
+        yield lambda progress: tell(shown_of(progress))
+
+
+@contextmanager
+def told_in_words(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
+    """The same for what counts something else than episodes.
+
+    Args:
+      quiet: show nothing.
+      begins: what is shown until something is heard; with the seconds, for as long as nothing is.
+    """
     if quiet:
-        return nullcontext(lambda _: None)
-    return _bar() if sys.stderr.isatty() else nullcontext(Lines(output.talk))
+        yield lambda _: None
+    elif sys.stderr is not None and sys.stderr.isatty():
+        with LateBar(begins) as bar:
+            yield bar
+    else:
+        with Lines(output.talk, begins) as lines:
+            yield lines
 
 
-def describe(progress: Progress) -> str:
-    """Episodes, steps/s, MB/s where something is sent, ETA, and whether something is waited for, on one line."""
-    seconds = max(progress.seconds, 1e-9)
-    count = progress.episode_count
-    read = counted(progress.episodes, "episode")
-    parts = [
-        read if count is None else f"{progress.episodes:,}/{counted(count, 'episode')}",
-        f"{progress.steps / seconds:,.0f} steps/s",
-        *([f"{progress.bytes / seconds / 1e6:,.1f} MB/s"] if progress.bytes else []),
-    ]
-    if progress.episode_count and progress.episodes:
-        left = seconds / progress.episodes * max(0, progress.episode_count - progress.episodes)
-        parts.append(f"ETA {int(left) // 60}:{int(left) % 60:02d}")
-    if progress.waiting:
-        parts.append("waiting")
-    return "  ".join(parts)
+class LateBar:
+    """A bar that is drawn only when a second is over, by a thread of its own."""
+
+    def __init__(self, begins: str, after_seconds: float = BAR_AFTER_SECONDS) -> None:
+        self._newest = Shown(begins)
+        self._waits = Waits(self._say)
+        self._changing = threading.Lock()
+        self._drawing: AbstractContextManager[Bar] | None = None
+        self._bar: Bar | None = None
+        self._has_ended = False
+        self._timer = threading.Timer(after_seconds, self._draw)
+        self._timer.daemon = True
+
+    def __enter__(self) -> LateBar:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+        with self._changing:
+            self._has_ended = True
+            if self._drawing is not None:
+                self._drawing.__exit__(None, None, None)
+
+    def __call__(self, shown: Shown) -> None:
+        with self._changing:
+            self._newest = shown
+            self._waits(shown)
+            if self._bar is not None:
+                self._bar.show(shown)
+
+    def _draw(self) -> None:
+        with self._changing:
+            if not self._has_ended:
+                self._drawing = _bar()
+                self._bar = self._drawing.__enter__()
+                self._bar.show(self._newest)
+
+    def _say(self, text: str) -> None:
+        if self._bar is None:
+            output.talk(text)
+        else:
+            self._bar.say(text)
 
 
 class Lines:
-    """Tells how far it is in a line every so many seconds, for what is no terminal.
+    """Tells how far it is in a line every so many seconds, by a thread of its own; and a wait when it begins.
 
     Args:
       tell: takes a line.
-      seconds: between two of them; the first comes after as many.
+      begins: what is told with the seconds until something is heard.
+      seconds: between two lines; the first comes after as many.
     """
 
-    def __init__(self, tell: Callable[[str], None], seconds: float = 10.0) -> None:
-        self._tell, self._seconds, self._told_at = tell, seconds, 0.0
+    def __init__(self, tell: Callable[[str], None], begins: str = "starting", seconds: float = LINE_SECONDS) -> None:
+        self._tell, self._begins, self._seconds = tell, begins, seconds
+        self._newest: Shown | None = None
+        self._waits = Waits(tell)
+        self._ended = threading.Event()
+        self._began = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def __call__(self, progress: Progress) -> None:
-        if progress.seconds - self._told_at >= self._seconds:
-            self._told_at = progress.seconds
-            self._tell(describe(progress))
+    def __enter__(self) -> Lines:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def __call__(self, shown: Shown) -> None:
+        self._newest = shown
+        self._waits(shown)
+
+    def line(self) -> str:
+        """How far it is now."""
+        if self._newest is not None:
+            return self._newest.text
+        return f"{self._begins}  {clock(time.monotonic() - self._began)}"
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._tell(self.line())
 
 
 class Waits:
@@ -70,8 +175,59 @@ class Waits:
         self._tell = tell
         self._told: str | tuple[str, ...] = ""
 
-    def __call__(self, progress: Progress) -> None:
-        wait = progress.held_by or progress.waiting
+    def __call__(self, shown: Shown) -> None:
+        wait = shown.held_by or shown.waiting
         if wait and wait != self._told:
-            self._tell(f"waiting: {progress.waiting}")
+            self._tell(f"waiting: {shown.waiting}")
         self._told = wait or self._told
+
+
+def shown_of(progress: Progress) -> Shown:
+    """The progress of what reads episodes."""
+    count = _believed(progress)
+    return Shown(describe(progress), progress.episodes, count, progress.waiting, progress.held_by)
+
+
+def describe(progress: Progress) -> str:
+    """Episodes, steps/s, MB/s where something is sent, ETA, and whether something is waited for, on one line."""
+    seconds = max(progress.seconds, 1e-9)
+    parts = [
+        *([progress.doing] if progress.doing else []),
+        _so_many(progress.episodes, _believed(progress), "episode"),
+        *(
+            [f"{progress.steps / seconds:,.0f} steps/s"]
+            if progress.steps
+            else [f"{progress.episodes / seconds:,.1f}/s"]
+        ),
+        *([f"{progress.bytes / seconds / 1e6:,.1f} MB/s"] if progress.bytes else []),
+        *_left(progress.episodes, _believed(progress), seconds),
+        *(["waiting"] if progress.waiting else []),
+    ]
+    return "  ".join(parts)
+
+
+def counting(done: int, total: int | None, noun: str, seconds: float) -> Shown:
+    """The progress of what counts things of one kind: how many, how fast, how long still."""
+    rate = f"{done / max(seconds, 1e-9):,.1f}/s"
+    return Shown("  ".join([_so_many(done, total, noun), rate, *_left(done, total, seconds)]), done, total)
+
+
+def clock(seconds: float) -> str:
+    """A duration: 0:06, 12:30, 5:00:00."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _believed(progress: Progress) -> int | None:
+    """How many episodes there are; None where nobody knows, or there are more than was said: a table that grows."""
+    count = progress.episode_count
+    return None if count is None or progress.episodes > count else count
+
+
+def _so_many(done: int, total: int | None, noun: str) -> str:
+    return counted(done, noun) if total is None else f"{done:,}/{counted(total, noun)}"
+
+
+def _left(done: int, total: int | None, seconds: float) -> list[str]:
+    return [f"ETA {clock(seconds / done * max(0, total - done))}"] if total and done else []

@@ -19,7 +19,9 @@ from rlds2reverb.cli.options import (
     json_option,
     limit_option,
     push_options,
+    quiet_option,
     source_argument,
+    suggested,
     view_option,
     views_of_tables,
     with_options,
@@ -38,7 +40,12 @@ from rlds2reverb.views.base import View
 
 pushing_options = with_options(
     server_options,
-    click.option("--table", multiple=True, help="Table to fill; repeat it to fill several from one pass."),
+    click.option(
+        "--table",
+        multiple=True,
+        shell_complete=suggested("tables"),
+        help="Table to fill; repeat it to fill several from one pass.",
+    ),
     view_option,
     into_option,
     push_options(),
@@ -48,6 +55,7 @@ pushing_options = with_options(
         is_flag=True,
         help="Send nothing. Print each table's signature and room, and check all that a push checks before it sends.",
     ),
+    quiet_option,
     json_option,
 )
 """The options of a command that pushes."""
@@ -85,6 +93,7 @@ def push(
       tell: called before the report is printed, of a push that was stopped as well.
       given: the other `pushing_options`.
     """
+    quiet = given.pop("quiet")
     chosen = {field.name: given.pop(field.name) for field in option_fields()}
     named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
     options = PushOptions(*_tables_and_view(*named.values()), **chosen)
@@ -102,7 +111,7 @@ def push(
         plan = client.planned(first_episodes(source, limit), options)
         _tell_left_out(plan)
         try:
-            with ends_when_interrupted_twice(), progress.told(quiet=as_json) as on_progress:
+            with ends_when_interrupted_twice(), progress.told(quiet) as on_progress:
                 begun.append(client.pusher(plan.telling(on_progress), Named(known_as, limit)))
                 report = begun[0].run()
         finally:

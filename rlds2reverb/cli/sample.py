@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
+from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option, suggested
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
@@ -27,7 +28,7 @@ from rlds2reverb.wording import counted
 
 @click.command("sample", context_settings=ANSWERS_H)
 @server_options
-@click.option("--table", required=True, help="The table.")
+@click.option("--table", required=True, shell_complete=suggested("tables"), help="The table.")
 @click.option(
     "-n",
     "--samples",
@@ -50,8 +51,11 @@ from rlds2reverb.wording import counted
     show_default=True,
     help="Seconds to wait for a sample; then says what the rate limiter waits for, and exits with 5.",
 )
+@quiet_option
 @json_option
-def command(table: str, samples: int, values: int, timeout_seconds: float, as_json: bool, **connection: Any) -> None:
+def command(
+    table: str, samples: int, values: int, timeout_seconds: float, quiet: bool, as_json: bool, **connection: Any
+) -> None:
     """Take samples of a table, and show each: key, priority, probability, times sampled, and every column in brief.
 
     Samples are real ones: they count for the table's rate limiter, and where max_times_sampled is set, items leave. What
@@ -64,17 +68,27 @@ def command(table: str, samples: int, values: int, timeout_seconds: float, as_js
         before = table_of(client.server_info(), table)
         _check_names(before)
         output.talk(_before(before, samples))
-        with _told_when_stopped(samples) as came:
+        with _told_when_stopped(samples) as came, _counted(quiet, samples) as tell:
             for item in _sampled(client, before, samples, timeout_seconds):
                 came.append(int(item.info.key))
+                tell(len(came))
                 columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
                 if as_json:
                     told = {name: column.as_dict() for name, column in columns.items()}
-                    click.echo(json.dumps(output.plain({**_info(item), "columns": told}), ensure_ascii=False))
+                    output.print_json_line({**_info(item), "columns": told})
                 else:
                     _print(item, f"{len(came)} of {samples}", before.max_times_sampled)
                     output.print_columns([(name, one.kind, one.text()) for name, one in columns.items()], "    ")
         output.talk(_after(table_of(client.server_info(), table), before, samples))
+
+
+@contextmanager
+def _counted(quiet: bool, samples: int) -> Iterator[Callable[[int], None]]:
+    """Shows how many have come; not where people see the samples themselves."""
+    began = time.monotonic()
+    is_seen = sys.stdout is not None and sys.stdout.isatty()
+    with progress.told_in_words(quiet or is_seen, "waiting for the first sample") as tell:
+        yield lambda came: tell(progress.counting(came, samples, "sample", time.monotonic() - began))
 
 
 def _sampled(client: Client | ClientGroup, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:

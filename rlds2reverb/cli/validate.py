@@ -15,6 +15,7 @@ from rlds2reverb.cli.options import (
     json_option,
     judging_options,
     limit_option,
+    quiet_option,
     scale_options,
     source_argument,
     transform_option,
@@ -37,6 +38,7 @@ from rlds2reverb.wording import counted
 @transform_option
 @limit_option
 @scale_options
+@quiet_option
 @json_option
 def command(
     source: str,
@@ -45,6 +47,7 @@ def command(
     encoded: tuple[str, ...],
     transform: tuple[str, ...],
     limit: int | None,
+    quiet: bool,
     as_json: bool,
     workers: int | None,
     ray: str | None,
@@ -57,11 +60,12 @@ def command(
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
     wanted = transform_of(transform)  # what makes no sense is told before the source is opened
     put, execute = Conventions(**conventions), chosen_executor(workers, ray)
-    if execute is None:
-        episodes, findings = validate_source(with_encoded(opened(source), encoded), limit, put, wanted)
-    else:
-        asked = Wanted(Named(source), encoded, {}, put, wanted, limit)
-        with progress.told(quiet=as_json) as on_progress:
+    with progress.told(quiet) as on_progress:
+        if execute is None:
+            opened_here = with_encoded(opened(source), encoded)
+            episodes, findings = validate_source(opened_here, limit, put, wanted, on_progress)
+        else:
+            asked = Wanted(Named(source), encoded, {}, put, wanted, limit)
             episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:

@@ -37,8 +37,8 @@ WRITING, READ, WRITTEN = "writing", "read", "written"
 SYNC_SECONDS = 5.0
 """How often all is put on disk while episodes are written."""
 
-Tell = Callable[[Account, bool], object]
-"""Hears of the account after every episode; and whether episodes are being compared, not written."""
+Tell = Callable[[Account, int | None], object]
+"""Hears of the account after every episode; and how many were compared, once they are compared and not written any more."""
 
 
 class Converter:
@@ -237,7 +237,7 @@ class Converter:
         with closing(self._episodes(clear)) as every:
             for one, found in every:
                 self._take(sink, one, found)
-                self._tell(self._account, False)
+                self._tell(self._account, None)
         self._save(place, READ, sink.sync())
 
     def _episodes(self, clear: Callable[[Endings], object]) -> Judged:
@@ -293,4 +293,4 @@ class Converter:
 
     def _compared(self, number: int, _: Episode) -> None:
         self._verified = number
-        self._tell(self._account, True)
+        self._tell(self._account, number)

@@ -128,6 +128,7 @@ class Progress:
       seconds: since the push began.
       waiting: why nothing moves, "" when something does.
       held_by: names of the tables whose rate limiters are the reason.
+      doing: what is done where it is not reading and sending: "verifying"; the counts are of that then.
     """
 
     episodes: int
@@ -138,3 +139,4 @@ class Progress:
     seconds: float
     waiting: str = ""
     held_by: tuple[str, ...] = ()
+    doing: str = ""

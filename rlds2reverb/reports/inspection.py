@@ -13,6 +13,7 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, OutputCut, cut_for_all, take_in
 from rlds2reverb.reports.begun import begin
 from rlds2reverb.reports.inspected import Inspection
+from rlds2reverb.reports.paced import OnProgress, Paced, unheard
 from rlds2reverb.reports.ranges import Range
 from rlds2reverb.sources.base import Source, checked_spec, remarks_of
 from rlds2reverb.sources.transformed import transformed
@@ -32,6 +33,7 @@ def inspect_source(
     limit: int | None = None,
     conventions: Conventions = Conventions(),
     transform: Transform = Transform(),
+    on_progress: OnProgress = unheard,
 ) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
@@ -41,6 +43,7 @@ def inspect_source(
       limit: episodes to read at most, or None for all.
       conventions: what a push would mend in the episodes.
       transform: what a push would do to the columns first.
+      on_progress: told a few times per second how many episodes and steps are read.
 
     Raises:
       SourceError: it cannot be read.
@@ -50,7 +53,9 @@ def inspect_source(
     begun = begin(source, views, conventions, transform)
     inspection, standard = begun.inspection, begun.standard
     holdings = Holdings.of(inspection.step_spec)
+    pace = Paced(on_progress, begun.source.episode_count, limit)
     for episode, found in with_problems_of_ends(islice(begun.source, limit), standard.conventions):
+        pace.count(episode)
         filled, problems = standard.examine(episode)
         problems += found
         inspection.findings.add(episode, problems)
@@ -72,6 +77,7 @@ def validate_source(
     limit: int | None = None,
     conventions: Conventions = Conventions(),
     transform: Transform = Transform(),
+    on_progress: OnProgress = unheard,
 ) -> tuple[int, Findings]:
     """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
 
@@ -80,6 +86,7 @@ def validate_source(
       limit: episodes to read at most, or None for all.
       conventions: what a push would mend in the episodes.
       transform: what a push would do to the columns first.
+      on_progress: told a few times per second how many episodes and steps are read.
 
     Raises:
       SourceError: it cannot be read.
@@ -89,7 +96,9 @@ def validate_source(
     source, conventions = transformed(source, transform), transform.with_conventions(conventions)
     spec = checked_spec(source)
     standard, holdings = Standard.of(spec, conventions), Holdings.of(flatten(spec))
+    pace = Paced(on_progress, source.episode_count, limit)
     for episode, found in with_problems_of_ends(islice(source, limit), conventions):
+        pace.count(episode)
         count += 1
         findings.add(episode, [*standard.examine(episode)[1], *found])
         holdings = holdings.after(episode)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from replay_server.errors import CheckpointError, FolderLost
 from replay_server.fitting import items_by_table
@@ -17,6 +18,7 @@ from replay_server.generations import Generations
 from replay_server.logs import logger
 from replay_server.record_files import written_at
 from replay_server.space import Space, check_space, space_for
+from replay_server.telling import bytes_in, share, telling
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
 
@@ -209,7 +211,7 @@ class CheckpointWriter:
     def _have_written(self) -> Path:
         """Asks Reverb to write one. When that is gone already, any finished one that was begun after the request will do."""
         for _ in range(_ATTEMPTS):
-            with self.working.holding(self._generations.guard) as before:
+            with self.working.holding(self._generations.guard) as before, self._telling(before):
                 name, error = self._asked()
             self._generations.guard()  # writing may have taken long
             staged = self.working.take(name, confirmed=True) if name else None
@@ -224,6 +226,16 @@ class CheckpointWriter:
             f"({error or name or 'it named none'}). It deletes one while a newer one is being written: if clients ask for "
             "checkpoints all the time, let them ask less often; otherwise see what else deletes there"
         )
+
+    def _telling(self, before: Collection[str]) -> AbstractContextManager[None]:
+        """Tells how much Reverb has written that was not there before; of about how much, when there is one to compare it with."""
+        last = self.state.last
+
+        def far() -> Mapping[str, Any]:
+            new = [path for path in self._generations.reverb.iterdir() if path.name not in before]
+            return share(sum(map(bytes_in, new)), 0 if last is None else last.bytes)
+
+        return telling(self._log, "writing a checkpoint", far)
 
     def _asked(self) -> tuple[str, TransportError | None]:
         """Name of the entry that Reverb wrote, or "" and why not."""

@@ -17,6 +17,7 @@ from replay_server.generation import Generation
 from replay_server.generations import Generations
 from replay_server.logs import Logger, logger
 from replay_server.tables import TableConfig
+from replay_server.telling import bytes_in, telling
 
 _STAGED = "0-restored"
 """Sorts before the names that Reverb gives, which begin with the year: Reverb deletes all entries of its folder but the last."""
@@ -50,7 +51,8 @@ def prepare(generations: Generations, section: CheckpointSection, tables: Sequen
     """
     log = logger("restore")
     keep_left(generations, log, section.start_empty)
-    generation, unloaded = choose(generations, section.start_empty)
+    with telling(log, "verifying checkpoints", folder=str(generations.folder)):
+        generation, unloaded = choose(generations, section.start_empty)
     set_aside_left(generations, log)
     for path in generations.clean():
         log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
@@ -63,7 +65,8 @@ def prepare(generations: Generations, section: CheckpointSection, tables: Sequen
         return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
     generations.guard()  # verifying may have taken long
     staged = generations.reverb / _STAGED
-    fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
+    with telling(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
+        fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
     _tell(log, fit)
     if generation is not None and not fit.is_whole:
         kept = generations.keep_for_good(generation, time.strftime("left-out-%Y%m%d", time.gmtime()))

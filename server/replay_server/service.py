@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from replay_server.http import HttpServer, make_app
 from replay_server.logs import logger
 from replay_server.monitor import Monitor
 from replay_server.ports import held_port
+from replay_server.prefills import PrefillTeller
 from replay_server.recorder import Recorder
 from replay_server.sharing import Shared
 from replay_server.state import ServerState
 from replay_server.tables import TableConfig, reverb_table
+from replay_server.telling import Reading, bytes_in, telling
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.wire.messages import ServerInfo
@@ -123,7 +126,11 @@ class ReplayService:
         alerts.start()
         self._start_reverb()
         self.monitor.start()
-        helpers: list[Schedule | ClientCheckpoints] = [*self._schedules(), ClientCheckpoints(self.checkpoints)]
+        helpers: list[Schedule | ClientCheckpoints | PrefillTeller] = [
+            *self._schedules(),
+            ClientCheckpoints(self.checkpoints),
+            PrefillTeller(self.monitor, self.state.table_configs),
+        ]
         for helper in helpers:
             helper.start()
         self._say_ready()
@@ -180,7 +187,8 @@ class ReplayService:
         checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(self._generations.reverb))
         tables = [reverb_table(config) for config in start.fit.configs]
         try:
-            self._server = reverb.Server(tables, port=self.config.grpc.port, checkpointer=checkpointer)
+            with self._loading(start):
+                self._server = reverb.Server(tables, port=self.config.grpc.port, checkpointer=checkpointer)
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"Reverb does not start: {error}") from error
         restore.forget_staged(self._generations)
@@ -189,6 +197,13 @@ class ReplayService:
         if start.staged is not None:
             items = sum(table.items for table in start.fit.tables)
             self._log.info("restored", items=items, seconds=round(time.time() - began, 3))
+
+    def _loading(self, start: restore.Start) -> AbstractContextManager[None]:
+        """Tells how far Reverb is with reading a checkpoint; nothing where it starts empty."""
+        if start.staged is None:
+            return nullcontext()
+        total = bytes_in(start.staged)
+        return telling(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
 
     def _prepared(self) -> restore.Start:
         try:

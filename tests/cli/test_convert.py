@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from rlds2reverb import cli
-from rlds2reverb.cli import progress
 from rlds2reverb.destinations.base import Loss
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
 from rlds2reverb.destinations.tfds.sink import TfdsSink
-from rlds2reverb.push.report import Progress
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -135,21 +133,3 @@ def test_the_help_names_the_destinations(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     assert "tfds:/data_dir/NAME" in out
-
-
-def test_without_a_terminal_a_line_comes_every_ten_seconds() -> None:
-    lines: list[str] = []
-    tell = progress.Lines(lines.append)
-    for seconds in (1.0, 9.9, 10.0, 11.0, 19.9, 20.5):
-        tell(Progress(5, 5_000, 20, 0, 2_000_000, seconds))
-    assert lines == [
-        "5/20 episodes  500 steps/s  0.2 MB/s  ETA 0:30",
-        "5/20 episodes  244 steps/s  0.1 MB/s  ETA 1:01",
-    ]
-
-
-def test_progress_is_quiet_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    for quiet in (True, False):
-        with progress.told_by_lines(quiet) as tell:
-            tell(Progress(5, 5_000, 20, 0, 2_000_000, 5.0 if not quiet else 60.0))
-    assert capsys.readouterr().err == ""

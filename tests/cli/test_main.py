@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import output, progress, reports
+from rlds2reverb.cli import output, reports
 from rlds2reverb.errors import keep_report
-from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.sources.registry import SOURCES
 from tests.transport.fake_reverb import FakeReverb
 from tests.wire.certificates import self_signed
@@ -153,20 +153,6 @@ def test_an_interrupted_push_says_what_another_run_of_it_does(
     with pytest.raises(KeyboardInterrupt), reports.told_when_stopped(as_json=True, again=again):
         raise KeyboardInterrupt  # before the push began
     assert "nothing of this push is stored" in capsys.readouterr().err
-
-
-def test_progress_line_has_rates_eta_and_what_is_waited_for() -> None:
-    line = progress.describe(Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples'))
-    assert line == "5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting"
-    assert "ETA" not in progress.describe(Progress(5, 5000, None, 4000, 0, 2.0))
-
-
-def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.told(quiet=False) as update:
-        for inserts in (1, 2, 3):
-            text = f'table "t": its rate limiter waits for {inserts} more samples'
-            update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))
-    assert capsys.readouterr().err.count("waiting:") == 1
 
 
 @pytest.mark.parametrize(

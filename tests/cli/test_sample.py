@@ -13,11 +13,13 @@ import pytest
 
 from rlds2reverb import cli
 from rlds2reverb.cli import sample
+from rlds2reverb.cli.schemas import schema_of
 from rlds2reverb.client import Client
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import FREE_LIMITER, MemoryServer, MemoryTransport, table_info
 from rlds2reverb.wire.messages import RateLimiter
+from tests.cli.json_schema import faults
 
 FLOAT = ArraySpec((2,), np.dtype(np.float32))
 SIGNATURE = {"observation": FLOAT, "text": ArraySpec((), np.dtype(object))}
@@ -95,6 +97,7 @@ def test_each_sample_is_a_line_of_json(run: Run) -> None:
     code, shown, said = run("--table", "plain", "-n", "2", "--values", "1", "--json")
     assert code == 0
     first, second = map(json.loads, shown.splitlines())
+    assert [fault for one in (first, second) for fault in faults(one, schema_of("sample"))] == []
     assert first == {
         "key": "9223372036854775808",
         "priority": 1.0,
@@ -117,6 +120,7 @@ def test_what_is_not_finite_is_null_in_json(run: Run, server: MemoryServer) -> N
     code, shown, _ = run("--table", "empty", "--json")
     assert code == 0
     column = json.loads(shown)["columns"]["0"]
+    assert [*faults(json.loads(shown), schema_of("sample"))] == []
     assert (column["values"], column["not_finite"], column["max"]) == ([None, None, 1.0], 2, 1.0)
 
 
@@ -163,7 +167,7 @@ def test_more_than_there_are_is_an_error_after_those_that_came(run: Run, server:
 
 def test_an_empty_table_says_what_it_waits_for(run: Run) -> None:
     code, shown, said = run("--table", "empty", "--json", "--timeout-seconds", "0.3")
-    assert (code, shown) == (5, "")
+    assert (code, json.loads(shown)["error"]["type"]) == (5, "Stalled")
     assert 'table "empty": 0 items; items stay however often they are sampled; blocked: 1 more insert' in said
     assert "0 of 1 sample came" in said
     assert said.count("rlds2reverb: error:") == 1

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlds2reverb.cli import cli, main, progress
-from rlds2reverb.push.report import Progress
+from rlds2reverb.cli.progress import Shown
 from rlds2reverb.transport.memory import table_info
 from tests.transport.fake_reverb import FakeReverb
 
@@ -80,18 +80,19 @@ def test_what_a_dataset_is_like_does_not_depend_on_who_reads_it(run: Run, comman
 
 
 @pytest.mark.parametrize(("command", "is_quiet"), [("inspect", False), ("validate", False), ("validate", True)])
-def test_the_bar_shows_what_all_workers_have_read_and_with_json_there_is_none(
+def test_the_bar_shows_what_all_workers_have_read_and_quietly_there_is_none(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str, is_quiet: bool
 ) -> None:
-    told: list[Progress] = []
-    monkeypatch.setattr(progress, "_bar", lambda: nullcontext(told.append))
+    told: list[Shown] = []
+    monkeypatch.setattr(progress, "LateBar", lambda _: nullcontext(told.append))
     monkeypatch.setattr(sys, "stderr", Terminal())
-    code, text = run(command, SOURCE, "--limit", "20", "--workers", "1", *["--json"] * is_quiet)
+    code, text = run(command, SOURCE, "--limit", "20", "--workers", "1", "--json", *["--quiet"] * is_quiet)
     assert code == 0
+    assert json.loads(text)["episodes"] == 20
     if is_quiet:
-        assert (json.loads(text)["episodes"], told) == (20, [])
+        assert told == []
     else:
-        assert (told[-1].episodes, told[-1].episode_count) == (20, 20)
+        assert (told[-1].done, told[-1].total) == (20, 20)
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import answers
 from rlds2reverb.reports.brief import MOST_CHARACTERS, brief
 
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000300000002008020000000000000000")
@@ -79,7 +79,7 @@ def test_no_values_are_wanted() -> None:
 def test_any_array_has_a_text_and_is_plain_json(array: Any, most: int) -> None:
     told = brief(array, most)
     assert "\n" not in told.text()
-    again = json.loads(json.dumps(output.plain(told.as_dict()), allow_nan=False))
+    again = json.loads(json.dumps(answers.plain(told.as_dict()), allow_nan=False))
     assert again["shape"] == list(array.shape)
     assert len(again["values"]) == min(most, array.size)
     if array.dtype.kind in "iub":

@@ -58,14 +58,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "choosing": {"generation"} | CHECKPOINT,
     "fitting": {"errors", "record_files", "records"} | TABLES,
     # What a running server does with them.
-    "checkpoints": {"freed_memory", "space"} | KEEPING,
+    "telling": {"logs"},
+    "checkpoints": {"freed_memory", "space", "telling"} | KEEPING,
     "clients": {"checkpoints", "choosing"} | KEEPING,
-    "restore": {"choosing", "clients", "config", "tables"} | KEEPING - {"record_files", "working_folder"},
+    "restore": {"choosing", "clients", "config", "tables", "telling"} | KEEPING - {"record_files", "working_folder"},
     "outlook": {"choosing", "config", "errors", "generation", "holder", "record_files", "tables", "working_folder"},
     # What the folder remembers.
     "history": {"errors"},
     "history_file": {"errors", "generations", "history", "logs", "reading", "record_files"},
     "recorder": {"checkpoints", "history", "history_file", "logs", "memory"},
+    "prefills": {"limiters", "logs", "monitor", "tables", "telling"},
     # What is known of it, who tells that, and who makes it all.
     "state": {
         "checkpoints",
@@ -97,7 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service": {"checkpoints", "clients", "config", "errors", "folder_lock", "generations", "http", "logs", "monitor"}
     | {"alerts", "history_file", "recorder"}
-    | {"ports", "restore", "sharing", "state", "tables"},
+    | {"ports", "prefills", "restore", "sharing", "state", "tables", "telling"},
     "command": {"admission", "config", "errors", "feasibility", "logs", "outlook", "service", "tables"},
     "__main__": set(),
 }

@@ -1,0 +1,21 @@
+"""`rlds2reverb schema`: what a command's --json prints, as a JSON Schema."""
+
+from __future__ import annotations
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.options import ANSWERS_H
+from rlds2reverb.cli.schemas import schema_names, schema_of
+
+
+@click.command("schema", context_settings=ANSWERS_H)
+@click.argument("of", metavar="COMMAND", type=click.Choice(schema_names()))
+def command(of: str) -> None:
+    """Print the JSON Schema (2020-12) of what a command prints with --json.
+
+    \b
+    COMMAND is one of those that have --json:
+      rlds2reverb schema push > push.schema.json
+    """
+    output.print_json(schema_of(of))
