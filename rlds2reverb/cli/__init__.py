@@ -50,6 +50,7 @@ COMMANDS = {
     "inspect": "Show what is in a dataset and which table it needs.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
     "status": "Show the tables of a running server.",
+    "top": "Watch the tables of running servers: rates, waits, memory, checkpoints.",
     "sample": "Take samples of a table of a running server, and show them.",
     "serve": "Run the replay server: tables from a YAML file, checkpoints, health, metrics, status page.",
     "checkpoint": "Have a running replay server write a checkpoint now.",
