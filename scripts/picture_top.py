@@ -22,7 +22,7 @@ from rlds2reverb.cli.top.view import screen
 from rlds2reverb.cli.top.watching import Target, Watch
 from rlds2reverb.connecting import way_to
 
-_SIZE = (92, 22)
+_SIZE = (80, 18)
 _SECONDS = 8.0
 """For rates over several seconds."""
 

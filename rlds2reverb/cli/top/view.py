@@ -90,14 +90,14 @@ def _title(known: Sequence[Known], width: int, now: float) -> Text:
 
 
 def _headings(choice: Choice, layout: Layout) -> Text:
-    text = fitted("  TABLE", layout.name, _heading_style(choice, "name"))
+    text = Text().append_text(fitted("  TABLE", layout.name, _heading_style(choice, "name")))
     for column in layout.columns:
         text.append(column.heading.rjust(layout.cells(column)), _heading_style(choice, column.key))
     return text.append(" " * (layout.width - text.cell_len), "reverse")
 
 
 def _heading_style(choice: Choice, key: str) -> str:
-    return "reverse bold" if choice.sort == key else "reverse"
+    return "reverse bold underline" if choice.sort == key else "reverse"
 
 
 def _body(known: Sequence[Known], choice: Choice, layout: Layout, now: float) -> list[Draw]:
@@ -133,7 +133,8 @@ def _about(known: Known, width: int, now: float) -> list[Draw]:
     name = fitted(visible(known.name), min(width, cell_len(visible(known.name))), style)
     said, used = f"  {answering(known, now)}", resources(known, now)
     fits = cell_len(f"{name.plain}{said}; {used}") <= width
-    first = name.append_text(fitted(f"{said}; {used}" if fits else said, width - cell_len(name.plain)))
+    rest = fitted(f"{said}; {used}" if fits else said, width - cell_len(name.plain))
+    first = Text().append_text(name).append_text(rest)
     return [lambda: first, *([] if fits else [_drawn(f"  {used}", width, "")])]
 
 
