@@ -24,12 +24,13 @@ from rlds2reverb.cli.top.service import Address
 from rlds2reverb.cli.top.state import Known
 from rlds2reverb.cli.top.watching import Target, Watch
 from rlds2reverb.connecting import way_to
-from rlds2reverb.errors import ServerUnreachable
+from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.formats import Lazily
 
 _show: Callable[[Watch, Choice], None] = Lazily("rlds2reverb.cli.top.live:show")  # rich, only where it is drawn
 _why_not: Callable[[], str] = Lazily("rlds2reverb.cli.top.live:why_not")
 
+_LEAST_INTERVAL, _MOST_INTERVAL = 0.05, 86_400.0
 _SLACK_SECONDS = 5.0
 """Beside the deadlines of two questions, for --once."""
 
@@ -69,6 +70,8 @@ def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float
     On a terminal it is a live view; h tells its keys. Elsewhere it prints a block of lines for every interval, or with --json
     a line of JSON. A server that does not answer is shown as such, with since when and why, and taken up when it is back.
     """
+    if not _LEAST_INTERVAL <= interval <= _MOST_INTERVAL:
+        raise ConfigError(f"--interval {interval:g}: expected {_LEAST_INTERVAL:g} to {_MOST_INTERVAL:g} seconds")
     targets = _targets(**places)
     watch = Watch(targets, interval, places["timeout"])
     if once:

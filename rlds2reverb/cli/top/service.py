@@ -20,6 +20,9 @@ from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, W
 _MOST_BYTES = 8 << 20
 """Of an answer; one of a thousand tables with all their rates has 4 MB."""
 
+_MOST_SECONDS = 86_400.0
+"""For an answer; sockets take no more than some 68 years."""
+
 _MOST_NUMBER = 1 << 63
 _EXPECTED = "expected an address such as http://127.0.0.1:8080"
 
@@ -92,6 +95,7 @@ class Address:
           TransportError: it refuses.
           WireError: what answers is no replay server.
         """
+        seconds = min(seconds, _MOST_SECONDS)
         connection = self._connection(seconds)
         try:
             connection.request("GET", f"{self._parts.path.rstrip('/')}/status.json", headers={"Connection": "close"})

@@ -114,7 +114,7 @@ class Watch:
         end = time.monotonic() + seconds
         with self._changed:
             while self._error is None and not is_enough(self._known) and (left := end - time.monotonic()) > 0:
-                self._changed.wait(left)
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
         return self.known()
 
     def _run(self, job: Callable[[int], None], number: int) -> None:
@@ -129,7 +129,8 @@ class Watch:
             self._tell()
 
     def _ask(self, number: int) -> None:
-        self._set(number, asked_at=time.time())
+        with self._changed:
+            self._known[number] = replace(self._known[number], asked_at=time.time())  # no news: nobody is woken
         try:
             info = self._targets[number].way.server_info(at_once=True)
         except Rlds2ReverbError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
 from rlds2reverb.wire.messages import ServerInfo
 from tests.cli.top.made import table
-from tests.processes import dead_port
+from tests.processes import END_SECONDS, REPOSITORY, dead_port
 
 Run = Callable[..., tuple[int, str, str]]
 HOSTILE = "b\x1b[2J"
@@ -50,8 +52,8 @@ def run(server: MemoryServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
     monkeypatch.setattr(top, "way_to", way_to)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rlds2reverb", "top", *arguments, "--interval", "0.05"])
+    def run(*arguments: str, last: str = "0.05") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rlds2reverb", "top", *arguments, "--interval", last])
         with pytest.raises(SystemExit) as stop:
             cli.main()
         return int(stop.value.code or 0), *capsys.readouterr()
@@ -135,6 +137,22 @@ def test_json_is_a_line_for_each_interval(run: Run, monkeypatch: pytest.MonkeyPa
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_it_ends_when_its_reader_leaves(as_json: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = ("-m", "tests.cli.top.memory_view", "--server", "memory:1", "--interval", "0.05", *as_json)
+    with (tmp_path / "errors").open("w+b") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        assert process.stdout is not None
+        with process:
+            assert "memory:1" in process.stdout.readline() + process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(END_SECONDS) == 0
+        errors.seek(0)
+        assert errors.read() == b""
+
+
 def test_http_that_does_not_answer_is_told_and_is_no_error(run: Run) -> None:
     with dead_port() as port:
         code, shown, _ = run("--server", "memory:1", "--http", f"http://127.0.0.1:{port}", "--once")
@@ -163,6 +181,20 @@ def test_what_makes_no_sense_ends_with_2(run: Run, arguments: list[str], said: s
     code, shown, told = run(*arguments)
     assert (code, shown) == (2, "")
     assert said in told
+
+
+@pytest.mark.parametrize("interval", ["0.01", "1e9", "1e300", "nan", "-1", "0"])
+def test_an_interval_that_asks_too_often_or_never_is_refused(run: Run, interval: str) -> None:
+    assert run("--server", "memory:1", last=interval)[:2] == (2, "")
+
+
+def test_a_deadline_may_be_as_long_as_one_likes(run: Run) -> None:
+    with dead_port() as port:
+        code, shown, said = run(
+            "--server", "memory:1", "--http", f"http://127.0.0.1:{port}", "--once", "--timeout", "1e300"
+        )
+    assert (code, said) == (0, "")
+    assert "no answer" in shown
 
 
 def test_an_address_is_checked_before_anything_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
