@@ -9,6 +9,7 @@ from typing import Any, overload
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
 from rlds2reverb.learner.several.client import ClientGroup
+from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
 
@@ -85,6 +86,21 @@ def connect(
     if allow_missing:
         raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
     return Client(opened(address))
+
+
+def way_to(
+    address: str,
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+) -> Transport:
+    """A way to a server that need not be there yet: nothing is asked. Arguments as of `connect`.
+
+    Raises:
+      ConfigError: the address is not "host:port".
+      TransportError: this process was forked from one that had connected.
+    """
+    return GrpcTransport(address, credentials, metadata, timeout_seconds)
 
 
 def _group(

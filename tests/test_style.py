@@ -38,6 +38,7 @@ MANY_ARGUMENTS = {
 BROAD_EXCEPTS = {
     "rlds2reverb/adapters/jax.py": "an error of the thread that puts batches ahead is raised in the caller's",
     "rlds2reverb/adapters/polling.py": "an error of the reading thread is raised in the caller's",
+    "rlds2reverb/cli/top/watching.py": "an error of an asking thread is raised in the one that shows what is known",
     "rlds2reverb/learner/question.py": "a thread of its own: raised in the one that waits for the answer",
     "rlds2reverb/learner/writing/background.py": "an error of the sending thread is raised in the caller's",
     "rlds2reverb/notebook/markup.py": "a notebook tells why something cannot be shown, in its place, and goes on",

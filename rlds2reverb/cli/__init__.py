@@ -54,6 +54,7 @@ COMMANDS = {
     "show": "Show one episode: its images as a strip, its numbers as curves; or save it as a picture, film or page.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
     "status": "Show the tables of a running server.",
+    "top": "Watch the tables of running servers: rates, waits, memory, checkpoints.",
     "sample": "Take samples of a table of a running server, and show them.",
     "serve": "Run the replay server: tables from a YAML file, checkpoints, health, metrics, status page.",
     "checkpoint": "Have a running replay server write a checkpoint now.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,6 +17,21 @@ from rlds2reverb.transport.certificates import Certificates
 from rlds2reverb.transport.waiting import Deadlines
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+way_options = with_options(
+    click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificate authority (PEM); turns TLS on."),
+    click.option("--tls-cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
+    click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
+    click.option("--header", multiple=True, metavar="NAME=VALUE", help="Metadata sent with every call; repeatable."),
+    click.option(
+        "--timeout",
+        type=SECONDS,
+        default=Deadlines.call,
+        show_default=True,
+        help="Seconds to wait for the server to answer.",
+    ),
+)
+"""How to speak with a server."""
 
 server_options = with_options(
     click.option(
@@ -31,17 +47,7 @@ server_options = with_options(
         is_flag=True,
         help="Of several servers, go on without those that cannot be reached. A push leaves their episodes out; run again, it stores them.",
     ),
-    click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificate authority (PEM); turns TLS on."),
-    click.option("--tls-cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
-    click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
-    click.option("--header", multiple=True, metavar="NAME=VALUE", help="Metadata sent with every call; repeatable."),
-    click.option(
-        "--timeout",
-        type=SECONDS,
-        default=Deadlines.call,
-        show_default=True,
-        help="Seconds to wait for the server to answer.",
-    ),
+    way_options,
     click.option(
         "--wait",
         type=SECONDS,
@@ -64,12 +70,7 @@ def open_client(
       ConfigError: --allow-missing with one server, a certificate without its key, a file that cannot be read, or a header without "=".
       ServerUnreachable: see `connect`.
     """
-    pairs = [text.partition("=") for text in header]
-    for text, (name, separator, value) in zip(header, pairs):
-        if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
-            raise ConfigError(f'--header "{text}": expected NAME=VALUE, a name of letters, digits, "_", "-" and "."')
-    credentials = _credentials(**certificates)
-    metadata = [(name.lower(), value) for name, _, value in pairs]
+    metadata, credentials = metadata_of(header), credentials_of(**certificates)
     if "," in server:
         addresses = [address.strip() for address in server.split(",") if address.strip()]
         return connect(addresses, credentials, metadata, timeout, wait or 0.0, allow_missing)
@@ -78,7 +79,25 @@ def open_client(
     return connect(server, credentials, metadata, timeout, wait or 0.0)
 
 
-def _credentials(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Certificates | None:
+def metadata_of(header: Sequence[str]) -> list[tuple[str, str]]:
+    """What --header names.
+
+    Raises:
+      ConfigError: one that is no NAME=VALUE.
+    """
+    pairs = [text.partition("=") for text in header]
+    for text, (name, separator, value) in zip(header, pairs):
+        if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
+            raise ConfigError(f'--header "{text}": expected NAME=VALUE, a name of letters, digits, "_", "-" and "."')
+    return [(name.lower(), value) for name, _, value in pairs]
+
+
+def credentials_of(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Certificates | None:
+    """What --tls-ca, --tls-cert and --tls-key name; None for plain text.
+
+    Raises:
+      ConfigError: a certificate without its key, or a file that cannot be read.
+    """
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
     if tls_ca is None and tls_cert is None:

@@ -24,6 +24,7 @@ class _Unheard(io.FileIO):
     def __init__(self, number: int, is_talk: bool) -> None:
         super().__init__(number, "w", closefd=False)
         self._is_talk = is_talk
+        self.is_left = False
 
     def write(self, data: Any, /) -> int:
         try:
@@ -35,6 +36,7 @@ class _Unheard(io.FileIO):
         return memoryview(data).nbytes
 
     def _leave(self) -> None:
+        self.is_left = True
         nobody = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nobody, self.fileno())
         os.close(nobody)
@@ -55,6 +57,12 @@ def whoever_listens() -> Iterator[None]:
             if stream is not old:
                 stream.flush()
         sys.stdout, sys.stderr = before
+
+
+def is_heard() -> bool:
+    """Whether stdout has a reader still, as far as the last flush tells."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return not (isinstance(raw, _Unheard) and raw.is_left)
 
 
 def _outliving(stream: TextIO | Any, is_talk: bool) -> Any:

@@ -51,6 +51,7 @@ def heavy_modules_of(*arguments: str) -> set[str]:
         ("show", set()),
         ("push", OF_GRPC),
         ("status", OF_GRPC),
+        ("top", OF_GRPC),
         ("checkpoint", {"http.client"}),
         ("serve", set()),
     ],

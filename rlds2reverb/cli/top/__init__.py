@@ -1,0 +1,160 @@
+"""`rlds2reverb top`: the tables of running servers, live."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.connecting import credentials_of, metadata_of, way_options
+from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
+from rlds2reverb.cli.streams import is_heard
+from rlds2reverb.cli.top import plain
+from rlds2reverb.cli.top.addresses import paired
+from rlds2reverb.cli.top.keys import Choice
+from rlds2reverb.cli.top.rows import SORTS
+from rlds2reverb.cli.top.service import Address
+from rlds2reverb.cli.top.state import Known
+from rlds2reverb.cli.top.watching import Target, Watch
+from rlds2reverb.connecting import way_to
+from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.formats import Lazily
+
+_show: Callable[[Watch, Choice], None] = Lazily("rlds2reverb.cli.top.live:show")  # rich, only where it is drawn
+_why_not: Callable[[], str] = Lazily("rlds2reverb.cli.top.live:why_not")
+
+_LEAST_INTERVAL, _MOST_INTERVAL = 0.05, 86_400.0
+_SLACK_SECONDS = 5.0
+"""Beside the deadlines of two questions, for --once."""
+
+
+@click.command("top", context_settings=ANSWERS_H)
+@click.option(
+    "--server",
+    "servers",
+    required=True,
+    multiple=True,
+    envvar="RLDS2REVERB_SERVER",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="Address of a Reverb server; NAME=HOST:PORT shows it by that name. Repeat it, or give several with commas.",
+)
+@click.option(
+    "--http",
+    "urls",
+    multiple=True,
+    envvar="RLDS2REVERB_HTTP",
+    show_envvar=True,
+    metavar="URL",
+    help="HTTP address of the server's `rlds2reverb serve`, for memory and checkpoints. Repeat it in the order of the servers, or "
+    "give it as NAME=URL, or HOST:PORT=URL.",
+)
+@click.option("--interval", type=SECONDS, default=2.0, show_default=True, help="Seconds from one question to the next.")
+@click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="What tables are sorted by.")
+@click.option("--reverse", is_flag=True, help="The other way round: numbers from the smallest.")
+@click.option(
+    "--once", is_flag=True, help="Ask twice, an interval apart, print one block and end; 5 if a server does not answer."
+)
+@way_options
+@json_option
+def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float, **places: Any) -> None:
+    """Watch the tables of running servers: sizes, rates, what inserts and samples wait for, memory, checkpoints.
+
+    On a terminal it is a live view; h tells its keys. Elsewhere it prints a block of lines for every interval, or with --json
+    a line of JSON. A server that does not answer is shown as such, with since when and why, and taken up when it is back.
+    """
+    if not _LEAST_INTERVAL <= interval <= _MOST_INTERVAL:
+        raise ConfigError(f"--interval {interval:g}: expected {_LEAST_INTERVAL:g} to {_MOST_INTERVAL:g} seconds")
+    targets = _targets(**places)
+    watch = Watch(targets, interval, places["timeout"])
+    if once:
+        _print_once(watch, interval, 2 * places["timeout"], _printer(as_json, sort, reverse))
+    elif not as_json and sys.stdout.isatty() and not _said_why_not():
+        _show(watch, Choice(sort, reverse))
+    else:
+        _print_blocks(watch, interval, _line_printer if as_json else _printer(False, sort, reverse))
+
+
+def _targets(
+    servers: Sequence[str],
+    urls: Sequence[str],
+    header: Sequence[str],
+    timeout: float,
+    tls_ca: Path | None,
+    **pair: Path | None,
+) -> list[Target]:
+    """What to watch.
+
+    Raises:
+      ConfigError: an address, a certificate or a header makes no sense.
+    """
+    metadata, credentials = metadata_of(header), credentials_of(tls_ca=tls_ca, **pair)
+    files = (tls_ca, pair["tls_cert"], pair["tls_key"])
+    return [
+        Target(name, way_to(address, credentials, metadata, timeout), None if url is None else Address(url, *files))
+        for name, address, url in paired(servers, urls)
+    ]
+
+
+def _said_why_not() -> bool:
+    """Whether there can be no live view on this terminal; says why."""
+    why = _why_not()
+    if why:
+        output.talk(f"rlds2reverb: {why}: a block of lines for every interval")
+    return bool(why)
+
+
+Print = Callable[[Sequence[Known]], None]
+
+
+def _printer(as_json: bool, sort: str, is_reverse: bool) -> Print:
+    if as_json:
+        return lambda known: output.print_json(plain.document(known, time.time()))
+    return lambda known: output.print_lines(plain.block(known, sort, is_reverse, time.time()))
+
+
+def _line_printer(known: Sequence[Known]) -> None:
+    """A line of JSON."""
+    click.echo(json.dumps(output.plain(plain.document(known, time.time())), ensure_ascii=False))
+
+
+def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> None:
+    """One block, of what two questions told.
+
+    Raises:
+      ServerUnreachable: a server did not answer; what is known of the others is printed before.
+    """
+
+    def is_enough(known: Sequence[Known]) -> bool:
+        return all((one.problem or len(one.history) > 1) and (_told(one) or not one.url) for one in known)
+
+    with watch:
+        known = watch.wait(is_enough, interval + timeout + _SLACK_SECONDS)
+        show(known)
+    silent = [one.problem or f"server {one.name}: no answer yet" for one in known if not one.answers]
+    if silent:
+        raise ServerUnreachable("; ".join(silent))
+
+
+def _told(known: Known) -> bool:
+    return known.service is not None or bool(known.service_problem)
+
+
+def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
+    """A block for each interval, until nobody reads them. The first one comes as soon as every server has answered, or has not."""
+    with watch:
+        watch.wait(lambda known: all(one.answers or one.problem for one in known), interval)
+        pause = threading.Event()
+        while True:
+            show(watch.known())
+            sys.stdout.flush()
+            if not is_heard():
+                return
+            pause.wait(interval)

@@ -1,0 +1,98 @@
+"""The same without a terminal: lines of text, a block for each moment, or JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rlds2reverb.cli.top.rows import Row, rows, wait_text
+from rlds2reverb.cli.top.service import Service
+from rlds2reverb.cli.top.state import Known
+from rlds2reverb.cli.top.telling import answering, resources, troubles
+from rlds2reverb.cli.top.texts import rate, ratio, visible
+from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
+
+
+def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
+    """Lines about every server and every table.
+
+    Args:
+      sort: one of `rows.SORTS`.
+      now: Unix time.
+    """
+    yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
+    for one in known:
+        yield f"server {visible(one.name)}: {answering(one, now)}; {resources(one, now)}"
+        yield from (f"  {text}" for text in troubles(one))
+        for row in rows(one.tables, one.rates(), sort, is_reverse):
+            yield from _table(row, one.answers)
+
+
+def _table(row: Row, answers: bool) -> Iterator[str]:
+    table = row.table
+    wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
+    known = (rate(row.rate.inserts), rate(row.rate.samples)) if row.rate else ("-", "-")
+    stale = "" if answers else " (when it last answered)"
+    yield (
+        f'  table "{visible(table.name)}": {table.current_size:,} of {table.max_size:,} items{stale}, '
+        f"{known[0]} inserts/s, {known[1]} samples/s, "
+        f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {wanted})"
+    )
+    if answers:
+        yield from (f"    {wait_text(wait)}" for wait in (insert_wait(table), sample_wait(table)))
+
+
+def document(known: Sequence[Known], now: float) -> dict[str, Any]:
+    """All of it for --json: `time` (Unix time), and `servers`, in the order of the command line."""
+    return {"time": now, "servers": [_server(one) for one in known]}
+
+
+def _server(known: Known) -> dict[str, Any]:
+    return {
+        "name": known.name,
+        "answers": known.answers,
+        "problem": known.problem,
+        "answered_at": known.answered_at,
+        "restarted_at": known.restarted_at,
+        "http": known.url or None,
+        "http_problem": known.service_problem,
+        "service": None if known.service is None else _service(known.service),
+        "tables": [_row(row) for row in rows(known.tables, known.rates(), "name", is_reverse=False)],
+    }
+
+
+def _service(service: Service) -> dict[str, Any]:
+    last = service.checkpoint
+    return {
+        "state": service.phase,
+        "problem": service.problem,
+        "now": service.now,
+        "started_at": service.started_at,
+        "memory_bytes": service.memory_bytes,
+        "checkpoint": None if last is None else dict(vars(last)),
+        "writing_since": service.writing_since,
+        "checkpoint_failures": service.failures,
+        "checkpoint_problem": service.checkpoint_problem,
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    table, limiter = row.table, row.table.rate_limiter
+    inserts, samples = insert_wait(table), sample_wait(table)
+    return {
+        "name": table.name,
+        "size": table.current_size,
+        "max_size": table.max_size,
+        "inserts": limiter.inserts,
+        "samples": limiter.samples,
+        "inserts_per_second": row.rate.inserts if row.rate else None,
+        "samples_per_second": row.rate.samples if row.rate else None,
+        "rate_seconds": row.rate.seconds if row.rate else None,
+        "samples_per_insert": row.samples_per_insert,
+        "samples_per_insert_wanted": row.wanted_ratio,
+        "insert_state": clause(inserts),
+        "sample_state": clause(samples),
+        "inserts_blocked": inserts.blocks,
+        "samples_blocked": samples.blocks,
+    }
