@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -77,6 +78,16 @@ def open_client(
     if allow_missing:
         raise ConfigError("--allow-missing is for several servers: --server HOST:PORT,HOST:PORT")
     return connect(server, credentials, metadata, timeout, wait or 0.0)
+
+
+def table_names(options: Mapping[str, Any], timeout: float) -> list[str]:
+    """Names of the tables of the server, or of all servers, that `server_options` name.
+
+    Raises:
+      Rlds2ReverbError: as `open_client`; there is no answer within the timeout.
+    """
+    with open_client(timeout=timeout, wait=None, **options) as client:
+        return sorted(client.server_info().tables)
 
 
 def metadata_of(header: Sequence[str]) -> list[tuple[str, str]]:

@@ -15,13 +15,14 @@ from click.shell_completion import CompletionItem
 from rlds2reverb.cli import local_names
 from rlds2reverb.cli.completing import patience
 from rlds2reverb.destinations.registry import DESTINATIONS
-from rlds2reverb.formats import Formats
+from rlds2reverb.formats import Formats, Lazily
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.validation import CODES
 from rlds2reverb.views.registry import VIEWS
 
 Items = list[CompletionItem]
 
+_table_names = Lazily("rlds2reverb.cli.connecting:table_names")  # gRPC, only where a server is asked
 _CONNECTION = ("server", "allow_missing", "header", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -102,11 +103,9 @@ def _views(start: str, word: str) -> Iterator[CompletionItem]:
 
 def _tables(given: dict[str, Any]) -> list[str]:
     """Names of the tables of a server, asked with a short deadline."""
-    from rlds2reverb.cli.connecting import open_client  # gRPC, only where a server is asked
-
     options = {"allow_missing": False, "header": (), **dict.fromkeys(("tls_ca", "tls_cert", "tls_key")), **given}
-    with open_client(timeout=patience() / 5, wait=None, **options) as client:
-        return sorted(client.server_info().tables)
+    names: list[str] = _table_names(options, patience() / 5)
+    return names
 
 
 def _behind(start: str, names: Iterable[str], word: str) -> Iterator[CompletionItem]:
