@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -77,7 +76,6 @@ class Terminal:
         self._before: Any = None
         self._is_taken = False
         self._read = b""
-        self._notes: set[int] = set()
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Terminal:
@@ -208,8 +206,7 @@ class Terminal:
                 termios.tcsetattr(self._keys, termios.TCSANOW, self._before)
 
     def _has_room(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        return bool(select.select([], [self._output], [], max(0.0, end - time.monotonic()))[1])
+        return bool(select.select([], [self._output], [], seconds)[1])
 
     def _write(self, data: bytes) -> int:
         try:

@@ -58,7 +58,7 @@ class Target:
 
 
 class Watch:
-    """All servers, asked from `start` until `close`. Thread-safe.
+    """All servers, asked inside the `with` block. Thread-safe.
 
     Args:
       targets: the servers.
