@@ -91,6 +91,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "validation",
         "views",
     },
+    "report": FOUNDATION
+    | {
+        "conventions",
+        "cuts",
+        "destinations.whole_files",
+        "images",
+        "push.cutting",
+        "reports",
+        "validation",
+    },
     "cli": BELOW_PUSH
     | {
         "client",
@@ -101,6 +111,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "formats",
         "learner",
         "push",
+        "report",
         "reports",
         "scale",
     },
@@ -215,6 +226,7 @@ LOCAL_IMPORTS = {
     ("destinations.png", "imagecodecs"): "encoded by an extra",
     ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
+    ("report.pictures", "simplejpeg"): "smaller files with an extra; PNG without it",
     ("readers.lerobot.videos", "av"): "decoded by an extra",
     ("readers.ilr.archives", "pyarrow"): "zstd as a stream, by an extra",
     ("tfds_files.array_records", "array_record"): "read by an extra",
