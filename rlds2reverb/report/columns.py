@@ -15,7 +15,7 @@ from rlds2reverb.specs import ArraySpec
 
 DIMENSIONS = 32
 """Most dimensions of a column that are told apart."""
-_BLOCK_VALUES = 1 << 17
+_BLOCK_VALUES = 1 << 15
 """Values that are looked at together: enough that calls into numpy do not count, few enough that they stay in the processor's cache."""
 _PIXELS = 32
 """Rows and columns of an image whose pixels are counted, about."""
