@@ -37,6 +37,7 @@ NAMES = (
     "startup",
     "reading",
     "formats",
+    "page",
     "chunk_length",
     "scale",
     "scale_curves",

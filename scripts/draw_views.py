@@ -1,27 +1,22 @@
 """Draws docs/views/*.svg: what the views store of a small episode, and which rows some of their items hold.
 
 Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
-windows of an item. `scripts/generate_docs.py` (`make docs`) writes the files.
+windows of an item (`rlds2reverb/report/drawing.py`). `scripts/generate_docs.py` (`make docs`) writes the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Field
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.cuts import Cut
+from rlds2reverb.episodes import Episode
+from rlds2reverb.report import drawing
 from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.requirements import Requirements
-
-_LEFT, _TOP, _MARGIN = 150, 58, 14
-_BOX, _BOX_HEIGHT, _GAP = 42, 24, 6
-_LANE, _BAR, _BETWEEN = 11, 6, 16
 
 _STYLE = """
 text { font: 12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328; }
@@ -123,62 +118,12 @@ def cut_of(picture: Picture) -> Cut:
 def draw(picture: Picture) -> str:
     """The picture as SVG."""
     cut = cut_of(picture)
-    body: list[str] = []
-    top = _TOP
-    for column in picture.columns:
-        fields = {path: field for path, field in cut.fields.items() if field.column == column}
-        body += _boxes(column, cut.rows[column], top)
-        top += _BOX_HEIGHT + _GAP
-        for path, field in fields.items():
-            body += _lanes(path, field, cut, picture.items, top)
-            top += _LANE * len(picture.items) + _GAP
-        top += _BETWEEN - _GAP
-    width, height = _LEFT + _BOX * max(cut.row_count, 7) + _MARGIN, top
     shown = ", ".join(f"item {number}" for number in picture.items)
     described = f"{picture.title}: stored rows as boxes, and the rows that {shown} hold as bars"
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-        f"<title>{escape(described)}</title>",
-        f"<style>{_STYLE}\n</style>",
-        f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
-        f'<text class="title" x="{_MARGIN}" y="22">{escape(picture.title)}</text>',
-        *_legend(picture.items),
-    ]
-    return "\n".join([*head, *body, "</svg>", ""])
-
-
-def _legend(items: Sequence[int]) -> list[str]:
-    lines = [f'<text class="quiet" x="{_MARGIN}" y="44">items</text>']
-    for place, number in enumerate(items):
-        left = _LEFT + 84 * place
-        lines.append(f'<rect class="i{place}" x="{left}" y="37" width="16" height="{_BAR}" rx="2"/>')
-        lines.append(f'<text class="quiet" x="{left + 22}" y="44">item {number}</text>')
-    return lines
-
-
-def _boxes(name: str, column: Array, top: int) -> list[str]:
-    """A stored column: its name, and a box a row."""
-    lines = [f'<text x="{_MARGIN}" y="{top + 16}">{escape(name)}</text>']
-    for row in range(len(column)):
-        left = _LEFT + _BOX * row
-        lines.append(f'<rect class="box" x="{left}" y="{top}" width="{_BOX}" height="{_BOX_HEIGHT}"/>')
-        middle = left + _BOX // 2
-        lines.append(f'<text x="{middle}" y="{top + 16}" text-anchor="middle">{escape(_text(column[row]))}</text>')
-    return lines
-
-
-def _lanes(path: str, field: Field, cut: Cut, items: Sequence[int], top: int) -> list[str]:
-    """A field: its name, and for every item a lane with a bar a window."""
-    middle = top + _LANE * len(items) // 2 + 3
-    lines = [f'<text class="quiet" x="{_MARGIN + 12}" y="{middle}">{escape(path)}</text>']
-    anchors = cut.anchors if field.anchors is None else field.anchors
-    for place, number in enumerate(items):
-        for window in field.windows:
-            left = _LEFT + _BOX * (int(anchors[number]) + window.start) + 3
-            width = _BOX * (window.stop - window.start) - 6
-            at = top + _LANE * place + 2
-            lines.append(f'<rect class="i{place}" x="{left}" y="{at}" width="{width}" height="{_BAR}" rx="2"/>')
-    return lines
+    rows = range(cut.row_count)
+    return drawing.draw(
+        drawing.Drawing(picture.title, described, cut, picture.columns, picture.items, rows, _text), _STYLE
+    )
 
 
 def _text(value: Any) -> str:

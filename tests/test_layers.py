@@ -104,6 +104,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "reports.inspected",
         "validation.problems",
         "wire.limiter",
+    "report": FOUNDATION
+    | {
+        "conventions",
+        "cuts",
+        "destinations.whole_files",
+        "images",
+        "push.cutting",
+        "reports",
+        "validation",
     },
     "cli": BELOW_PUSH
     | {
@@ -116,6 +125,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "learner",
         "push",
         "readers",
+        "report",
         "reports",
         "scale",
         "showing",
@@ -233,6 +243,7 @@ LOCAL_IMPORTS = {
     ("destinations.png", "imagecodecs"): "encoded by an extra",
     ("readers.lerobot.pictures", "imagecodecs"): "asked whether it is there",
     ("readers.lerobot.pictures", "simplejpeg"): "asked whether it is there",
+    ("report.pictures", "simplejpeg"): "smaller files with an extra; PNG without it",
     ("readers.lerobot.videos", "av"): "decoded by an extra",
     ("readers.ilr.archives", "pyarrow"): "zstd as a stream, by an extra",
     ("showing.saving", "av"): "asked whether it is there",

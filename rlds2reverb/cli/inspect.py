@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rlds2reverb.cli import output, progress
+from rlds2reverb.cli.html import html_options, wanted_page
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
@@ -60,6 +62,7 @@ from rlds2reverb.wording import counted
     help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
 )
 @click.option("--table", help="What to call the table, in that config, too; replay without it.")
+@html_options
 @quiet_option
 @json_option
 def command(
@@ -76,25 +79,33 @@ def command(
     as_json: bool,
     workers: int | None,
     ray: str | None,
+    html: Path | None,
+    against: str | None,
+    seed: int | None,
     **conventions: str,
 ) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems.
 
     Ranges of actions, rewards and discounts are those of transitions: a last row that was added for the last observation has none.
     """
-    if server_config and as_json:
-        raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
+    if server_config:
+        _check_config(as_json)
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
     wanted = transform_of(transform)
+    page = wanted_page(html, against, seed)
+    asked = Wanted(
+        Named(source), encoded, views, Conventions(**conventions), wanted, limit, None if page is None else page.watch
+    )
+    execute = chosen_executor(workers, ray)
+    inspection = _inspected(source, asked, execute, quiet)
+    chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
+    chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
+    chosen += _conventions_as_options(conventions)
+    if page is not None:
+        others = [_inspected(one, replace(asked, source=Named(one)), execute, quiet) for one in page.others]
+        page.write([(one, _config_or_nothing(chosen, one, limit)) for one in (inspection, *others)])
     if server_config:
-        _check_server_package()
-    asked = Wanted(Named(source), encoded, views, Conventions(**conventions), wanted, limit)
-    inspection = _inspected(source, asked, chosen_executor(workers, ray), quiet)
-    if server_config:
-        chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
-        chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
-        chosen += _conventions_as_options(conventions)
         _tell_left_out(inspection)
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif as_json:
@@ -108,8 +119,19 @@ def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None,
     with progress.told(quiet) as on_progress:
         if execute is not None:
             return inspected(asked, execute, on_progress=on_progress)
-        opened_here = with_encoded(opened(source), asked.encoded)
-        return inspect_source(opened_here, asked.views, asked.limit, asked.conventions, asked.transform, on_progress)
+        here = with_encoded(opened(source), asked.encoded)
+        return inspect_source(
+            here, asked.views, asked.limit, asked.conventions, asked.transform, on_progress, asked.watch
+        )
+
+
+def _config_or_nothing(chosen: Sequence[str], inspection: Inspection, limit: int | None) -> str:
+    """The config of a server with these tables; "" where what writes it is not installed."""
+    try:
+        _check_server_package()
+    except ConfigError:
+        return ""
+    return _config_text(inspection.source, chosen, inspection, limit)
 
 
 def _tell_left_out(inspection: Inspection) -> None:
@@ -135,6 +157,13 @@ def _conventions_as_options(conventions: Mapping[str, str]) -> list[str]:
 
 def _repeated(option: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
+
+
+def _check_config(as_json: bool) -> None:
+    """Refuses to print a config and JSON, and a config without what writes it."""
+    if as_json:
+        raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
+    _check_server_package()
 
 
 def _check_server_package() -> None:

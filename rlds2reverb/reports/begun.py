@@ -15,6 +15,7 @@ from rlds2reverb.remarks import Remark
 from rlds2reverb.reports.images import image_columns
 from rlds2reverb.reports.inspected import InspectedOutput, Inspection
 from rlds2reverb.reports.ranges import Range
+from rlds2reverb.reports.watching import Watch, Watcher
 from rlds2reverb.sources.base import Source, checked_spec, metadata_spec_of
 from rlds2reverb.sources.transformed import left_out_of, transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten
@@ -44,6 +45,11 @@ class Begun:
     standard: Standard
     cutters: list[Cutter]
     tallies: list[Tally]
+
+    def watched_by(self, watch: Watch | None) -> Watcher | None:
+        """What looks at the episodes, too, and is `Inspection.watched`; None where nothing does."""
+        self.inspection.watched = None if watch is None else watch(self.inspection)
+        return self.inspection.watched
 
     def completed(self, remarks: tuple[Remark, ...]) -> Inspection:
         """The inspection with what its tables get, once all is read."""

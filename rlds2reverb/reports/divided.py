@@ -11,18 +11,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.push.cutting import OutputCut
 from rlds2reverb.push.report import Progress
 from rlds2reverb.remarks import Remark
 from rlds2reverb.reports.begun import Begun, begin
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.inspected import Inspection
-from rlds2reverb.reports.inspection import add_ranges, cut, return_of
+from rlds2reverb.reports.inspection import add_ranges, cut, meant, return_of
+from rlds2reverb.reports.parts import PartRead, Read
 from rlds2reverb.reports.ranges import Range
+from rlds2reverb.reports.watching import Watch
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job, Tell
 from rlds2reverb.scale.in_order import InTurn
@@ -32,7 +35,7 @@ from rlds2reverb.sources.base import Source, remarks_of, with_encoded
 from rlds2reverb.sources.span import Span
 from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Problem
-from rlds2reverb.validation.endings import Ending, InOrder, ending_that_counts
+from rlds2reverb.validation.endings import InOrder, ending_that_counts
 from rlds2reverb.validation.findings import Findings
 from rlds2reverb.validation.holdings import Holdings
 from rlds2reverb.views.base import StreamView, View
@@ -55,6 +58,7 @@ class Wanted:
       views: table -> view whose items to count; {} only to judge the episodes.
       conventions, transform: what a push would mend, and do to the columns first.
       limit: episodes to read at most; None for all.
+      watch: makes what looks at the episodes, too; None for nothing.
     """
 
     source: Named
@@ -63,6 +67,7 @@ class Wanted:
     conventions: Conventions = Conventions()
     transform: Transform = Transform()
     limit: int | None = None
+    watch: Watch | None = None
 
     def open(self) -> Source:
         """Opens the source."""
@@ -78,66 +83,19 @@ class Wanted:
         yield _Reading(self)
 
 
-class Read(NamedTuple):
-    """What was found in one episode.
-
-    Attributes:
-      id, recorded_id, title: of the episode, see `episodes.Episode`.
-      steps: of it.
-      returns: its return; [] where it has none.
-      problems: what is wrong with it by itself.
-      ending: how it ends; None where that cannot tell.
-      items: of each table; [] when it is bad.
-      refused: why a push would reject it all the same.
-    """
-
-    id: str
-    recorded_id: str | None
-    title: str
-    steps: int
-    returns: list[float]
-    problems: list[Problem]
-    ending: Ending | None
-    items: list[int]
-    refused: list[Problem]
-
-
-@dataclass
-class PartRead:
-    """What was found in a part of a source.
-
-    Attributes:
-      episodes: one after the other.
-      ranges: path -> range of the values.
-      ends: how the episodes end.
-      holdings: what columns held.
-      remarks: of the source.
-    """
-
-    episodes: list[Read]
-    ranges: dict[str, Range]
-    ends: Ends
-    holdings: Holdings
-    remarks: tuple[Remark, ...] = ()
-
-    @property
-    def steps(self) -> int:
-        """Of all its episodes."""
-        return sum(one.steps for one in self.episodes)
-
-
 class _Reading:
     """A worker's source; see `scale.executor.Work`."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._begun = wanted.begin()
-        self._counts_items = bool(wanted.views)
+        self._counts_items, self._watch = bool(wanted.views), wanted.watch
 
     def run(self, task: Task, tell: Tell) -> Outcome:
         """Reads a part."""
         begun, told_at = self._begun, time.monotonic()
         columns = begun.inspection.step_spec
         part = PartRead([], {path: Range() for path in columns}, Ends(), Holdings.of(columns))
+        part.watcher = begun.watched_by(self._watch)
         try:
             for episode in Span(begun.source, task.start, task.stop):
                 self._take(part, episode)
@@ -155,11 +113,15 @@ class _Reading:
         items: list[int] = []
         refused: list[Problem] = []
         if self._counts_items:
-            add_ranges(part.ranges, episode)
+            columns = meant(episode)
+            add_ranges(part.ranges, columns)
             part.ends.add(filled)
+            made: list[OutputCut] = []
             if all(problem.is_advice for problem in problems):
                 made, refused = cut(self._begun.cutters, standard.put(filled))
                 items = [one.items_per_table for one in made]
+            if part.watcher is not None:
+                part.watcher.add(episode, columns, [*problems, *refused], made)
         part.holdings = part.holdings.after(episode)
         ending = ending_that_counts(episode, standard.conventions)
         told = None if ending is None else ending.for_others(episode)
@@ -170,7 +132,8 @@ class _Reading:
 class _Together:
     """The parts, in order; see `scale.driving.Undertaking`."""
 
-    def __init__(self, begun: Begun, tasks: Collection[Task], on_progress: OnProgress) -> None:
+    def __init__(self, begun: Begun, watch: Watch | None, tasks: Collection[Task], on_progress: OnProgress) -> None:
+        self._watcher: Any = begun.watched_by(watch)
         self.begun, self._left, self._on_progress = begun, deque(tasks), on_progress
         self._episode_count = sum(task.episodes for task in tasks)
         self._began = self._told_at = time.monotonic()
@@ -227,6 +190,8 @@ class _Together:
         inspection.ends.add_ends(part.ends)
         self._holdings = self._holdings.with_others(part.holdings)
         self._remarks.update(dict.fromkeys(part.remarks))
+        if part.watcher is not None:
+            self._watcher.add_part(part.watcher)
         for one in part.episodes:
             if self._order.add(one, one.ending):
                 self._judge()
@@ -289,6 +254,6 @@ def _read(wanted: Wanted, execute: Execute, most: int, on_progress: OnProgress) 
     if wanted.limit is not None:
         count = min(count, wanted.limit)
     with execute(wanted) as executor:
-        together = _Together(begun, divided(count, executor.workers, most), on_progress)
+        together = _Together(begun, wanted.watch, divided(count, executor.workers, most), on_progress)
         Driver(executor, together, together.look).run()
     return together

@@ -77,6 +77,7 @@ class Inspection:
       transform: what is done to the columns first.
       left_out: paths of the recorded columns that it leaves out.
       ends: how the episodes end.
+      watched: what else looked at the episodes, see `watching.Watcher`; None when nothing did.
     """
 
     source: str
@@ -92,6 +93,7 @@ class Inspection:
     transform: Transform = Transform()
     left_out: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
+    watched: Any = None
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -134,7 +136,7 @@ def summary(values: Sequence[float]) -> Statistics | None:
     array = np.sort(np.asarray(values, np.float64))  # np.median would load masked arrays (numpy 2)
     return {
         "min": float(array.min()),
-        "median": float(array[(len(array) - 1) // 2] + array[len(array) // 2]) / 2,
+        "median": float(array[(len(array) - 1) // 2] / 2 + array[len(array) // 2] / 2),
         "mean": float(array.mean()),
         "max": float(array.max()),
     }

@@ -8,13 +8,14 @@ from itertools import islice
 import numpy as np
 
 from rlds2reverb.conventions import Conventions, last_row_is_added
-from rlds2reverb.episodes import ACTION, DISCOUNT, REWARD, Episode
+from rlds2reverb.episodes import ACTION, DISCOUNT, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.push.cutting import Cutter, OutputCut, cut_for_all, take_in
 from rlds2reverb.reports.begun import begin
 from rlds2reverb.reports.inspected import Inspection
 from rlds2reverb.reports.paced import OnProgress, Paced, unheard
 from rlds2reverb.reports.ranges import Range
+from rlds2reverb.reports.watching import Watch
 from rlds2reverb.sources.base import Source, checked_spec, remarks_of
 from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.specs import flatten
@@ -34,6 +35,7 @@ def inspect_source(
     conventions: Conventions = Conventions(),
     transform: Transform = Transform(),
     on_progress: OnProgress = unheard,
+    watch: Watch | None = None,
 ) -> Inspection:
     """Reads a dataset once and tells what is in it.
 
@@ -44,6 +46,7 @@ def inspect_source(
       conventions: what a push would mend in the episodes.
       transform: what a push would do to the columns first.
       on_progress: told a few times per second how many episodes and steps are read.
+      watch: makes what looks at the episodes, too; it is `Inspection.watched` then.
 
     Raises:
       SourceError: it cannot be read.
@@ -51,6 +54,7 @@ def inspect_source(
       ViewError: the view cannot cut such steps.
     """
     begun = begin(source, views, conventions, transform)
+    watcher = begun.watched_by(watch)
     inspection, standard = begun.inspection, begun.standard
     holdings = Holdings.of(inspection.step_spec)
     pace = Paced(on_progress, begun.source.episode_count, limit)
@@ -61,7 +65,8 @@ def inspect_source(
         inspection.findings.add(episode, problems)
         inspection.lengths.append(len(episode))
         inspection.returns += return_of(episode)
-        add_ranges(inspection.ranges, episode)
+        columns = meant(episode)
+        add_ranges(inspection.ranges, columns)
         inspection.ends.add(filled)
         holdings = holdings.after(episode)
         if all(problem.is_advice for problem in problems):
@@ -69,6 +74,10 @@ def inspect_source(
             inspection.findings.add(episode, refused)
             for tally, one in zip(begun.tallies, made):
                 tally.add(one)
+        else:
+            made, refused = [], []
+        if watcher is not None:
+            watcher.add(episode, columns, [*problems, *refused], made)
     return begun.completed((*remarks_of(begun.source), *holdings.remarks))
 
 
@@ -115,12 +124,20 @@ def return_of(episode: Episode) -> list[float]:
         return [float(reward.sum(dtype=np.float64))]
 
 
-def add_ranges(ranges: dict[str, Range], episode: Episode) -> None:
-    """Takes in what an episode's columns span; see `Inspection.ranges`."""
-    is_added = len(episode) > 1 and last_row_is_added(episode)
-    for path, column in episode.columns.items():
-        has_none = is_added and path.partition("/")[0] in (ACTION, REWARD, DISCOUNT)
-        ranges.setdefault(path, Range()).add(column[:-1] if has_none else column)
+def meant(episode: Episode) -> dict[str, Array]:
+    """An episode's columns; action, reward and discount without a last row that was added for the last observation."""
+    if len(episode) < 2 or not last_row_is_added(episode):
+        return dict(episode.columns)
+    return {
+        path: column[:-1] if path.partition("/")[0] in (ACTION, REWARD, DISCOUNT) else column
+        for path, column in episode.columns.items()
+    }
+
+
+def add_ranges(ranges: dict[str, Range], columns: Mapping[str, Array]) -> None:
+    """Takes in what an episode's columns span, those that `meant` gives; see `Inspection.ranges`."""
+    for path, column in columns.items():
+        ranges.setdefault(path, Range()).add(column)
 
 
 def cut(cutters: Sequence[Cutter], episode: Episode) -> tuple[list[OutputCut], list[Problem]]:

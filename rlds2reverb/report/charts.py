@@ -1,0 +1,96 @@
+"""What charts show, as data for `assets/report.js`. With two datasets every chart has both, over the same bins or steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.report.histograms import Histogram, Histograms, joined
+from rlds2reverb.report.markup import Html, element
+from rlds2reverb.report.times import ByTime, reaching, time_steps
+
+_DIGITS = 4
+
+
+class Charts:
+    """The charts of a page."""
+
+    def __init__(self) -> None:
+        self._charts: list[dict[str, Any]] = []
+
+    def figure(self, chart: dict[str, Any] | None, title: str, *captions: str) -> Html:
+        """A chart under a title, with words below; only those where there is nothing to draw."""
+        parts = [element("h4", title)] if title else []
+        if chart is not None:
+            parts.append(element("div", class_="chart", data_chart=len(self._charts)))
+            self._charts.append(chart)
+        return element("figure", *parts, *(element("figcaption", caption) for caption in captions))
+
+    def as_json(self) -> str:
+        """All charts, as a script element may hold them."""
+        return json.dumps(self._charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def bars(histograms: Sequence[Histogram | None], is_whole: bool, x: str = "") -> dict[str, Any] | None:
+    """A histogram of one dataset or of two; None where all values are the same, or there are none."""
+    found = [one if one is not None else Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf) for one in histograms]
+    lows, highs = [one.low for one in found], [one.high for one in found]
+    if not min(lows) < max(highs):
+        return None
+    if len(found) == 2:
+        found = list(joined(found[0], found[1]))
+    exponent = found[0].exponent
+    counts = [one.counts.tolist() for one in found]
+    chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x}
+    return {**chart, "values": True} if is_whole and exponent == 0 else chart
+
+
+def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
+    """Of numbers that are all there."""
+    finite = np.array([value for value in values if math.isfinite(value)], np.float64)
+    made = Histograms(1, is_whole)
+    made.add(finite[:, None])
+    return made.histogram(0)
+
+
+def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
+    """How many episodes reach each time step, in percent."""
+    steps = time_steps(max((max(one, default=0) for one in lengths), default=0))
+    if len(steps) < 2:
+        return None
+    shares = [rounded(100 * reaching(one, steps) / max(1, len(one))) for one in lengths]
+    return {"kind": "lines", "at": steps.tolist(), "y": shares, "x": "step", "zero": True}
+
+
+def time_chart(times: Sequence[ByTime]) -> dict[str, Any] | None:
+    """Means of a value by time step, with the standard deviation around that of a single dataset."""
+    width = max(one.width for one in times)
+    for one in times:
+        one.widen(width)
+    counts = [one.moments.counts for one in times]
+    used = int(np.flatnonzero(sum(counts))[-1]) + 1 if any(count.any() for count in counts) else 0
+    if used < 2:
+        return None
+    means = [np.where(one.moments.counts > 0, one.moments.means, np.nan)[:used] for one in times]
+    chart = {"kind": "lines", "at": (np.arange(used) * width).tolist(), "y": [rounded(one) for one in means]}
+    if len(times) == 1:
+        spread = times[0].moments.deviations[:used]
+        chart |= {"low": rounded(means[0] - spread), "high": rounded(means[0] + spread)}
+    return {**chart, "x": "step"}
+
+
+def curves(at: Array, columns: Array) -> dict[str, Any] | None:
+    """Values [n, lines] of an episode at some of its steps."""
+    if not len(at):
+        return None
+    return {"kind": "lines", "at": at.tolist(), "y": [rounded(column) for column in columns.T], "x": "step"}
+
+
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Numbers with as many digits as a chart shows; None for those that are not finite."""
+    return [float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]

@@ -1,0 +1,174 @@
+"""Histograms whose bins grow with the data: one pass, bounded memory, and exact counts.
+
+A bin is `2**exponent` wide and begins at a multiple of its width. When the values span more than `BINS` bins, neighbours are joined until
+they do not. A wide bin is exactly two narrow ones, so the counts are those of all values put into the last bins, whatever the order in
+which they came; and histograms of parts add up to that of the whole. The only error is the width of a bin: it is less than 1/15 of the
+span of the values, except where these differ in their last digits only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+
+BINS = 64
+"""Most bins of a histogram."""
+
+_DIGITS = 50
+"""Bits of a value that a bin tells apart at most, so that numbers of bins are whole in float64."""
+
+_NARROWEST = -1000
+"""Exponent of the narrowest bins; smaller values are told apart from others, not from one another."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often values fell into bins.
+
+    Attributes:
+      exponent: bins are 2**exponent wide.
+      first: number of the first bin; bin b holds values in [b, b + 1) times the width.
+      counts: [n] int64; () for no values.
+      low, high: smallest and largest value; infinite and reversed without any.
+    """
+
+    exponent: int
+    first: int
+    counts: Array
+    low: float
+    high: float
+
+    @property
+    def total(self) -> int:
+        """Values in all bins."""
+        return int(self.counts.sum())
+
+
+class Histograms:
+    """One histogram per dimension, filled together.
+
+    Args:
+      dimensions: how many.
+      is_whole: values are whole numbers, so no bin is narrower than 1: narrow spans have a bin per value.
+    """
+
+    def __init__(self, dimensions: int, is_whole: bool = False) -> None:
+        self._narrowest = 0 if is_whole else _NARROWEST
+        self.low = np.full(dimensions, np.inf)
+        self.high = np.full(dimensions, -np.inf)
+        self.exponents = np.full(dimensions, self._narrowest, np.int64)
+        self.firsts = np.zeros(dimensions, np.int64)
+        self.counts = np.zeros((dimensions, BINS), np.int64)
+
+    def add(self, values: Array, finite: Array | None = None) -> None:
+        """Takes in [n, dimensions] float64 values.
+
+        Args:
+          values: what to count.
+          finite: [n, dimensions] which of them are; None for all.
+        """
+        if not values.size:
+            return
+        low = values if finite is None else np.where(finite, values, np.inf)
+        high = values if finite is None else np.where(finite, values, -np.inf)
+        self._widen(low.min(axis=0), high.max(axis=0))
+        self.counts += self._counted(values, finite)
+
+    def add_histograms(self, other: Histograms) -> None:
+        """Takes in what others counted, of the same dimensions."""
+        self._widen(other.low, other.high)
+        self.counts += _rebinned(other, self.exponents, self.firsts)
+
+    def histogram(self, dimension: int) -> Histogram:
+        """That of one dimension, from its first to its last bin that has a value."""
+        filled = np.flatnonzero(self.counts[dimension])
+        start, stop = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 0)
+        counts = self.counts[dimension, start:stop].copy()
+        first = int(self.firsts[dimension]) + start
+        return Histogram(
+            int(self.exponents[dimension]), first, counts, float(self.low[dimension]), float(self.high[dimension])
+        )
+
+    def _counted(self, values: Array, finite: Array | None) -> Array:
+        with np.errstate(invalid="ignore", over="ignore"):  # of values that are not finite, and not counted
+            places = _places(values, self.exponents)  # [n, dimensions]
+            places += BINS * np.arange(len(self.low)) - self.firsts
+        flat = places.ravel() if finite is None else places[finite]
+        return np.bincount(flat.astype(np.intp), minlength=self.counts.size).reshape(self.counts.shape)
+
+    def _widen(self, low: Array, high: Array) -> None:
+        """Joins bins until they span these values, too."""
+        low, high = np.minimum(self.low, low), np.maximum(self.high, high)
+        if np.array_equal(low, self.low) and np.array_equal(high, self.high):
+            return
+        self.low, self.high = low, high
+        is_empty = low > high
+        low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)
+        exponents = _exponents(low, high, self._narrowest)
+        firsts = _bin_of(low, exponents)
+        self.counts = _rebinned(self, exponents, firsts)
+        self.exponents, self.firsts = exponents, firsts
+
+
+def joined(one: Histogram, other: Histogram) -> tuple[Histogram, Histogram]:
+    """The same two histograms over the same bins, as narrow as they can be."""
+    both = Histograms(1)
+    both._narrowest = max(one.exponent, other.exponent)  # exact counts cannot be had of narrower ones
+    found = [_alone(histogram) for histogram in (one, other)]
+    for histogram in found:
+        both._widen(histogram.low, histogram.high)
+    counts = [_rebinned(histogram, both.exponents, both.firsts)[0] for histogram in found]
+    last = int(np.flatnonzero(sum(counts))[-1]) + 1 if any(count.any() for count in counts) else 0
+    exponent, first = int(both.exponents[0]), int(both.firsts[0])
+    a, b = (
+        Histogram(exponent, first, count[:last], histogram.low, histogram.high)
+        for count, histogram in zip(counts, (one, other))
+    )
+    return a, b
+
+
+def _alone(histogram: Histogram) -> Histograms:
+    found = Histograms(1)
+    found.low, found.high = np.array([histogram.low]), np.array([histogram.high])
+    found.exponents, found.firsts = np.array([histogram.exponent]), np.array([histogram.first])
+    found.counts[0, : len(histogram.counts)] = histogram.counts
+    return found
+
+
+def _exponents(low: Array, high: Array, narrowest: int) -> Array:
+    """The narrowest bins that span each pair of values."""
+    _, digits = np.frexp(np.maximum(np.abs(low), np.abs(high)))
+    half = high / 2 - low / 2  # the span itself may be beyond float64
+    _, span = np.frexp(half)
+    least = np.maximum(digits.astype(np.int64) - _DIGITS, narrowest)
+    exponents = np.where(half > 0, np.maximum(span.astype(np.int64) - 5, least), least)
+    while (too_narrow := _bin_of(high, exponents) - _bin_of(low, exponents) >= BINS).any():
+        exponents = exponents + too_narrow
+    return exponents
+
+
+def _bin_of(values: Array, exponents: Array) -> Array:
+    bins: Array = _places(values, exponents).astype(np.int64)
+    return bins
+
+
+def _places(values: Array, exponents: Array) -> Array:
+    """The number of each value's bin, as float64."""
+    places: Array = np.floor(values * np.ldexp(1.0, -exponents))
+    if exponents.size and exponents.max() > 0:  # then a tiny value may become -0.0, and is still below 0
+        places -= (values < 0) & (places == 0)
+    return places
+
+
+def _rebinned(found: Histograms, exponents: Array, firsts: Array) -> Array:
+    """[dimensions, BINS] the counts over other bins, which are wider or the same."""
+    dimension, place = np.nonzero(found.counts)
+    wider = np.clip(exponents - found.exponents, 0, 63)[dimension]
+    bins = (found.firsts[dimension] + place >> wider) - firsts[dimension]
+    weights = found.counts[dimension, place]
+    made = np.zeros_like(found.counts)
+    np.add.at(made, (dimension, bins), weights)
+    return made

@@ -1,0 +1,30 @@
+"""A page -> a file, whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlds2reverb.destinations.whole_files import write_whole
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.files import can_be_written
+
+
+def check_place(path: Path) -> None:
+    """Refuses a place where no file can be written, before anything is read.
+
+    Raises:
+      ConfigError: says which.
+    """
+    if not can_be_written(path) or not can_be_written(path.with_name(f".{path.name}.unfinished")):
+        raise ConfigError(
+            f"--html {path}: no file can be written there; its folder must exist, and let you write in it"
+        )
+
+
+def write_page(path: Path, page: bytes) -> None:
+    """Writes the file; one that is there is replaced.
+
+    Raises:
+      OSError: the disk is full, say.
+    """
+    write_whole(path, page)
