@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
+import pytest
 import yaml
 
 import rlds2reverb
@@ -18,7 +20,11 @@ DOCS = ROOT / "docs"
 
 
 def _hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "scripts" / "site_hooks.py")
+    return _script("site_hooks")
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -73,6 +79,15 @@ def test_links_out_of_docs_lead_to_pages_of_the_site() -> None:
         ("wire.md", "[a](cli.md#exit-codes) [b](https://example.org/x)", None),
     ):
         assert hooks.on_page_markdown(line, _page(page)) == (wanted or line)
+
+
+@pytest.mark.parametrize("name", ["system", "terminal"])
+def test_the_pictures_of_the_readme_are_fresh_and_load_nothing(name: str) -> None:
+    text = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+    assert text == _script("draw_readme").PICTURES[name](), "stale: run `make docs`"
+    ElementTree.fromstring(text)
+    assert re.findall(r"https?://[^\"]*|@import|url\(", text) == ["http://www.w3.org/2000/svg"]
+    assert f"docs/pictures/{name}.svg" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def _page(name: str) -> Any:
