@@ -16,11 +16,12 @@ CORE_VENV := .venv-core
 OLDEST_VENV := .venv-oldest
 PEERS_VENV := .venv-peers
 LEARNERS_VENV := .venv-learners
+DOCS_VENV := .venv-docs
 RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems --ignore tests/site
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -42,6 +43,9 @@ $(CORE_VENV)/.ready: requirements/core.txt pyproject.toml scripts/make-venv
 $(OLDEST_VENV)/.ready: requirements/oldest.txt pyproject.toml scripts/make-venv
 	scripts/make-venv $(OLDEST_VENV) "$(OLDEST_PYTHON)" requirements/oldest.txt
 
+$(DOCS_VENV)/.ready: requirements/docs.txt pyproject.toml scripts/make-venv
+	scripts/make-venv $(DOCS_VENV) "$(CORE_PYTHON)" requirements/docs.txt
+
 $(LEARNERS_VENV)/.ready: requirements/learners.txt pyproject.toml scripts/make-venv scripts/peers-env
 	scripts/make-venv $(LEARNERS_VENV) "$(PEERS_PYTHON)" requirements/learners.txt
 
@@ -49,6 +53,8 @@ $(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml requirements/peers.e
 	scripts/make-venv $(PEERS_VENV) "$(PEERS_PYTHON)" requirements/peers.txt
 
 setup-learners: $(LEARNERS_VENV)/.ready ## Make .venv-learners: PyTorch, TorchRL, JAX, RLlib; no TensorFlow (2 GB)
+
+setup-docs: $(DOCS_VENV)/.ready ## Make .venv-docs: mkdocs-material, for the docs' site
 
 demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 	$(QUIET) $(RUN)rlds2reverb demo
@@ -82,6 +88,9 @@ test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, 
 test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
 	scripts/containers
 
+test-site: setup-docs ## The docs' site in Chromium, wide and narrow: every page, the search, nothing asked of other machines
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/pytest -q tests/site $(ARGS)
+
 lint: setup ## ruff, mypy strict, imports, unused code, changelog fragments
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
@@ -113,10 +122,14 @@ docs: setup ## Regenerate the generated parts of docs/, and what the notebook sh
 	$(QUIET) $(RUN)python scripts/generate_docs.py
 	$(QUIET) $(RUN)python scripts/run_notebook.py examples/quickstart.ipynb
 
+docs-site: setup-docs ## The documentation as a site, in site/: built strictly, needs no network to build or to read
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	@echo "site/index.html; with search: python3 -m http.server --bind 127.0.0.1 --directory site"
+
 lock: setup ## Pin everything anew
 	scripts/lock
 
 clean: ## Remove what the targets made
-	rm -rf .benchmarks $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers lint format hooks changelog bench bench-short bench-scale docs lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site lint format hooks changelog bench bench-short bench-scale docs docs-site lock clean

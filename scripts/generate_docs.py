@@ -156,7 +156,8 @@ def render(name: str) -> tuple[Path, str, str]:
 
 def wanted_files() -> Iterator[tuple[Path, str]]:
     """Every file that is generated, wholly or in part, and its text as it should be."""
-    import draw_views  # beside this script
+    import draw_readme  # beside this script
+    import draw_views
     import render_runbook
 
     for name in SECTIONS:
@@ -165,6 +166,8 @@ def wanted_files() -> Iterator[tuple[Path, str]]:
     for name, picture in draw_views.PICTURES.items():
         yield DOCS / "views" / f"{name}.svg", draw_views.draw(picture)
     yield render_runbook.TARGET, render_runbook.wanted()
+    for name, draw in draw_readme.PICTURES.items():
+        yield DOCS / "pictures" / f"{name}.svg", draw()
 
 
 def main() -> None:
