@@ -1,5 +1,7 @@
 # The replay server and the `rlds2reverb` command. Builds with BuildKit and with Docker's classic builder.
 ARG BASE_IMAGE=debian:bookworm-slim
+# That of the package (rlds2reverb/__init__.py); `make release` changes both.
+ARG VERSION=0.1.0
 
 # All that runs, in one folder. Nothing else of this stage is kept.
 FROM ${BASE_IMAGE} AS build
@@ -32,7 +34,7 @@ RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-d
 
 FROM ${BASE_IMAGE} AS replay
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ARG VERSION=0.1.0
+ARG VERSION
 LABEL org.opencontainers.image.title="rlds2reverb replay server" \
       org.opencontainers.image.description="DeepMind Reverb with checkpoints, health checks and metrics" \
       org.opencontainers.image.version="${VERSION}" \

@@ -449,13 +449,6 @@ def test_what_is_not_exported_is_not_there() -> None:
         rlds2reverb.nonsense  # noqa: B018
 
 
-def test_the_version_is_that_of_the_project() -> None:
-    project = ROOT.parent / "pyproject.toml"
-    if not project.exists():
-        pytest.skip("not a checkout")
-    assert f'\nversion = "{rlds2reverb.__version__}"\n' in project.read_text(encoding="utf-8")
-
-
 def undocumented(file: Path) -> Iterator[str]:
     """Public modules, classes, functions and methods without a docstring."""
 
