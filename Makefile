@@ -82,7 +82,7 @@ test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, 
 test-packages: setup ## Wheel and sdist: what is in them, and they in empty environments on every Python (PACKAGES=dist: those there)
 	$(QUIET) $(RUN)pytest -q tests/packages $(ARGS)
 
-test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
+test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (7 minutes)
 	scripts/containers
 
 lint: setup ## ruff, mypy strict, imports, unused code, changelog fragments
