@@ -1,5 +1,9 @@
 # The replay server and the `rlds2reverb` command. Builds with BuildKit and with Docker's classic builder.
 ARG BASE_IMAGE=debian:bookworm-slim
+# Of the pusher, which needs no TensorFlow: the newest Python that we try.
+ARG PUSHER_BASE_IMAGE=python:3.13-slim-bookworm
+# That of the package (rlds2reverb/__init__.py); `make release` changes both.
+ARG VERSION=0.1.0
 
 # All that runs, in one folder. Nothing else of this stage is kept.
 FROM ${BASE_IMAGE} AS build
@@ -32,7 +36,7 @@ RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-d
 
 FROM ${BASE_IMAGE} AS replay
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ARG VERSION=0.1.0
+ARG VERSION
 LABEL org.opencontainers.image.title="rlds2reverb replay server" \
       org.opencontainers.image.description="DeepMind Reverb with checkpoints, health checks and metrics" \
       org.opencontainers.image.version="${VERSION}" \
@@ -91,6 +95,54 @@ COPY examples/learners /opt/learners
 ENV PYTHONPATH=/opt/learner
 HEALTHCHECK NONE
 CMD ["python", "/opt/learners/bc_tf_agents.py", "--server", "replay:8000"]
+
+
+# The pusher alone: the command with every format, on a small Python, without TensorFlow and without the server.
+FROM ${PUSHER_BASE_IMAGE} AS build-pusher
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+COPY requirements/build.txt requirements/pusher.txt /src/requirements/
+RUN python3 -m venv /build \
+ && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /src/requirements/build.txt \
+ && python3 -m venv --without-pip /opt/pusher \
+ && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary :all: \
+      -r /src/requirements/pusher.txt
+COPY pyproject.toml README.md LICENSE /src/
+COPY rlds2reverb /src/rlds2reverb
+COPY server/replay_server /src/server/replay_server
+RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
+ && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
+
+
+# The package tools of the base image have nothing to do here. The folder takes ledgers, quarantines and conversions.
+FROM ${PUSHER_BASE_IMAGE} AS pusher
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+ARG VERSION
+LABEL org.opencontainers.image.title="rlds2reverb pusher" \
+      org.opencontainers.image.description="The command rlds2reverb with every format, without TensorFlow" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.documentation="docs/cli.md"
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends ca-certificates tini \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
+ && python3 -c 'import shutil, sysconfig; from pathlib import Path; \
+    [shutil.rmtree(path) for name in ("pip*", "setuptools*", "wheel*") for path in Path(sysconfig.get_path("purelib")).glob(name)]; \
+    shutil.rmtree(Path(sysconfig.get_path("stdlib"), "ensurepip"))' \
+ && rm -f /usr/local/bin/pip* /usr/local/bin/idle3* /usr/local/bin/wheel \
+ && groupadd --gid 10001 pusher \
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/pusher --shell /usr/sbin/nologin pusher \
+ && install --directory --owner 10001 --group 10001 /var/lib/pusher
+COPY --from=build-pusher /opt/pusher /opt/pusher
+ENV PATH=/opt/pusher/bin:${PATH} \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /var/lib/pusher
+VOLUME ["/var/lib/pusher"]
+HEALTHCHECK NONE
+ENTRYPOINT ["tini", "--", "rlds2reverb"]
+CMD ["--help"]
 
 
 # The last one is what `docker build` makes without a target: the server.

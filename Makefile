@@ -21,7 +21,7 @@ RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems --ignore tests/site
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems --ignore tests/packages --ignore tests/site
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -85,7 +85,10 @@ test-learners: setup setup-learners ## The learner's client with PyTorch, TorchR
 test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, RLlib and webdataset themselves
 	$(LEARNERS_VENV)/bin/pytest -q tests/systems $(ARGS)
 
-test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (5 minutes)
+test-packages: setup ## Wheel and sdist: what is in them, and they in empty environments on every Python (PACKAGES=dist: those there)
+	$(QUIET) $(RUN)pytest -q tests/packages $(ARGS)
+
+test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (7 minutes)
 	scripts/containers
 
 test-site: setup-docs ## The docs' site in Chromium, wide and narrow: every page, the search, nothing asked of other machines
@@ -108,6 +111,12 @@ hooks: setup ## Have git run the linters before each commit
 
 changelog: setup ## Move the fragments of changelog.d into CHANGELOG.md, as the release VERSION
 	RUN=$(RUN) scripts/changelog $(VERSION)
+
+release: setup ## Prepare the release VERSION: its number wherever it stands, and the changelog
+	$(RUN)python scripts/release.py prepare "$(VERSION)"
+
+release-check: setup ## Tell all that stands against a release of what is committed, then write dist/
+	scripts/release-check
 
 bench: setup ## The full benchmarks behind docs/benchmarks.md (about 25 minutes)
 	$(QUIET) $(RUN)python -m benchmarks all
@@ -132,4 +141,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site lint format hooks changelog bench bench-short bench-scale docs docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint format hooks changelog release release-check bench bench-short bench-scale docs docs-site lock clean

@@ -128,16 +128,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if _HOMES[name] != "tf_agents" or (error.name or "").startswith(__name__):
-            raise
-        hint = importlib.import_module(f"{__name__}.extras").how_to_install("tf-agents")
-        raise ModuleNotFoundError(f"{name} needs {error.name}; {hint}", name=error.name) from error
+if not TYPE_CHECKING:  # to a type checker, a name that is not imported above does not exist
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as error:
+            if _HOMES[name] != "tf_agents" or (error.name or "").startswith(__name__):
+                raise
+            hint = importlib.import_module(f"{__name__}.extras").how_to_install("tf-agents")
+            raise ModuleNotFoundError(f"{name} needs {error.name}; {hint}", name=error.name) from error
 
 
 def __dir__() -> list[str]:

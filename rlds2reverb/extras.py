@@ -65,4 +65,7 @@ def needing(purpose: str, extra: str, error: type[Exception]) -> Iterator[None]:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "rlds2reverb":
             raise
-        raise error(f"{purpose} needs {missing.name}; {how_to_install(extra)}") from missing
+        told = error(f"{purpose} needs {missing.name}; {how_to_install(extra)}")
+        if isinstance(told, ImportError):
+            told.name = missing.name  # so that whoever imports this in turn can say so, with an extra of its own
+        raise told from missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,4 +18,21 @@ ROOT = Path(__file__).parent.parent
 def project() -> dict[str, Any]:
     """Its table `project`."""
     found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
+def plain(requirement: str) -> str:
+    """The name of what a requirement wants, as indexes compare names: "PyYAML>=6" -> "pyyaml"."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None, requirement
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def requirements_of(extra: str | None) -> set[str]:
+    """Names of what an extra itself asks for, and of what its own extras do; of the core for None."""
+    known = project()
+    found = set()
+    for one in known["dependencies"] if extra is None else known["optional-dependencies"][extra]:
+        inner = re.match(r"rlds2reverb\[(.*)\]$", one)
+        found |= set().union(*map(requirements_of, inner[1].split(","))) if inner else {plain(one)}
     return found

@@ -447,14 +447,7 @@ def test_every_export_is_what_its_home_defines(name: str) -> None:
 
 def test_what_is_not_exported_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'rlds2reverb' has no attribute 'nonsense'"):
-        rlds2reverb.nonsense  # noqa: B018
-
-
-def test_the_version_is_that_of_the_project() -> None:
-    project = ROOT.parent / "pyproject.toml"
-    if not project.exists():
-        pytest.skip("not a checkout")
-    assert f'\nversion = "{rlds2reverb.__version__}"\n' in project.read_text(encoding="utf-8")
+        rlds2reverb.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
 def undocumented(file: Path) -> Iterator[str]:

@@ -124,6 +124,14 @@ def test_a_library_that_is_missing_inside_is_told_with_the_extra_that_brings_it(
     assert error.value.args == (f"reading x needs no_such_library; {how_to_install('tfds')}",)
 
 
+def test_a_library_that_is_missing_deeper_down_is_told_by_whoever_is_asked() -> None:
+    deep = r"reading y needs no_such_library; .*rlds2reverb\[images\]"
+    with pytest.raises(ModuleNotFoundError, match=deep) as error, needing("reading y", "images", ModuleNotFoundError):
+        with needing("reading x", "parquet", ModuleNotFoundError):
+            importlib.import_module("no_such_library")
+    assert error.value.name == "no_such_library"
+
+
 @pytest.mark.parametrize("name", ["rlds2reverb.nonsense", None])
 def test_a_module_of_our_own_that_is_missing_is_a_bug_and_stays_one(name: str | None) -> None:
     with pytest.raises(ModuleNotFoundError, match="lost"), needing("reading x", "tfds", KeyError):

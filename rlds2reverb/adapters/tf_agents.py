@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from rlds2reverb.adapters.pieces import INFO_DTYPES, Cutter
 from rlds2reverb.adapters.serving import Server, opened
-from rlds2reverb.adapters.tf_data import Source, made_dataset
 from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
@@ -29,6 +28,8 @@ with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
     from tf_agents.replay_buffers import replay_buffer as theirs
     from tf_agents.replay_buffers import reverb_replay_buffer
     from tf_agents.trajectories import trajectory
+
+    from rlds2reverb.adapters.tf_data import Source, made_dataset
 
 _DETERMINISTIC = ("fifo", "lifo", "max_heap", "min_heap")
 

@@ -129,7 +129,15 @@ def wait_for(what: str, seconds: float, condition: Callable[[], Any]) -> Any:
 def check_configuration() -> None:
     """Compose takes every combination of files and profiles; ports, limits and names are what they must be."""
     for files in (PLAIN, SECURE, SANDBOX, SECURE_SANDBOX):
-        for profiles in ((), ("push",), ("learner",), ("monitoring",), ("scale",), ("push", "learner", "monitoring")):
+        for profiles in (
+            (),
+            ("push",),
+            ("learner",),
+            ("monitoring",),
+            ("scale",),
+            ("pusher",),
+            ("push", "learner", "monitoring"),
+        ):
             flags = [word for profile in profiles for word in ("--profile", profile)]
             Compose(*files)(*flags, "config", "--quiet")
         say(f"  compose takes {' + '.join(files)}, with each profile")
@@ -162,11 +170,35 @@ def build() -> None:
     """All images; what is in them and what is not."""
     CERTIFICATES.mkdir(exist_ok=True)
     started = time.monotonic()
-    Compose(*SECURE_SANDBOX)("--profile", "learner", "build", seconds=2400)
+    Compose(*SECURE_SANDBOX)("--profile", "learner", "--profile", "pusher", "build", seconds=2400)
     say(f"  built within {time.monotonic() - started:.0f} s")
     check_image("rlds2reverb-replay", ("rlds2reverb", "--version"), "10001:10001")
     check_image("rlds2reverb-gateway", ("nginx", "-v"), "")
     check_image("rlds2reverb-learner", ("python", "/opt/learners/bc_tf_agents.py", "--help"), "10001:10001")
+
+    check_image("rlds2reverb-pusher", ("--version",), "10001:10001")
+    check_pusher()
+
+
+def version() -> str:
+    """That of the package, as its source says."""
+    text = (PROJECT / "rlds2reverb/__init__.py").read_text()
+    found = re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    return found[1] if found else "none"
+
+
+def check_pusher() -> None:
+    """No TensorFlow, every format's library, on a new Python."""
+    image = "rlds2reverb-pusher"
+    code = (
+        "import sys, av, array_record, h5py, imagecodecs, msgpack, pyarrow, simplejpeg, importlib.util as u; "
+        "print('.'.join(map(str, sys.version_info[:2])), [n for n in ('tensorflow', 'reverb', 'flask') if u.find_spec(n)])"
+    )
+    found = run("docker", "run", "--rm", "--network", "none", "--entrypoint", "python", image, "-c", code, seconds=120)
+    check(found == "3.13 []\n", f"{image}: Python, and libraries that it has not", "3.13 []\n", found)
+    (facts,) = json.loads(run("docker", "image", "inspect", image, seconds=20))
+    (server,) = json.loads(run("docker", "image", "inspect", "rlds2reverb-replay", seconds=20))
+    check(facts["Size"] < server["Size"], f"{image}: size", "below the server's", (facts["Size"], server["Size"]))
 
 
 def check_image(image: str, hello: tuple[str, ...], user: str) -> None:
@@ -175,12 +207,14 @@ def check_image(image: str, hello: tuple[str, ...], user: str) -> None:
     settings = facts["Config"]
     say(f"  {image}: {facts['Size'] / 1e6:,.0f} MB")
     check(settings["User"] == user, f"{image}: user", user or "root, which nginx gives up itself", settings["User"])
-    check(settings["Entrypoint"] == ["tini", "--"], f"{image}: entrypoint", "tini", settings["Entrypoint"])
+    entry = ["tini", "--", "rlds2reverb"] if image == "rlds2reverb-pusher" else ["tini", "--"]
+    check(settings["Entrypoint"] == entry, f"{image}: entrypoint", entry, settings["Entrypoint"])
     checked = settings.get("Healthcheck") or {"Test": []}
-    is_server = image != "rlds2reverb-learner"
+    is_server = image not in ("rlds2reverb-learner", "rlds2reverb-pusher")
     check((checked["Test"] not in ([], ["NONE"])) is is_server, f"{image}: health check", is_server, checked)
-    labels = {name.removeprefix("org.opencontainers.image.") for name in settings["Labels"]}
-    check(labels >= {"title", "description", "licenses"}, f"{image}: OCI labels", "present", labels)
+    labels = {name.removeprefix("org.opencontainers.image."): told for name, told in settings["Labels"].items()}
+    check(labels.keys() >= {"title", "description", "licenses"}, f"{image}: OCI labels", "present", labels)
+    check(labels.get("version") == version(), f"{image}: version", version(), labels.get("version"))
     look = (
         "for tool in gcc cc g++ make ld pip pip3 hatchling; do command -v $tool; done; "
         r"find / -xdev \( -name pip -o -name hatchling -o -name ensurepip \) -path '*-packages/*'; "
@@ -280,6 +314,18 @@ def replay(compose: Compose) -> int:
     start(compose, "replay")
     expect_size(compose, 2 * items, "after SIGKILL and start")
     return items
+
+
+def pusher(compose: Compose, items: int) -> None:
+    """The same push out of the small image: the items that are there. A conversion and a ledger stay on its volume."""
+    report = push_report(compose, "--ledger", "push.db", service="pusher")
+    check(report["items_confirmed"] == items, "items of the pusher, by its report", items, report)
+    report = push_report(compose, "--ledger", "push.db", service="pusher")
+    check(report["items_confirmed"] == 0, "items of a push again, by its ledger in another container", 0, report)
+    expect_size(compose, 2 * items, "after the pusher, which adds none")
+    one_shot = ("run", "--rm", "--no-deps", "-T", "pusher")
+    compose(*one_shot, "convert", "bundled:cartpole", "minari:made/test-v0", "--verify", seconds=300, show=True)
+    compose(*one_shot, "inspect", "minari:made/test-v0", seconds=120, show=True)
 
 
 def learner(compose: Compose) -> None:
@@ -402,6 +448,8 @@ def run_services() -> None:
     try:
         say("== the server")
         items = replay(compose)
+        say("== the pusher")
+        pusher(compose, items)
         say("== a learner")
         learner(compose)
         say("== monitoring")

@@ -104,7 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": set(),
 }
 
-OF_THE_CLIENT = {"errors", "specs", "strict_yaml", "transport", "views", "wire", "wording"}
+OF_THE_CLIENT = {"errors", "extras", "specs", "strict_yaml", "transport", "views", "wire", "wording"}
 """Layers of rlds2reverb that the server builds on."""
 
 ONLY_IN = {
