@@ -204,6 +204,7 @@ class Progress()
     seconds: float
     waiting: str = ''
     held_by: tuple[str, ...] = ()
+    doing: str = ''
 class PushOptions()
     table: str | Sequence[str] | Mapping[str, str | View]
     view: str | View | None = None

@@ -104,6 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "reports.inspected",
         "validation.problems",
         "wire.limiter",
+    },
     "report": FOUNDATION
     | {
         "conventions",

@@ -32,6 +32,7 @@ MANY_ARGUMENTS = {
     "rlds2reverb/cli/inspect.py: command": "click hands over one argument per option",
     "rlds2reverb/cli/sample.py: command": "click hands over one argument per option",
     "rlds2reverb/cli/validate.py: command": "click hands over one argument per option",
+    "rlds2reverb/reports/inspection.py: inspect_source": "what is read, and how; and two that look on",
 }
 """Functions with more arguments than that, each with its reason. Fields of dataclasses (PushOptions) do not count."""
 

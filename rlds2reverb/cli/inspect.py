@@ -79,10 +79,7 @@ def command(
     as_json: bool,
     workers: int | None,
     ray: str | None,
-    html: Path | None,
-    against: str | None,
-    seed: int | None,
-    **conventions: str,
+    **given: Any,
 ) -> None:
     """Show a dataset's step spec, the trajectory data spec of its items, what they leave out, counts, ranges and problems.
 
@@ -92,16 +89,15 @@ def command(
         _check_config(as_json)
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
-    wanted = transform_of(transform)
-    page = wanted_page(html, against, seed)
-    asked = Wanted(
-        Named(source), encoded, views, Conventions(**conventions), wanted, limit, None if page is None else page.watch
-    )
+    page = wanted_page(given.pop("html"), given.pop("against"), given.pop("seed"))
+    watch = None if page is None else page.watch
+    conventions = Conventions(**given)
+    asked = Wanted(Named(source), encoded, views, conventions, transform_of(transform), limit, watch)
     execute = chosen_executor(workers, ray)
     inspection = _inspected(source, asked, execute, quiet)
     chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
     chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
-    chosen += _conventions_as_options(conventions)
+    chosen += _conventions_as_options(given)
     if page is not None:
         others = [_inspected(one, replace(asked, source=Named(one)), execute, quiet) for one in page.others]
         page.write([(one, _config_or_nothing(chosen, one, limit)) for one in (inspection, *others)])

@@ -12,9 +12,10 @@ import click
 from rlds2reverb.cli import output
 from rlds2reverb.cli.loading import without_collecting
 from rlds2reverb.cli.opening import opened
-from rlds2reverb.cli.options import ANSWERS_H, conventions_options, source_argument, transform_option
+from rlds2reverb.cli.options import ANSWERS_H, conventions_options, json_option, source_argument, transform_option
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.formats import Lazily
+from rlds2reverb.showing.document import document
 from rlds2reverb.showing.reading import contents_at
 from rlds2reverb.transforms.reading import transform_of
 
@@ -23,12 +24,12 @@ _show: Any = Lazily("rlds2reverb.showing.terminal:show")
 _saver: Any = Lazily("rlds2reverb.showing.saving:saver")
 
 _NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
-_OPTION = re.compile(r"--[^=]+")
+_OPTION = re.compile(r"--(?!json$)[^=]+")
 """One whose value is the next word."""
 
 
 class _TakesNegative(click.Command):
-    """A command whose arguments may be negative numbers. Each of its options takes a value."""
+    """A command whose arguments may be negative numbers. Each of its options but --json takes a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As ever, with negative numbers that are no option's value taken for arguments."""
@@ -70,12 +71,13 @@ class _TakesNegative(click.Command):
 )
 @transform_option
 @conventions_options
+@json_option
 def command(
     source: str,
     episode: str,
     target: Path | None,
     frames: int | None,
-    fps: int,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Show one episode: what it is, how it ends, what is wrong with it, its images as a strip and its numbers as curves.
@@ -86,11 +88,13 @@ def command(
     Pictures need a terminal with colours; where stdout is no terminal, lines are plain.
     """
     wanted = transform_of(given.pop("transform"))
-    columns = given.pop("columns")
+    columns, fps = given.pop("columns"), given.pop("fps")
     save = None if target is None else _saver(target, frames, fps)  # refused before anything is read
     contents = contents_at(opened(source), episode, columns, wanted, Conventions(**given))
     with without_collecting():
-        if save is None:
-            _show(contents, sys.stdout, frames)
-        else:
+        if save is not None:
             output.talk(save(contents))
+        elif not as_json:
+            _show(contents, sys.stdout, frames)
+        if as_json:
+            output.print_json(document(contents))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from replay_server.errors import CheckpointError, FolderLost
 from replay_server.fitting import items_by_table
@@ -167,8 +166,7 @@ class CheckpointWriter:
         failures = self.state.failures + 1
         self.state = replace(self.state, failures=failures, last_error=str(failed))
         self._log.error("checkpoint failed", reason=reason, error=str(failed), failures=failures)
-        now = time.time()
-        self.tell(Outcome(now, now - (self.state.writing_since or now), reason, error=str(failed)))
+        self.tell(Outcome(now := time.time(), now - (self.state.writing_since or now), reason, error=str(failed)))
         return failed
 
     def _remove_left(self, wait: bool) -> None:
@@ -195,8 +193,7 @@ class CheckpointWriter:
             bytes=generation.bytes,
             seconds=round(generation.manifest.seconds, 3),
         )
-        manifest = generation.manifest
-        self.tell(Outcome(manifest.created, manifest.seconds, reason, generation))
+        self.tell(Outcome(generation.manifest.created, generation.manifest.seconds, reason, generation))
         self._rotate(last, generation, reason)
         self.tidy()
         return generation
@@ -229,13 +226,13 @@ class CheckpointWriter:
 
     def _telling(self, before: Collection[str]) -> AbstractContextManager[None]:
         """Tells how much Reverb has written that was not there before; of about how much, when there is one to compare it with."""
-        last = self.state.last
+        folder = self._generations.reverb
+        about = 0 if self.state.last is None else self.state.last.bytes
 
-        def far() -> Mapping[str, Any]:
-            new = [path for path in self._generations.reverb.iterdir() if path.name not in before]
-            return share(sum(map(bytes_in, new)), 0 if last is None else last.bytes)
+        def written() -> int:
+            return sum(bytes_in(path) for path in folder.iterdir() if path.name not in before)
 
-        return telling(self._log, "writing a checkpoint", far)
+        return telling(self._log, "writing a checkpoint", lambda: share(written(), about))
 
     def _asked(self) -> tuple[str, TransportError | None]:
         """Name of the entry that Reverb wrote, or "" and why not."""

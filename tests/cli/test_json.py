@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb import cli, client
-from rlds2reverb.cli import checkpoint, inspect, validate
+from rlds2reverb.cli import checkpoint, inspect, show, validate
 from rlds2reverb.cli.answers import Answer, document, plain, wants_json
 from rlds2reverb.cli.schemas import schema_names, schema_of
 from rlds2reverb.episodes import Episode
@@ -166,6 +166,20 @@ def test_of_several_servers(run: Run, servers: list[FakeReverb]) -> None:
 
 def test_of_a_status(run: Run, servers: list[FakeReverb]) -> None:
     assert told(run, "status", "--server", servers[0].address)["replay"]["max_size"] == 100_000
+
+
+def test_of_an_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = told(run, "show", SOURCE, "-1")
+    assert found["title"].startswith("episode 2 of 3")
+    assert len(found["numbers"]["reward"]["curves"][0]["values"]) == found["steps"]
+    assert "columns" in told(run, "show", SOURCE, "0", "--columns", "nothing", code=2)["error"]["message"]
+    monkeypatch.setattr(show, "opened", bad)
+    assert told(run, "show", "mine", "1")["numbers"]["reward"]["curves"][0]["values"] == [None, None, 1, 1]
+
+
+def test_of_a_live_view(run: Run, servers: list[FakeReverb]) -> None:
+    found = told(run, "top", "--once", "--interval", "0.05", "--server", servers[0].address)
+    assert [one["name"] for one in found["servers"][0]["tables"]] == ["replay"]
 
 
 class Interrupted(Pusher):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -121,8 +120,7 @@ def _printer(as_json: bool, sort: str, is_reverse: bool) -> Print:
 
 
 def _line_printer(known: Sequence[Known]) -> None:
-    """A line of JSON."""
-    click.echo(json.dumps(output.plain(plain.document(known, time.time())), ensure_ascii=False))
+    output.print_json_line(plain.document(known, time.time()))
 
 
 def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> None:
