@@ -66,7 +66,7 @@ def parsed() -> dict[str, object]:
 
 def test_the_command_line_has_no_others_but_those_that_say_what_goes_where() -> None:
     others = set(cli_options("push")) - set(FIELDS)
-    where = {"table", "view", "view_config", "into", "limit", "dry_run", "as_json"}
+    where = {"table", "view", "view_config", "into", "limit", "dry_run", "as_json", "quiet"}
     assert others - where == {"server", "allow_missing", "tls_ca", "tls_cert", "tls_key", "header", "timeout", "wait"}
 
 
