@@ -35,7 +35,7 @@ _BAD_EPISODES = 48
 """Most that are shown because of their problems."""
 _WAITING = 1 << 25
 """Bytes of all columns that wait to be looked at, about."""
-_BLOCK_STEPS = 1 << 14
+_BLOCK_STEPS = 1 << 16
 
 _Portrayed = Callable[[], Portrait]
 

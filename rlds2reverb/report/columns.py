@@ -17,7 +17,7 @@ from rlds2reverb.specs import ArraySpec
 
 DIMENSIONS = 32
 """Most dimensions of a column that are told apart."""
-WAITING = 1 << 19
+WAITING = 1 << 20
 """Bytes of values that wait until they are looked at together: enough that calls into numpy do not count."""
 _COUNTED = 1 << 16
 """Values of one byte that are counted together."""

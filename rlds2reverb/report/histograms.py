@@ -107,13 +107,15 @@ class Histograms:
             self.counts[np.arange(len(bins)), bins] += block.count
             return
         way = self._way_to_bins(block)
-        places: Array = (block.values if way.scale.dtype == np.float32 else block.doubles) * way.scale
-        np.floor(places, out=places)
-        if way.may_vanish and block.values.dtype != np.float32:
-            places -= (block.values < 0) & (places == 0)
-        places -= way.first
-        counts = np.bincount(places.astype(np.int32).ravel(), minlength=self.counts.size)
-        self.counts += counts.reshape(self.counts.shape)
+        may_vanish = way.may_vanish and block.values.dtype != np.float32
+        for values in block.parts(way.scale.dtype):
+            places = np.multiply(values, way.scale)
+            np.floor(places, out=places)
+            if may_vanish:
+                places -= (values < 0) & (places == 0)
+            np.subtract(places, way.first, out=places)
+            counts = np.bincount(places.astype(np.int32).ravel(), minlength=self.counts.size)
+            self.counts += counts.reshape(self.counts.shape)
 
     def _way_to_bins(self, block: Block) -> _WayToBins:
         """The one of the last block, where that fits."""

@@ -49,14 +49,19 @@ class Moments:
             if block.is_one.all():
                 self._join(counts, block.low, np.zeros_like(block.low))
                 return
-            totals = block.sums(np.add.reduce(block.doubles, axis=0))
+            sums = np.zeros((2, block.width))
+            for values in block.parts(np.float64):
+                sums[0] += np.add.reduce(values, axis=0)
+                sums[1] += _squares(values)
+            totals, squares = map(block.sums, sums)
             means = np.where(block.is_one, block.low, totals / block.count)
-            squares = _squares(block, block.doubles)
             apart = squares - totals * means
             if (block.is_one | (apart >= squares * _LEAST_LEFT)).all():
                 apart[block.is_one] = 0.0
             else:
-                apart = _squares(block, block.doubles - across(means, block.width))
+                repeated = across(means, block.width)
+                rows = [_squares(values - repeated) for values in block.parts(np.float64)]
+                apart = block.sums(np.add.reduce(rows, axis=0))
             self._join(counts, means, apart)
 
     def add_counted(self, values: Array, counts: Array) -> None:
@@ -101,6 +106,7 @@ class Moments:
         self.counts = together
 
 
-def _squares(block: Block, values: Array) -> Array:
-    """[dimensions] sums of squares of values that lie as those of the block."""
-    return block.sums(np.einsum("ij,ij->j", values, values))
+def _squares(values: Array) -> Array:
+    """[n] sums of squares of [m, n]."""
+    summed: Array = np.einsum("ij,ij->j", values, values)
+    return summed
