@@ -15,7 +15,7 @@ import numpy as np
 from rlds2reverb.episodes import REWARD, Array, Episode
 from rlds2reverb.push.cutting import OutputCut
 from rlds2reverb.report.chosen import Chosen
-from rlds2reverb.report.columns import DIMENSIONS, Numbers, Sketch, sketch_of
+from rlds2reverb.report.columns import DIMENSIONS, WAITING, Numbers, Sketch, sketch_of
 from rlds2reverb.report.items import items_drawing
 from rlds2reverb.report.portraits import LARGE, SMALL, Portrait, Size, portrait_of
 from rlds2reverb.report.texts import Texts
@@ -33,7 +33,9 @@ _EPISODES = 4
 """Good or bad ones, chosen by the seed."""
 _BAD_EPISODES = 48
 """Most that are shown because of their problems."""
-_BLOCK_STEPS = 1 << 14
+_WAITING = 1 << 25
+"""Bytes of all columns that wait to be looked at, about."""
+_BLOCK_STEPS = 1 << 16
 
 _Portrayed = Callable[[], Portrait]
 
@@ -70,7 +72,8 @@ class Collector:
         self._spec = inspection.step_spec
         looked_at = list(self._spec)[:COLUMNS]
         most = min(DIMENSIONS, max(1, _SKETCHES // max(1, len(looked_at))))
-        sketches = {path: sketch_of(self._spec[path], most, seed) for path in looked_at}
+        waiting = min(WAITING, _WAITING // max(1, len(looked_at)))
+        sketches = {path: sketch_of(self._spec[path], most, seed, waiting) for path in looked_at}
         self.columns: dict[str, Sketch] = {path: one for path, one in sketches.items() if one is not None}
         self.rewards = ByTime()
         self.episodes = Chosen[Portrait](_EPISODES, seed)
@@ -118,12 +121,16 @@ class Collector:
         for sketch in self.columns.values():
             if isinstance(sketch, Numbers):
                 sketch.flush()
+        self._look_at_rewards()
+
+    def _look_at_rewards(self) -> None:
         waiting, self._waiting, self._waiting_steps = self._waiting, [], 0
         if waiting:
             steps = np.concatenate([np.arange(len(one)) for one in waiting])
             values = np.concatenate(waiting).astype(np.float64)
             finite = np.isfinite(values)
-            self.rewards.add(steps[finite], values[finite])
+            is_whole = bool(finite.all())
+            self.rewards.add(*((steps, values) if is_whole else (steps[finite], values[finite])))
 
     def _add_rewards(self, reward: Array | None) -> None:
         if reward is None or reward.ndim != 1 or reward.dtype.kind not in "fiu":
@@ -131,7 +138,7 @@ class Collector:
         self._waiting.append(reward)
         self._waiting_steps += len(reward)
         if self._waiting_steps >= _BLOCK_STEPS:
-            self.flush()
+            self._look_at_rewards()
 
     def _portrait(self, episode: Episode, size: Size) -> Portrait:
         return portrait_of(episode, self._spec, next(iter(return_of(episode)), None), size)

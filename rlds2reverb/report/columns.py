@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.report.blocks import Block, blocks_of, whole_rows
 from rlds2reverb.report.histograms import Histograms
 from rlds2reverb.report.moments import Moments
 from rlds2reverb.report.pictures import is_picture
@@ -15,8 +17,10 @@ from rlds2reverb.specs import ArraySpec
 
 DIMENSIONS = 32
 """Most dimensions of a column that are told apart."""
-_BLOCK_VALUES = 1 << 15
-"""Values that are looked at together: enough that calls into numpy do not count, few enough that they stay in the processor's cache."""
+WAITING = 1 << 20
+"""Bytes of values that wait until they are looked at together: enough that calls into numpy do not count."""
+_COUNTED = 1 << 16
+"""Values of one byte that are counted together."""
 _PIXELS = 32
 """Rows and columns of an image whose pixels are counted, about."""
 
@@ -27,6 +31,7 @@ class Numbers:
     Args:
       spec: of a row.
       most: dimensions to tell apart.
+      waiting: bytes that wait until they are looked at.
 
     Attributes:
       dimensions: that are told apart: of an image its channels; 1 where the size of rows is free, for all values together.
@@ -36,7 +41,7 @@ class Numbers:
       passed_over: rows of another shape, or that are no numbers.
     """
 
-    def __init__(self, spec: ArraySpec, most: int) -> None:
+    def __init__(self, spec: ArraySpec, most: int, waiting: int = WAITING) -> None:
         self.is_image = is_picture(spec)
         self._shape, self._dtype = spec.shape, spec.dtype
         self._is_free = None in spec.shape
@@ -47,17 +52,19 @@ class Numbers:
         self.not_finite = np.zeros(self.dimensions, np.int64)
         self.passed_over = 0
         self._waiting: list[Array] = []
-        self._values = 0
+        self._bytes, self._most_bytes = 0, waiting
 
     def add(self, column: Array) -> None:
         """Takes in [T, ...]; looked at once there are enough."""
         if column.dtype.kind != self._dtype.kind or not self._fits(column.shape[1:]):
             self.passed_over += len(column)
             return
-        self._waiting.append(self._in_rows(column))
-        self._values += self._waiting[-1].size
-        if self._values >= _BLOCK_VALUES:
-            self.flush()
+        self._wait(self._in_rows(column))
+        if self._bytes >= self._most_bytes:
+            values = self._together()
+            whole = whole_rows(len(values), self.dimensions)
+            self._look(values[:whole])
+            self._wait(values[whole:].copy())
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -76,17 +83,8 @@ class Numbers:
 
     def flush(self) -> None:
         """Looks at all that is waiting."""
-        waiting, self._waiting, self._values = self._waiting, [], 0
-        if not waiting:
-            return
-        values = np.concatenate(waiting).astype(np.float64)  # [n, dimensions]
-        finite = np.isfinite(values) if self._dtype.kind not in "biu" else None
-        if finite is not None and finite.all():
-            finite = None
-        if finite is not None:
-            self.not_finite += len(values) - finite.sum(axis=0)
-        self.histograms.add(values, finite)
-        self.moments.add(values, finite)
+        if self._waiting:
+            self._look(self._together())
 
     def add_numbers(self, other: Numbers) -> None:
         """Takes in what another part of the dataset has in this column."""
@@ -96,6 +94,53 @@ class Numbers:
         self.moments.add_moments(other.moments)
         self.not_finite += other.not_finite
         self.passed_over += other.passed_over
+
+    def _wait(self, values: Array) -> None:
+        self._waiting.append(values)
+        self._bytes += values.nbytes
+
+    def _together(self) -> Array:
+        """[n, dimensions] all that is waiting."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        return waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+
+    def _look(self, values: Array) -> None:
+        if not values.size:
+            return
+        if values.dtype.itemsize == 1:
+            self._count(values)
+            return
+        dtype = np.float32 if self._is_single(values.dtype) else np.float64
+        for part in blocks_of(np.ascontiguousarray(values, dtype)):
+            if isinstance(part, Block):
+                self.histograms.add_block(part)
+                self.moments.add_block(part)
+            else:
+                self._look_at_finite(part.astype(np.float64))
+
+    def _look_at_finite(self, values: Array) -> None:
+        finite = np.isfinite(values)
+        self.not_finite += len(values) - finite.sum(axis=0)
+        self.histograms.add(values, finite)
+        self.moments.add(values, finite)
+
+    def _count(self, values: Array) -> None:
+        """Looks at flags and numbers of one byte: there are few different ones, so it is enough to count each."""
+        if values.dtype.kind == "b":
+            different = np.array([0.0, 1.0])
+            true = np.atleast_1d(np.count_nonzero(values, axis=0 if self.dimensions > 1 else None))
+            counts = np.stack((len(values) - true, true), axis=1)
+        else:
+            different = np.arange(256).astype(np.uint8).view(values.dtype).astype(np.float64)
+            parts = np.array_split(values, max(1, values.size // _COUNTED))
+            counts = sum(map(_counts_of_bytes, parts), np.zeros((self.dimensions, 256), np.int64))
+        self.histograms.add_counted(different, counts)
+        self.moments.add_counted(different, counts)
+
+    @staticmethod
+    def _is_single(dtype: np.dtype[Any]) -> bool:
+        """Whether float32 holds all numbers of a dtype."""
+        return dtype.itemsize <= 2 or dtype == np.float32
 
     def _all_dimensions(self) -> int:
         if self.is_image:
@@ -117,14 +162,21 @@ class Numbers:
         return column.reshape(len(column), self.of)[:, : self.dimensions]
 
 
+def _counts_of_bytes(values: Array) -> Array:
+    """[dimensions, 256] how often each byte is in [n, dimensions]."""
+    dimensions = values.shape[1]
+    places = values.view(np.uint8) + 256 * np.arange(dimensions)
+    return np.bincount(places.ravel(), minlength=256 * dimensions).reshape(dimensions, 256)
+
+
 Sketch = Numbers | Texts
 """What is kept of a column."""
 
 
-def sketch_of(spec: ArraySpec, most: int, seed: int) -> Sketch | None:
+def sketch_of(spec: ArraySpec, most: int, seed: int, waiting: int) -> Sketch | None:
     """What to keep of a column; None for one of encoded images, of complex numbers, and for rows without values."""
     if spec.image is not None or 0 in spec.shape:
         return None
     if spec.dtype.kind in "OSU":
         return Texts(seed)
-    return None if spec.dtype.kind == "c" else Numbers(spec, most)
+    return None if spec.dtype.kind == "c" else Numbers(spec, most, waiting)

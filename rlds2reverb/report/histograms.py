@@ -9,10 +9,12 @@ span of the values, except where these differ in their last digits only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.report.blocks import Block, across
 
 BINS = 64
 """Most bins of a histogram."""
@@ -22,6 +24,25 @@ _DIGITS = 50
 
 _NARROWEST = -1000
 """Exponent of the narrowest bins; smaller values are told apart from others, not from one another."""
+
+_SINGLE_BINS, _SINGLE_EXPONENT = 1 << 22, 100
+"""Numbers of first bins, and exponents, below which float32 finds the bins of float32 values exactly."""
+
+
+@dataclass(frozen=True)
+class _WayToBins:
+    """From the values of a block to the places of their counts.
+
+    Attributes:
+      kind: width and dtype of the block.
+      scale, first: [width] what values are multiplied with; the first bin's number, minus that of all bins of the dimensions before.
+      may_vanish: whether there may be values below 0 that float64 scales to -0.0.
+    """
+
+    kind: tuple[int, np.dtype[Any]]
+    scale: Array
+    first: Array
+    may_vanish: bool
 
 
 @dataclass(frozen=True)
@@ -62,6 +83,7 @@ class Histograms:
         self.exponents = np.full(dimensions, self._narrowest, np.int64)
         self.firsts = np.zeros(dimensions, np.int64)
         self.counts = np.zeros((dimensions, BINS), np.int64)
+        self._way: _WayToBins | None = None
 
     def add(self, values: Array, finite: Array | None = None) -> None:
         """Takes in [n, dimensions] float64 values.
@@ -76,6 +98,45 @@ class Histograms:
         high = values if finite is None else np.where(finite, values, -np.inf)
         self._widen(low.min(axis=0), high.max(axis=0))
         self.counts += self._counted(values, finite)
+
+    def add_block(self, block: Block) -> None:
+        """Takes in values that are finite."""
+        self._widen(block.low, block.high)
+        if block.is_one.all():
+            bins = _bin_of(block.low, self.exponents) - self.firsts
+            self.counts[np.arange(len(bins)), bins] += block.count
+            return
+        way = self._way_to_bins(block)
+        may_vanish = way.may_vanish and block.values.dtype != np.float32
+        for values in block.parts(way.scale.dtype):
+            places = np.multiply(values, way.scale)
+            np.floor(places, out=places)
+            if may_vanish:
+                places -= (values < 0) & (places == 0)
+            np.subtract(places, way.first, out=places)
+            counts = np.bincount(places.astype(np.int32).ravel(), minlength=self.counts.size)
+            self.counts += counts.reshape(self.counts.shape)
+
+    def _way_to_bins(self, block: Block) -> _WayToBins:
+        """The one of the last block, where that fits."""
+        kind = block.width, block.values.dtype
+        if self._way is None or self._way.kind != kind:
+            may_vanish = bool(((self.exponents > 0) & (self.low < 0)).any())
+            are_small = (np.abs(self.firsts) < _SINGLE_BINS) & (np.abs(self.exponents) < _SINGLE_EXPONENT)
+            is_single = block.values.dtype == np.float32 and not may_vanish and are_small.all()
+            dtype = np.float32 if is_single else np.float64
+            scale = across(np.ldexp(1.0, -self.exponents).astype(dtype), block.width)
+            firsts = self.firsts - BINS * np.arange(len(self.firsts))
+            self._way = _WayToBins(kind, scale, across(firsts.astype(dtype), block.width), may_vanish)
+        return self._way
+
+    def add_counted(self, values: Array, counts: Array) -> None:
+        """Takes in [n] float64 values, of which each dimension has [dimensions, n]."""
+        is_there = counts > 0
+        self._widen(np.where(is_there, values, np.inf).min(axis=1), np.where(is_there, values, -np.inf).max(axis=1))
+        dimension, at = np.nonzero(is_there)
+        places = _bin_of(values[at], self.exponents[dimension]) - self.firsts[dimension]
+        np.add.at(self.counts, (dimension, places), counts[dimension, at])
 
     def add_histograms(self, other: Histograms) -> None:
         """Takes in what others counted, of the same dimensions."""
@@ -101,9 +162,10 @@ class Histograms:
 
     def _widen(self, low: Array, high: Array) -> None:
         """Joins bins until they span these values, too."""
-        low, high = np.minimum(self.low, low), np.maximum(self.high, high)
-        if np.array_equal(low, self.low) and np.array_equal(high, self.high):
+        if (low >= self.low).all() and (high <= self.high).all():
             return
+        low, high = np.minimum(self.low, low), np.maximum(self.high, high)
+        self._way = None
         self.low, self.high = low, high
         is_empty = low > high
         low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)

@@ -9,6 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.report.blocks import Block, across
+
+_LEAST_LEFT = 2.0**-20
+"""Of a sum of squares, once the mean's share is taken away: a third of float64's digits are lost at most."""
 
 
 class Moments:
@@ -34,6 +38,37 @@ class Moments:
             counts = finite.sum(axis=0).astype(np.float64)
             means = np.where(finite, values, 0.0).sum(axis=0) / np.maximum(counts, 1)
             self._join(counts, means, np.square(np.where(finite, values - means, 0.0)).sum(axis=0))
+
+    def add_block(self, block: Block) -> None:
+        """Takes in values that are finite.
+
+        Sums of squares are told from sums where few digits cancel; only else from distances, which take longer.
+        """
+        counts = np.full(len(block.low), float(block.count))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if block.is_one.all():
+                self._join(counts, block.low, np.zeros_like(block.low))
+                return
+            sums = np.zeros((2, block.width))
+            for values in block.parts(np.float64):
+                sums[0] += np.add.reduce(values, axis=0)
+                sums[1] += _squares(values)
+            totals, squares = map(block.sums, sums)
+            means = np.where(block.is_one, block.low, totals / block.count)
+            apart = squares - totals * means
+            if (block.is_one | (apart >= squares * _LEAST_LEFT)).all():
+                apart[block.is_one] = 0.0
+            else:
+                repeated = across(means, block.width)
+                rows = [_squares(values - repeated) for values in block.parts(np.float64)]
+                apart = block.sums(np.add.reduce(rows, axis=0))
+            self._join(counts, means, apart)
+
+    def add_counted(self, values: Array, counts: Array) -> None:
+        """Takes in [n] float64 values, of which each dimension has [dimensions, n]."""
+        totals = counts.sum(axis=1).astype(np.float64)
+        means = (counts * values).sum(axis=1) / np.maximum(totals, 1)
+        self._join(totals, means, (counts * np.square(values - means[:, None])).sum(axis=1))
 
     def add_grouped(self, groups: Array, values: Array) -> None:
         """Takes in [n] finite values; each belongs to the dimension that `groups`, [n], names."""
@@ -69,3 +104,9 @@ class Moments:
             self.squares = self.squares + squares + np.square(apart) * self.counts * share
             self.means = self.means + apart * share
         self.counts = together
+
+
+def _squares(values: Array) -> Array:
+    """[n] sums of squares of [m, n]."""
+    summed: Array = np.einsum("ij,ij->j", values, values)
+    return summed
