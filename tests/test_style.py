@@ -53,6 +53,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/transport/stream.py": "an error of the receiving thread is raised in the caller's",
     "server/replay_server/clients.py": "the thread must go on, and logs the traceback",
     "server/replay_server/command.py": "the process ends there, with the traceback in its log",
+    "server/replay_server/recorder.py": "a history that fails must not end a server, and logs the traceback",
 }
 """Files that catch everything and do not raise in the same place, each once, with the reason."""
 

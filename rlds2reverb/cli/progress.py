@@ -16,7 +16,7 @@ from typing import Protocol
 from rlds2reverb.cli import output
 from rlds2reverb.formats import Lazily
 from rlds2reverb.push.report import Progress
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, visible
 
 Heard = Callable[[Progress], None]
 
@@ -178,7 +178,7 @@ class Waits:
     def __call__(self, shown: Shown) -> None:
         wait = shown.held_by or shown.waiting
         if wait and wait != self._told:
-            self._tell(f"waiting: {shown.waiting}")
+            self._tell(f"waiting: {visible(shown.waiting)}")
         self._told = wait or self._told
 
 

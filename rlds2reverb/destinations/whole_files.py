@@ -24,6 +24,27 @@ def whole(path: Path) -> Iterator[Path]:
     sync(path.parent)
 
 
+@contextmanager
+def whole_or_none(path: Path) -> Iterator[Path]:
+    """As `whole`, where several processes may write to one name at once: of two, the later one's file stays.
+
+    Each has an unfinished file of its own. After an error nothing is left of it, after a kill it stays.
+    """
+    unfinished = unfinished_file(path)
+    try:
+        yield unfinished
+        sync(unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def unfinished_file(path: Path) -> Path:
+    """Where `whole_or_none` of this process writes."""
+    return path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file, whole or not at all."""
     with whole(path) as unfinished:

@@ -153,13 +153,14 @@ class Numbers:
         )
 
     def _in_rows(self, column: Array) -> Array:
-        """[n, dimensions]."""
+        """[n, dimensions]; never a part of a larger array, which would be kept whole while it waits."""
         if self.is_image:
             down, across = (max(1, size // _PIXELS) for size in column.shape[1:3])
-            return np.ascontiguousarray(column[:, ::down, ::across]).reshape(-1, self.of)[:, : self.dimensions]
+            return np.ascontiguousarray(column[:, ::down, ::across]).reshape(-1, self.of)[:, : self.dimensions].copy()
         if self._is_free:
             return column.reshape(-1, 1)
-        return column.reshape(len(column), self.of)[:, : self.dimensions]
+        rows = column.reshape(len(column), self.of)
+        return rows if self.dimensions == self.of else rows[:, : self.dimensions].copy()
 
 
 def _counts_of_bytes(values: Array) -> Array:

@@ -95,6 +95,8 @@ def _smaller(images: Array, side: int) -> Array:
 
 def _in_colours(images: Array, are_bytes: bool) -> Array:
     """[n, h, w, c] -> [n, h, w, 3] uint8. Bytes stay; others span black to white, over all images together."""
+    if are_bytes and images.shape[3] == 4:
+        images = _over_white(images)
     shown = images if images.shape[3] == 3 else images[..., :1].repeat(3, axis=3)
     finite = shown[np.isfinite(shown)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
@@ -102,6 +104,12 @@ def _in_colours(images: Array, are_bytes: bool) -> Array:
         shown = (shown - low) * (255 / (high - low) if high > low else 0.0)
     whole = np.nan_to_num(np.rint(shown), nan=0.0, posinf=255.0, neginf=0.0)
     return np.asarray(whole.clip(0, 255), np.uint8)
+
+
+def _over_white(images: Array) -> Array:
+    """[n, h, w, 4] RGBA, 0 to 255 -> [n, h, w, 3]."""
+    opaque = images[..., 3:] / 255
+    return np.asarray(images[..., :3] * opaque + 255 * (1 - opaque))
 
 
 def _png(pixels: Array) -> bytes:

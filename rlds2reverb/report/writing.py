@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlds2reverb.destinations.whole_files import write_whole
+from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.files import can_be_written
 
@@ -15,7 +15,7 @@ def check_place(path: Path) -> None:
     Raises:
       ConfigError: says which.
     """
-    if not can_be_written(path) or not can_be_written(path.with_name(f".{path.name}.unfinished")):
+    if not can_be_written(path) or not can_be_written(unfinished_file(path)):
         raise ConfigError(
             f"--html {path}: no file can be written there; its folder must exist, and let you write in it"
         )
@@ -27,4 +27,5 @@ def write_page(path: Path, page: bytes) -> None:
     Raises:
       OSError: the disk is full, say.
     """
-    write_whole(path, page)
+    with whole_or_none(path) as unfinished:
+        unfinished.write_bytes(page)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlds2reverb.destinations.png import png_files
-from rlds2reverb.destinations.whole_files import sync
+from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import can_be_written
@@ -38,25 +36,6 @@ def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> 
 
 def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
     write(Film(contents, frames), fps, path)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Where to write a file; it gets the name `path` when all of it is on disk. After an error nothing is left of it.
-
-    Each process writes to a file of its own, so that of two at once the later one's stays.
-    """
-    unfinished = _unfinished(path)
-    try:
-        yield unfinished
-        sync(unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.unfinished")
 
 
 @dataclass(frozen=True)
@@ -105,7 +84,7 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
     _check(path, kind)
 
     def save(contents: Contents) -> str:
-        with _whole(path) as unfinished:
+        with whole_or_none(path) as unfinished:
             kind.write(contents, unfinished, frames, fps)
         return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
 
@@ -118,6 +97,6 @@ def _check(path: Path, kind: Kind) -> None:
             import av  # noqa: F401
         elif kind.extra == "images":
             import imagecodecs  # noqa: F401
-    if not (can_be_written(path) and can_be_written(_unfinished(path))):
+    if not (can_be_written(path) and can_be_written(unfinished_file(path))):
         reason = "it is a folder" if path.is_dir() else "its folder is not there, or cannot be written"
         raise OSError(f"--save {path}: cannot be written: {reason}")

@@ -151,6 +151,7 @@ class AlertWatch:
         self._state, self._clock = state, clock
         self._since: dict[tuple[str, str], float] = {}
         self._words: dict[tuple[str, str], str] = {}
+        self._begun = self._newest = 0
         self._changing = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
@@ -164,11 +165,17 @@ class AlertWatch:
         self._stopped.set()
 
     def look(self) -> None:
-        """Looks once, from any thread."""
+        """Looks once, from any thread. Of two at once, the one that began later counts."""
+        with self._changing:
+            self._begun += 1
+            number = self._begun
         facts = facts_of(self._state)
         found = {(alert.name, table): words for alert in ALERTS for table, words in alert.find(facts)}
         now = self._clock()
         with self._changing:
+            if number < self._newest:
+                return
+            self._newest = number
             self._since = {key: self._since.get(key, now) for key in found}
             self._words = found
 

@@ -21,7 +21,7 @@ from replay_server.telling import bytes_in, share, telling
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
 
-SHUTDOWN, CLIENT = "shutdown", "client"
+SHUTDOWN, CLIENT, ROTATION = "shutdown", "client", "rotation"
 """Reasons that make a difference."""
 
 _ATTEMPTS = 10
@@ -163,10 +163,10 @@ class CheckpointWriter:
     def failed(self, reason: str, error: Exception) -> CheckpointError:
         """Counts and logs a failure; what to raise for it."""
         failed = error if isinstance(error, CheckpointError) else CheckpointError(f"checkpoint: {error}")
-        failures = self.state.failures + 1
-        self.state = replace(self.state, failures=failures, last_error=str(failed))
-        self._log.error("checkpoint failed", reason=reason, error=str(failed), failures=failures)
-        self.tell(Outcome(now := time.time(), now - (self.state.writing_since or now), reason, error=str(failed)))
+        self.state = replace(self.state, failures=self.state.failures + 1, last_error=str(failed))
+        self._log.error("checkpoint failed", reason=reason, error=str(failed), failures=self.state.failures)
+        if reason != ROTATION:  # there the checkpoint itself is good
+            self.tell(Outcome(now := time.time(), now - (self.state.writing_since or now), reason, error=str(failed)))
         return failed
 
     def _remove_left(self, wait: bool) -> None:
@@ -268,7 +268,7 @@ class CheckpointWriter:
             for old in self._generations.prune(gives_way):
                 self._log.debug("generation removed", generation=old.name)
         except (CheckpointError, OSError) as error:
-            self.failed("rotation", error)
+            self.failed(ROTATION, error)
 
 
 class Schedule:

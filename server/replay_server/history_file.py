@@ -61,6 +61,11 @@ class HistoryFile:
         else:
             self._tell("")
 
+    def give_up(self, problem: str) -> None:
+        """Writes no more, and says why."""
+        self._is_in_the_way = True
+        self._tell(problem)
+
     def _write(self, data: bytes) -> None:
         partial = self.path.with_name(_PARTIAL)
         self._generations.guard()

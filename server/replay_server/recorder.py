@@ -24,7 +24,7 @@ from replay_server.memory import resident_bytes
 LOOK_SECONDS = 5.0
 SAVE_SECONDS = 60.0
 GAP_SECONDS = 1.5 * SAVE_SECONDS
-"""The end of a run that was killed is known as exactly."""
+"""The end of a run that was killed is known as exactly as that."""
 
 _REST_SECONDS = 1.0
 """Between two writes, however much happens."""
@@ -50,7 +50,7 @@ class Recorder:
         self._look()
         self._changing = threading.Lock()
         self._noted, self._stopped = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread = threading.Thread(target=self._run_guarded, name="history", daemon=True)
         self._log = logger("history")
 
     def start(self) -> None:
@@ -116,6 +116,15 @@ class Recorder:
             self._noted.wait(LOOK_SECONDS)
             self._look()
         self._save()
+
+    def _run_guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self._file.give_up(f"a bug: {error!r}")
+            self._log.exception(
+                "the history is not kept any more", meaning="checkpoints and tables are not touched by it"
+            )
 
     def _look(self) -> None:
         memory = resident_bytes()

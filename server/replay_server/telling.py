@@ -13,6 +13,8 @@ from typing import Any
 from replay_server.logs import Logger
 
 TELL_SECONDS = 10.0
+_JOIN_SECONDS = 5.0
+"""A folder that does not answer keeps a line waiting, and nothing else."""
 
 Far = Callable[[], Mapping[str, Any]]
 """How far it is now, as fields of a log line."""
@@ -36,12 +38,16 @@ def telling(log: Logger, event: str, far: Far = dict, **begins: Any) -> Iterator
 
     log.info(event, **begins)
     thread = threading.Thread(target=go_on, name="telling", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # no more threads here: the work matters more than its lines
+        log.warning("nothing will tell how far it is", event_begun=event, error=str(error))
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        if thread.ident is not None:
+            thread.join(_JOIN_SECONDS)
 
 
 def _fields(far: Far) -> Mapping[str, Any]:
@@ -58,13 +64,13 @@ def share(done: int, total: int) -> dict[str, Any]:
 
 
 def bytes_in(folder: Path) -> int:
-    """Of all files in a folder and below, now: files that others remove meanwhile count nothing."""
+    """Of all files in a folder and below, now: files that others remove meanwhile, or that cannot be looked at, count nothing."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             try:
                 total += (Path(parent) / name).stat().st_size
-            except FileNotFoundError:
+            except OSError:
                 continue
     return total
 

@@ -265,4 +265,4 @@ def test_on_a_terminal_the_bar_is_drawn_and_data_go_to_stdout() -> None:
         os.close(ours)
     assert (ran.returncode, shown) == (0, b"data\n")
     assert b"5/20 episodes" in seen
-    assert b"waiting: for [b]ab" in seen
+    assert b"waiting: for [b]ab\\x1b[31m" in seen

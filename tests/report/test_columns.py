@@ -114,3 +114,11 @@ def test_a_spread_far_smaller_than_the_mean_is_kept() -> None:
     column = 1e9 + np.random.default_rng(0).normal(size=(4_000, 2))
     made = sketched(column, [1_000, 1_000])
     np.testing.assert_allclose(made.moments.deviations, column.std(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(40,), (10, 8), (120, 160)])
+def test_what_waits_is_no_part_of_a_larger_array(shape: tuple[int, ...]) -> None:
+    column = np.ones((5, *shape), np.float32)
+    made = Numbers(column_spec(column), 32, 1 << 20)
+    made.add(column)
+    assert sum((one if one.base is None else one.base).nbytes for one in made._waiting) <= 5 * made.dimensions * 4

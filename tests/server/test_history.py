@@ -32,7 +32,7 @@ from replay_server.history import (
 from replay_server.history_file import HISTORY, HistoryFile
 from replay_server.recorder import GAP_SECONDS, Recorder
 
-from tests.processes import wait_until
+from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.raising import outcome_of
 from tests.server.test_generations import add, killed_at, newest_valid, opened, which
 
@@ -293,6 +293,24 @@ def outcome(generations: Generations, number: int, error: str = "") -> Outcome:
         return Outcome(time.time(), 0.5, "request", error=error)
     generation = add(generations, number)
     return Outcome(time.time(), 0.25, "request", generation)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end waits as long as the disk of a busy machine takes."""
+    monkeypatch.setattr("replay_server.recorder._JOIN_SECONDS", PATIENCE_SECONDS)
+
+
+def test_a_bug_of_the_history_is_told_and_ends_nothing_else(
+    generations: Generations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = recorder(generations)
+    monkeypatch.setattr(one, "_run", lambda: 1 / 0)
+    one.start()
+    wait_until(lambda: "a bug" in one.document(None)["problem"])
+    one.note(outcome(generations, 1))
+    one.stop()
+    assert [row["generation"] for row in one.document(None)["checkpoints"]] == [1]
 
 
 def recorder(generations: Generations, items: int | None = 7) -> Recorder:

@@ -28,6 +28,8 @@ class Log:
     def info(self, event: str, **fields: Any) -> None:
         self.lines.append((event, fields))
 
+    warning = info
+
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +40,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_line_comes_at_once_and_others_say_how_far_it_is(tmp_path: Path) -> None:
     log = Log()
     with telling.telling(log, "writing", lambda: share(bytes_in(tmp_path), 40), reason="request"):
-        assert log.lines == [("writing", {"reason": "request"})]
+        assert log.lines[0] == ("writing", {"reason": "request"})
         (tmp_path / "half").write_bytes(bytes(20))
         wait_until(lambda: log.lines[-1][1].get("percent") == 50)
     event, fields = log.lines[-1]
@@ -126,3 +128,15 @@ def test_its_thread_ends_by_itself_and_when_it_is_told_to() -> None:
     began: Any = PrefillTeller(monitor, [])  # type: ignore[arg-type]
     began.start()
     assert not began._thread.is_alive()
+
+
+def test_a_system_without_room_for_a_thread_costs_the_lines_and_not_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    log, done = Log(), []
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with telling.telling(log, "writing"):
+        done.append(True)
+    assert done
+    assert [event for event, _ in log.lines] == ["writing", "nothing will tell how far it is"]

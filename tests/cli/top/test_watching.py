@@ -15,7 +15,7 @@ from rlds2reverb.cli.top.watching import Target, Watch
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.wire.messages import ServerInfo
 from tests.cli.top.made import STATUS, info, table
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import PATIENCE_SECONDS, wait_until
 
 
 class Way:
@@ -178,7 +178,7 @@ def test_the_end_closes_the_ways_and_tells_nobody_any_more() -> None:
     with watch:
         until(watch, lambda one: len(one.history) > 1)
     assert way.is_closed.is_set()
-    assert not [thread for thread in threading.enumerate() if thread.name == "top a"]
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "top a"])
     assert told
 
 
