@@ -57,7 +57,7 @@ def run(size: Size) -> Iterator[Result]:
 def _to_fit(size: Size, is_full: bool) -> Iterator[Wanted]:
     small = size.reference_items
     if not is_full:
-        yield vectors(small, NARROW, SHORT_EPISODE), 1
+        yield vectors(size.items // 2, NARROW, SHORT_EPISODE), 1
         yield vectors(size.items, NARROW), 1
         yield vectors(size.items, WIDE), 1
         return

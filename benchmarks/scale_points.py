@@ -6,6 +6,7 @@ wall times and rates are of everything on this machine's cores at once: the serv
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ def _push(running: Sequence[ReplayProcess], content: Content) -> dict[str, Any]:
         "sent_bytes": sum(one.bytes for one in reports),
         "push_seconds": watch.seconds,
         "pusher_processor": watch.processor_seconds,
-        "insert_processor": _processor(running) - before,
+        "insert_processor": _processor_since(running, before),
     }
 
 
@@ -109,7 +110,7 @@ def _sample(running: Sequence[ReplayProcess], content: Content, samples: int) ->
             with timed() as watch:
                 for _ in range(batches):
                     sampler.next_batch()
-            served = _processor(running) - before
+            served = _processor_since(running, before)
             received = counted.bytes - received if counted else 0
     _settle(running)
     return {
@@ -158,7 +159,7 @@ def _save(running: Sequence[ReplayProcess]) -> dict[str, Any]:
     held = sum(peak_bytes(one.pid) for one in running)
     before, began = _processor(running), time.monotonic()
     saved = _checkpoints(running)
-    seconds, processor = time.monotonic() - began, _processor(running) - before
+    seconds, processor = time.monotonic() - began, _processor_since(running, before)
     _checkpoints(running)
     return {
         "checkpoint_seconds": seconds,
@@ -182,6 +183,11 @@ def _client(running: Sequence[ReplayProcess]) -> Any:
 
 def _processor(running: Sequence[ReplayProcess]) -> float:
     return sum(one.processor_seconds() for one in running)
+
+
+def _processor_since(running: Sequence[ReplayProcess], before: float) -> float:
+    """Seconds since `before`. What is too short for the system's clock, which counts in ticks, counts as one tick."""
+    return max(_processor(running) - before, 1 / os.sysconf("SC_CLK_TCK"))
 
 
 def _resident(running: Sequence[ReplayProcess]) -> int:
