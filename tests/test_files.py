@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlds2reverb.files import can_be_written
+from rlds2reverb.files import can_be_replaced, can_be_written
 
 
 def test_a_file_that_is_there_or_may_be_made(tmp_path: Path) -> None:
@@ -30,3 +30,14 @@ def test_what_the_system_does_not_let_write(tmp_path: Path, monkeypatch: pytest.
     assert not can_be_written(tmp_path / "there")
     assert not can_be_written(tmp_path / "new")
     assert asked == [(tmp_path / "there", os.W_OK), (tmp_path, os.W_OK)]
+
+
+def test_only_files_give_way(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    os.mkfifo(tmp_path / "pipe")
+    assert can_be_replaced(tmp_path / "there")
+    assert can_be_replaced(tmp_path / "link")
+    assert can_be_replaced(tmp_path / "new")
+    assert not can_be_replaced(tmp_path / "pipe")
+    assert not can_be_replaced(Path(os.devnull))

@@ -219,10 +219,11 @@ def _print(inspection: Inspection) -> None:
 
 def _print_output(table: str, one: InspectedOutput) -> None:
     items = counted(one.items_per_table, "item")
-    click.echo(f"\ntable {table}: {items} of view {one.view}, trajectory data spec (its signature)")
+    click.echo("")
+    output.print_line(f"table {table}: {items} of view {one.view}, trajectory data spec (its signature)")
     output.print_fields(spec_texts(one.signature), "  ")
     if one.not_in_items:
-        click.echo(f"  not in the items: {', '.join(one.not_in_items)}")
+        output.print_line(f"  not in the items: {', '.join(one.not_in_items)}")
     if one.without_items:
         click.echo(f"  valid episodes that give it no item: {one.without_items:,}")
     if one.left_over:
@@ -240,7 +241,7 @@ def print_findings(findings: Findings) -> None:
         click.echo(f"{kind} {code}: {counted(findings.episodes[code], 'episode')}: {CODES[code].meaning}")
         for example in findings.examples[code]:
             where = f'column "{example.problem.path}": ' if example.problem.path else ""
-            click.echo(f"  {example.title}: {where}{example.problem.detail}")
+            output.print_line(f"  {example.title}: {where}{example.problem.detail}")
         if more := findings.more(code):
             click.echo(f"  and {more:,} more")
     output.print_lines([remark.line for remark in findings.remarks])

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rlds2reverb.cli.answers import Answer, document, one_line
+from rlds2reverb.wording import visible
 
 
 def print_json(value: Any) -> None:
@@ -32,7 +33,7 @@ def print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
     """Aligned "name  value" lines on stdout."""
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
-        click.echo(f"{indent}{name:<{width}}  {value}")
+        print_line(f"{indent}{name:<{width}}  {value}")
 
 
 def print_columns(rows: Sequence[Sequence[str]], indent: str = "") -> None:
@@ -40,13 +41,18 @@ def print_columns(rows: Sequence[Sequence[str]], indent: str = "") -> None:
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         aligned = (f"{text:<{width}}" for text, width in zip(row, widths))
-        click.echo(f"{indent}{'  '.join(aligned).rstrip()}")
+        print_line(f"{indent}{'  '.join(aligned).rstrip()}")
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """One after the other on stdout."""
     for line in lines:
-        click.echo(line)
+        print_line(line)
+
+
+def print_line(text: str) -> None:
+    """A line on stdout. What names of datasets and servers hold beside letters is written out: it moves no cursor."""
+    click.echo(visible(text))
 
 
 def talk(text: str) -> None:

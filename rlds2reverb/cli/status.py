@@ -46,7 +46,7 @@ def _shares(infos: Mapping[str, ServerInfo], name: str) -> dict[str, Any]:
 
 def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
     """A table; and what it is on each of several servers, each with a rate limiter of its own."""
-    click.echo(f"{table.name}")
+    output.print_line(table.name)
     limit = (
         f"at most {counted(table.max_times_sampled, 'time')}" if table.max_times_sampled > 0 else "any number of times"
     )
@@ -59,7 +59,7 @@ def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
         "  ",
     )
     for address, one in servers.items():
-        click.echo(f"  on {address}")
+        output.print_line(f"  on {address}")
         output.print_fields({"items": f"{one.current_size:,} of {one.max_size:,}", **_waits(one)}, "    ")
     click.echo("  signature" if table.signature is not None else "  no signature: the table takes anything")
     if table.signature is not None:

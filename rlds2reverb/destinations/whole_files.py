@@ -28,21 +28,23 @@ def whole(path: Path) -> Iterator[Path]:
 def whole_or_none(path: Path) -> Iterator[Path]:
     """As `whole`, where several processes may write to one name at once: of two, the later one's file stays.
 
-    Each has an unfinished file of its own. After an error nothing is left of it, after a kill it stays.
+    Each has an unfinished file of its own. After an error nothing is left of it, after a kill it stays. A link stays, and what it
+    leads to is replaced.
     """
-    unfinished = unfinished_file(path)
+    unfinished, target = unfinished_file(path), Path(os.path.realpath(path))
     try:
         yield unfinished
         sync(unfinished)
-        unfinished.replace(path)
+        unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-    sync(path.parent)
+    sync(target.parent)
 
 
 def unfinished_file(path: Path) -> Path:
     """Where `whole_or_none` of this process writes."""
-    return path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.{os.getpid()}.unfinished")
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.files import can_be_written
+from rlds2reverb.files import can_be_replaced
 
 
 def check_place(path: Path) -> None:
@@ -15,9 +15,12 @@ def check_place(path: Path) -> None:
     Raises:
       ConfigError: says which.
     """
-    if not can_be_written(path) or not can_be_written(unfinished_file(path)):
+    if str(path) == "-":
+        raise ConfigError("--html -: a page does not go to stdout; name a file")
+    if not can_be_replaced(path) or not can_be_replaced(unfinished_file(path)):
         raise ConfigError(
-            f"--html {path}: no file can be written there; its folder must exist, and let you write in it"
+            f"--html {path}: no file can be written there; its folder must exist, and let you write in it. "
+            "A file that is there is replaced, but no folder, device or pipe"
         )
 
 

@@ -12,7 +12,7 @@ from rlds2reverb.destinations.png import png_files
 from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.files import can_be_written
+from rlds2reverb.files import can_be_replaced
 from rlds2reverb.formats import Lazily
 from rlds2reverb.showing.contents import Contents
 from rlds2reverb.showing.film import Film
@@ -97,6 +97,8 @@ def _check(path: Path, kind: Kind) -> None:
             import av  # noqa: F401
         elif kind.extra == "images":
             import imagecodecs  # noqa: F401
-    if not (can_be_written(path) and can_be_written(unfinished_file(path))):
-        reason = "it is a folder" if path.is_dir() else "its folder is not there, or cannot be written"
+    if not (can_be_replaced(path) and can_be_replaced(unfinished_file(path))):
+        reason = "its folder is not there, or cannot be written"
+        if path.exists() and not path.is_file():
+            reason = "it is a folder" if path.is_dir() else "it is no file"
         raise OSError(f"--save {path}: cannot be written: {reason}")

@@ -24,7 +24,7 @@ from rlds2reverb.wording import counted, visible
 _CURVES = 4
 """Of one column; more are counted."""
 _CURVE_LINES = 2
-_LEAST_WIDTH, _MOST_LABEL = 20, 30
+_LEAST_WIDTH, _MOST_WIDTH, _MOST_LABEL = 20, 500, 30
 _WIDEST_PICTURE, _HIGHEST_PICTURE = 24, 12
 """Characters, and lines."""
 
@@ -51,7 +51,7 @@ class Terminal:
         console = Console(file=stream, highlight=False, markup=False, emoji=False)
         is_ascii = not console.encoding.lower().replace("-", "").startswith("utf")
         has_colour = console.color_system is not None and not console.no_color
-        return Terminal(console, max(_LEAST_WIDTH, console.width), is_ascii, has_colour)
+        return Terminal(console, max(_LEAST_WIDTH, min(console.width, _MOST_WIDTH)), is_ascii, has_colour)
 
     def fit(self, text: str) -> str:
         """The text with escapes in place of what the stream cannot take."""

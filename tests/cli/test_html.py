@@ -88,3 +88,14 @@ def test_a_source_that_cannot_be_read_leaves_no_page(run: Run, tmp_path: Path) -
     page = tmp_path / "report.html"
     assert run(SOURCE, "--html", str(page), "--against", "tfds:/nowhere")[0] == 3
     assert not page.exists()
+
+
+def test_only_files_are_replaced(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    for name in ("pipe", "-"):
+        code, _, told = run(SOURCE, "--html", name)
+        assert code == 2
+        assert f"--html {name}: " in told
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert Path("pipe").is_fifo()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb import cli, client
-from rlds2reverb.cli import checkpoint, inspect, show, validate
+from rlds2reverb.cli import checkpoint, inspect, output, show, validate
 from rlds2reverb.cli.answers import Answer, document, plain, wants_json
 from rlds2reverb.cli.schemas import schema_names, schema_of
 from rlds2reverb.episodes import Episode
@@ -271,6 +271,13 @@ def test_numbers_are_exact_and_bytes_never_come() -> None:
     assert strict(document(values)) == {"big": 2**63 - 1, "bigger": 2**64 - 1, "bad": None, "yes": True}
     with pytest.raises(TypeError, match="bytes: expected what JSON can carry"):
         plain({"a": [b"raw"]})
+
+
+def test_lines_for_people_hold_no_escape(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_fields({"observation/\x1b[31mred": "float32 \u202e"})
+    output.print_columns([["a\nb", "c"]])
+    output.print_lines(["table \x07"])
+    assert capsys.readouterr().out == "observation/\\x1b[31mred  float32 \\u202e\na\\nb  c\ntable \\x07\n"
 
 
 def test_letters_are_told_as_codes_where_stdout_has_no_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:

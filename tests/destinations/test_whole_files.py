@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlds2reverb.destinations.whole_files import remove_whole, sync, whole, write_json, write_whole
+from rlds2reverb.destinations.whole_files import remove_whole, sync, whole, whole_or_none, write_json, write_whole
 
 
 def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
@@ -59,3 +59,21 @@ def test_a_folder_that_is_removed_is_whole_or_has_another_name(tmp_path: Path, m
     remove_whole(folder)
     remove_whole(folder)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_file_that_could_not_be_written_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), whole_or_none(tmp_path / "file") as unfinished:
+        unfinished.write_text("half")
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    with whole_or_none(link) as unfinished:
+        unfinished.write_text("new")
+    assert (link.is_symlink(), target.read_text()) == (True, "new")
+    assert list(target.parent.iterdir()) == [target]
