@@ -131,6 +131,9 @@ docs: setup ## Regenerate the generated parts of docs/, and what the notebook sh
 	$(QUIET) $(RUN)python scripts/generate_docs.py
 	$(QUIET) $(RUN)python scripts/run_notebook.py examples/quickstart.ipynb
 
+pictures: setup ## Take the docs' pictures of pages and of top anew, of a staged scene in Chromium
+	$(QUIET) $(RUN)python scripts/take_pictures.py
+
 docs-site: setup-docs ## The documentation as a site, in site/: built strictly, needs no network to build or to read
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
 	@echo "site/index.html; with search: python3 -m http.server --bind 127.0.0.1 --directory site"
@@ -141,4 +144,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint format hooks changelog release release-check bench bench-short bench-scale docs docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
-import os
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 
 from benchmarks import data
 from rlds2reverb.datasets import bundled_path
+from rlds2reverb.tfds_files.tfrecord import masked_checksum, tfrecords
 
 KEPT = Path(__file__).parent.parent / ".benchmarks"
 
@@ -75,9 +77,9 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _repeat(recorded: Path, folder: Path, episodes: int) -> None:
-    """At least so many episodes in `SHARDS` files: the one file of a dataset, joined to itself, and linked.
+    """At least so many episodes in `SHARDS` files: those of the one file of a dataset, again and again.
 
-    Files of TFRecords may be concatenated. Every record is an episode of its own, named by its place in its file.
+    Every record is an episode of its own: a field that no reader of `tf.train.Example` knows has its number.
     """
     info = json.loads((recorded / "dataset_info.json").read_text())
     (split,) = info["splits"]
@@ -85,14 +87,29 @@ def _repeat(recorded: Path, folder: Path, episodes: int) -> None:
     count = int(split["shardLengths"][0])
     copies = -(-episodes // (count * SHARDS))
     split["shardLengths"] = [str(copies * count)] * SHARDS
-    split["numBytes"] = str(copies * SHARDS * int(split["numBytes"]))
+    split["numBytes"] = str(copies * SHARDS * (int(split["numBytes"]) + 9 * count))
     split["filepathTemplate"] = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     (folder / "dataset_info.json").write_text(json.dumps(info))
     shutil.copy(recorded / "features.json", folder)
     names = [folder / f"{info['name']}-{split['name']}.tfrecord-{n:05d}-of-{SHARDS:05d}" for n in range(SHARDS)]
-    names[0].write_bytes(one.read_bytes() * copies)
-    for name in names[1:]:
-        os.link(names[0], name)
+    records = list(tfrecords(one, 0, count))
+    numbers = itertools.count()
+    for name in names:
+        with name.open("wb") as file:
+            for _ in range(copies):
+                file.writelines(_framed(record + _number(next(numbers))) for record in records)
+
+
+def _number(number: int) -> bytes:
+    """Field 15 of a message, a fixed64."""
+    return b"\x79" + struct.pack("<Q", number)
+
+
+def _framed(record: bytes) -> bytes:
+    """A record as a file of TFRecords has it."""
+    length = struct.pack("<Q", len(record))
+    checksums = (struct.pack("<I", masked_checksum(one)) for one in (length, record))
+    return length + next(checksums) + record + next(checksums)
 
 
 def _write_short(folder: Path, length: int) -> None:

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from replay_server import TableConfig
 
 from benchmarks import data, datasets, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
+from rlds2reverb import Episode
+from rlds2reverb.episodes import Array
+from rlds2reverb.identity import Occurrences, copy_name
 from rlds2reverb.push.sender import Sender
 from rlds2reverb.push.writer import Writer
 from rlds2reverb.sources import open_source
-from rlds2reverb.specs import flatten
+from rlds2reverb.sources.base import spec_of
+from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.views.sequence import two_step
 from rlds2reverb.wire.insert.encoder import Part
 from rlds2reverb.wire.insert.requests import Request
@@ -38,6 +44,11 @@ def run(size: Size) -> Iterator[Result]:
         yield _case("list", server, lambda n: data.episodes(columns, n), size)
         dataset = datasets.long_episodes(size.items + data.STEPS)
         yield _case("tfds", server, lambda n: f"tfds:{dataset}@train[:{n}]", size)
+        yield _naming("1,000 rows", server, columns, size)
+        short = [
+            {path: column[:50] for path, column in one.items()} | {"is_last": np.arange(50) == 49} for one in columns
+        ]
+        yield _naming("50 rows", server, short, replace(size, items=size.items // 5, reference_items=size.items // 5))
 
 
 def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
@@ -53,15 +64,48 @@ def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
     return comparison(f"push_limit/{name}", runs, "rlds2reverb", "server limit", "items/s", GOAL)
 
 
+def _naming(name: str, server: BenchServer, columns: list[dict[str, Array]], size: Size) -> Result:
+    """Episodes that are named by their content while they are pushed, and the same ones with ids of their own."""
+    rows = len(columns[0]["reward"])
+    sides = [
+        Side(side, lambda n, ids=ids: writers.push(server, _Read(columns, n, ids)), data.episodes_for(items, rows))  # type: ignore[misc]
+        for side, ids, items in (("by content", False, size.items), ("ids given", True, size.reference_items))
+    ]
+    runs = alternate(sides, size.repeats)
+    return comparison(f"push_limit/naming, {name}", runs, "by content", "ids given", "items/s", Goal(0.95))
+
+
+class _Read:
+    """A source that makes its episodes while it is read."""
+
+    name = "made"
+
+    def __init__(self, columns: list[dict[str, Array]], count: int, has_ids: bool) -> None:
+        self._columns, self.episode_count, self._has_ids = columns, count, has_ids
+
+    def spec(self) -> Nest:
+        return spec_of(Episode(self._columns[0]))
+
+    def shard(self, index: int, count: int) -> _Read:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Episode]:
+        for number in range(self.episode_count):
+            columns = self._columns[number % len(self._columns)]
+            yield Episode(columns, id=f"episode {number}" if self._has_ids else "")
+
+
 def _encode(source: Any) -> list[Request]:
     view = two_step()
     opened = open_source(source)
     order = list(flatten(view.signature(opened.spec())))
     push_seed, kept = secrets.randbits(64), _Kept()
+    names = Occurrences()
     with Writer(kept) as writer:
         for episode in opened:
-            part = Part((writers.TABLE,), push_seed, episode.id, view.cut(episode).in_order(order))
-            writer.write(episode.id, [part])
+            name = copy_name(episode.id, names.count(episode.id))
+            part = Part((writers.TABLE,), push_seed, name, view.cut(episode).in_order(order))
+            writer.write(name, [part])
     return kept.requests
 
 

@@ -14,7 +14,7 @@ from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
 from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.learner.writing.writer import EpisodeWriter
@@ -29,7 +29,7 @@ from rlds2reverb.scale.pushing import DividedPush, pusher_of
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.views.base import View
+from rlds2reverb.views.registry import ViewLike
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
 
@@ -40,10 +40,12 @@ class Target:
     Attributes:
       client: an open client.
       output: tables of its server, and a view that cuts trajectory rows (`two_step`, `sequence`, `episode` or `across_episodes`).
+      allow_other_views: as for `Client.push`.
     """
 
     client: Client
     output: Output
+    allow_other_views: bool = False
 
     def get_table_signature(self) -> Nest | None:
         """The signature of the first table, as TF-Agents' observers tell it; None without one.
@@ -78,10 +80,12 @@ class Client:
         """
         return self.transport.server_info()
 
-    def target(self, table: str | Sequence[str], view: str | View = "two_step") -> Target:
-        """A target for `push_rlds_to_reverb`."""
+    def target(
+        self, table: str | Sequence[str], view: ViewLike = "two_step", allow_other_views: bool = False
+    ) -> Target:
+        """A target for `push_rlds_to_reverb`; arguments as for `push`."""
         (output,) = outputs_of((table,) if isinstance(table, str) else tuple(table), view)
-        return Target(self, output)
+        return Target(self, output, allow_other_views)
 
     def tables(self) -> dict[str, TableInfo]:
         """The server's tables by name: sizes, signatures, samplers, rate limiters.
@@ -114,7 +118,7 @@ class Client:
             options_of(SampleOptions, "Client.sample", batch_size, **options),
         )
 
-    def sample_one(self, table: str, timeout_seconds: float | None = None) -> Batch:
+    def sample_one(self, table: str, timeout_seconds: float | None = GIVE_UP_SECONDS) -> Batch:
         """One sample of a table, without the axis of a batch.
 
         Raises:
@@ -124,7 +128,7 @@ class Client:
         return only_sample(sampler, sampler.structure)
 
     def writer(
-        self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None = None, **options: Any
+        self, table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None, **options: Any
     ) -> EpisodeWriter:
         """Writes the episodes of an environment loop: `with client.writer("replay") as w: w.append(...); w.end_episode(...)`.
 
@@ -222,10 +226,12 @@ class Client:
 
         Raises:
           SourceError, ViewError, ConfigError: what was asked for makes no sense; nothing is stored.
-          SpecMismatch: a table's signature is not that of the items, leaf by leaf; nothing is stored.
+          SpecMismatch: a table's signature is not that of the items, leaf by leaf, or says that the table is for another view; nothing
+            is stored.
           CapacityError: the items would evict others, or somebody else's items evict some meanwhile; never with `allow_eviction`.
           InvalidEpisode: a bad episode and on_invalid="raise"; nothing of it is stored.
           LedgerError: the ledger cannot be used.
+          WriteError: the quarantine file cannot be written: the disk is full, say.
           WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
           WorkersLost: with workers, those of one part were killed or lost again and again.

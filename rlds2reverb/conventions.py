@@ -24,7 +24,7 @@ Both leave a last row alone that has an action or a reward: it was recorded, not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class Conventions:
         if self.last_reward == SHIFT:
             rewards = columns_under(episode.columns, REWARD)
             shifted = {path: shifted_reward(reward) for path, reward in rewards.items()}
-            episode = episode.with_only_columns({**episode.columns, **shifted})
+            episode = replace(episode, columns={**episode.columns, **shifted})
         return episode
 
 
@@ -130,11 +130,11 @@ def fill_absent(episode: Episode) -> Episode:
         return episode
     rows = len(episode)
     if IS_TERMINAL in absent:
-        episode = episode.with_columns(is_terminal=np.zeros(rows, bool))
+        episode = _with(episode, is_terminal=np.zeros(rows, bool))
     if REWARD in absent:
-        episode = episode.with_columns(reward=np.zeros(rows, np.float32))
+        episode = _with(episode, reward=np.zeros(rows, np.float32))
     if DISCOUNT in absent:
-        episode = episode.with_columns(discount=_default_discount(episode, rows))
+        episode = _with(episode, discount=_default_discount(episode, rows))
     return episode
 
 
@@ -147,7 +147,7 @@ def ends_terminal(episode: Episode) -> bool:
 def with_zero_transition_discount(episode: Episode) -> Episode:
     """The episode with discount 0 on the step that leads into the last one, in every discount where there are several."""
     discounts = columns_under(episode.columns, DISCOUNT)
-    return episode.with_columns(**{path: zero_transition_discount(discount) for path, discount in discounts.items()})
+    return _with(episode, **{path: zero_transition_discount(discount) for path, discount in discounts.items()})
 
 
 def last_row_is_added(episode: Episode) -> bool:
@@ -164,15 +164,15 @@ def repeated_observation(episode: Episode) -> Episode:
     """The same rows; the last has the observation of the one before it."""
     observations = columns_under(episode.columns, OBSERVATION)
     repeated = {path: np.concatenate((column[:-1], column[-2:-1])) for path, column in observations.items()}
-    return episode.with_only_columns({**episode.columns, **repeated})
+    return replace(episode, columns={**episode.columns, **repeated})
 
 
 def without_last_row(episode: Episode) -> Episode:
     """One row less; the one that is the last now is marked so, and is as terminal as it was recorded."""
-    shorter = episode.with_only_columns({path: column[:-1] for path, column in episode.columns.items()})
+    shorter = replace(episode, columns={path: column[:-1] for path, column in episode.columns.items()})
     last = shorter.columns[IS_LAST].copy()
     last[-1:] = True
-    return shorter.with_columns(is_last=last)
+    return _with(shorter, is_last=last)
 
 
 _END_MENDED = {REPEAT: repeated_observation, DROP: without_last_row}
@@ -202,3 +202,8 @@ def _default_discount(episode: Episode, rows: int) -> Array:
     if rows and len(terminal) == rows and terminal[-1]:
         discount[-2:] = 0
     return discount
+
+
+def _with(episode: Episode, **columns: Array) -> Episode:
+    """With columns that follow from the others; the name stays."""
+    return replace(episode, columns={**episode.columns, **columns})

@@ -90,7 +90,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
       InvalidEpisode: a bad episode, and the policy is to stop.
       ConversionError: a loss that is not allowed, or what was written is not what was read.
       WorkersLost: with workers, those of one part were killed or lost again and again.
-      OSError: the disk.
+      WriteError: the disk is full, say; the message names the file, and what stays. It is an OSError, too.
     """
     return planned(source, destination, **options).run()
 
@@ -114,7 +114,7 @@ class Conversion:
         """Converts. What stops it has the account up to there as its attribute `report`.
 
         Raises:
-          ConfigError, SourceError, InvalidEpisode, ConversionError, OSError: as `convert`.
+          ConfigError, SourceError, InvalidEpisode, ConversionError, WriteError: as `convert`.
         """
         options = self._options
         converter = Converter(

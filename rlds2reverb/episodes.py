@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from rlds2reverb.display import as_html
+from rlds2reverb.identity import content_name, is_content
 
 Array = npt.NDArray[Any]
 
@@ -46,7 +48,8 @@ class Episode:
       columns: path -> array [T, ...]. Nested features have '/'-joined paths (`observation/image`).
         The arrays are made read-only; text columns have dtype object and hold `bytes`.
       metadata: episode-level features by path, each a numpy array or scalar.
-      id: stable across runs (source fingerprint and index), or a digest of the content when none is given.
+      id: names the episode wherever it is met (`identity`): a digest of what is stored of it, or what the caller gave.
+      where: where it was read, for messages: the dataset, and the file and record or the number there; "" where it came from no file.
       faults: what could not be made of it on the way in: (path of a recorded column, why). Validation refuses an episode that has any.
 
     Columns of unequal length are not refused here: validation reports them, so that a quarantine
@@ -60,16 +63,17 @@ class Episode:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
     faults: tuple[tuple[str, str], ...] = ()
+    where: str = ""
 
     def __post_init__(self) -> None:
         columns = {path: _read_only(path, column) for path, column in self.columns.items()}
         object.__setattr__(self, "columns", MappingProxyType(columns))
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
         if not self.id:
-            object.__setattr__(self, "id", f"content:{content_digest(columns)}")
+            object.__setattr__(self, "id", content_name(content_digest(columns)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Episode, (dict(self.columns), dict(self.metadata), self.id, self.faults)
+        return Episode, (dict(self.columns), dict(self.metadata), self.id, self.faults, self.where)
 
     def __len__(self) -> int:
         """The number of rows T. When the lengths differ, that of the first column."""
@@ -90,9 +94,9 @@ class Episode:
 
     @property
     def title(self) -> str:
-        """The id and, if there is one, the dataset's own name behind it; for messages."""
-        recorded = self.recorded_id
-        return self.id if recorded is None else f"{self.id} ({EPISODE_ID} {recorded})"
+        """Where it was read, else its id, and the dataset's own name behind it if there is one; for messages."""
+        recorded, name = self.recorded_id, self.where or self.id
+        return name if recorded is None else f"{name} ({EPISODE_ID} {recorded})"
 
     @property
     def nbytes(self) -> int:
@@ -100,12 +104,15 @@ class Episode:
         return sum(column_bytes(column) for column in self.columns.values())
 
     def with_columns(self, **columns: Array) -> Episode:
-        """A copy with these columns added or replaced; the id stays."""
+        """A copy with these columns added or replaced; see `with_only_columns`."""
         return self.with_only_columns({**self.columns, **columns})
 
     def with_only_columns(self, columns: Mapping[str, Array]) -> Episode:
-        """A copy with these columns and no other; the id and the metadata stay."""
-        return replace(self, columns=columns)
+        """A copy with these columns and no other. The metadata stay, and an id that was given; a name by content is that of the new columns.
+
+        `dataclasses.replace(episode, columns=...)` keeps the name, for columns that follow from those that it has.
+        """
+        return replace(self, columns=columns, id="" if is_content(self.id) else self.id)
 
 
 def columns_under(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
@@ -132,8 +139,24 @@ def place_of(array: Array, among: list[Array]) -> int:
     return len(among) - 1
 
 
+@dataclass(frozen=True)
+class KnownEpisode:
+    """Stands for an episode that a source was not asked to make anything of, because whoever reads it knows its name.
+
+    Attributes:
+      id: see `Episode`.
+    """
+
+    id: str
+
+
 def content_digest(columns: Mapping[str, Array]) -> str:
-    """32 hex digits that depend on every path, dtype, shape and value of the columns.
+    """32 hex digits that depend on every path, dtype, shape and value of the columns; raises as `content_hash`."""
+    return content_hash(columns).hexdigest()
+
+
+def content_hash(columns: Mapping[str, Array]) -> xxhash.xxh3_128:
+    """What `content_digest` is made of, to be gone on with.
 
     Raises:
       TypeError: a column holds objects that are neither bytes nor str.
@@ -141,7 +164,7 @@ def content_digest(columns: Mapping[str, Array]) -> str:
     digest = xxhash.xxh3_128()
     for path in sorted(columns):
         column = columns[path]
-        digest.update(f"{path}|{column.dtype}|{column.shape}|".encode())
+        digest.update(_header(path, column.dtype, column.shape))
         if column.dtype == object:
             for value in column.ravel():
                 text = _text_bytes(path, value)
@@ -149,7 +172,13 @@ def content_digest(columns: Mapping[str, Array]) -> str:
                 digest.update(text)
         else:
             digest.update(byte_view(np.ascontiguousarray(column)))
-    return digest.hexdigest()
+    return digest
+
+
+@lru_cache(4096)
+def _header(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What stands before the values of a column. To write a dtype takes longer than to hash a short column."""
+    return f"{path}|{dtype}|{shape}|".encode("utf-8", "surrogatepass")
 
 
 def byte_view(column: Array) -> Any:
@@ -173,7 +202,7 @@ def _text_bytes(path: str, value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return value.encode("utf-8", "surrogatepass")
     raise TypeError(f'column "{path}": expected text (bytes or str) in a column of objects, got {type(value).__name__}')
 
 

@@ -13,6 +13,7 @@ The tree says whose fault it is and whether trying again can help::
     ├── CapacityError        the table has no room for the push
     ├── ConversionError      what a conversion wrote is not what it read, or would lose something that must not be lost
     ├── LedgerError          the ledger file cannot be read or written, is not ours, or of another version
+    ├── WriteError           a file cannot be written: the disk is full, say; also an OSError
     ├── WorkersLost          the workers of one task died again and again
     ├── WireError            bytes that are not Reverb's protocol, or a value it cannot carry
     └── TransportError       talking to the server failed; `retryable` says whether trying again may help
@@ -152,6 +153,22 @@ class ConversionError(Rlds2ReverbError):
 
 class LedgerError(Rlds2ReverbError):
     """The ledger cannot be used: it cannot be read or written, is not our file, or of another version."""
+
+
+class WriteError(Rlds2ReverbError, OSError):
+    """A file of this run cannot be written, as on a full disk; also an `OSError`. The message names the file, and says what is lost.
+
+    Attributes:
+      errno: the system's number of the reason, such as `errno.ENOSPC`; None where there is none.
+    """
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)  # one argument: with two, an OSError would begin with "[Errno 28]"
+        if errno is not None:
+            self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.errno), vars(self)
 
 
 class WorkersLost(Rlds2ReverbError):

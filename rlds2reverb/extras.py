@@ -21,6 +21,7 @@ ON_ANY_PYTHON = frozenset(
         "parquet",
         "ray",
         "rllib",
+        "server-config",
         "torch",
         "torchrl",
         "video",

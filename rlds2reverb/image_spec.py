@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-FORMATS = ("jpeg", "png")
+JPEG, PNG = "jpeg", "png"
+FORMATS = (JPEG, PNG)
 
 IMAGE_DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float32))
 """Dtypes of images in TFDS; float32 is one channel whose four bytes are a PNG's RGBA."""
@@ -41,6 +42,8 @@ class ImageSpec:
       shape: height, width and channels; None where it is free.
       dtype: one of `IMAGE_DTYPES`.
       format: one of `FORMATS`, or "" where files may be of either.
+      is_accurate: whether the system that a dataset's format belongs to decodes JPEG by libjpeg's accurate DCT, as Pillow does, and not by
+        the fast one, as TensorFlow does; values differ by a few of 255 levels. No part of the name, nor of what is equal.
 
     Raises:
       ValueError: not three sizes, or another dtype or format.
@@ -49,6 +52,7 @@ class ImageSpec:
     shape: tuple[int | None, int | None, int | None]
     dtype: np.dtype[Any]
     format: str = ""
+    is_accurate: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or any(size is not None and size < 0 for size in self.shape):

@@ -1,7 +1,7 @@
 """Encoded images out of samples -> arrays: for batches as Reverb's client, `reverb.TrajectoryDataset` and any learner have them.
 
-Tables that were filled with `encoded` hold the bytes of JPEG and PNG files. Here they become what `push` would have
-stored without it, to the bit. Rows that a view puts before or after an episode, and that are zero, hold empty text: they
+Tables that were filled with `encoded` hold the bytes of JPEG and PNG files. Here they become what `push` of a TFDS dataset would
+have stored without it, to the bit; with `exact`, what one of a LeRobot or a Minari dataset would have. Rows that a view puts before or after an episode, and that are zero, hold empty text: they
 become images of zeros.
 
 For `tf.data` see `rlds2reverb.tf_agents.image_decoder`. Needs the extra `images`.
@@ -28,6 +28,8 @@ def decode_images(
     image: ImageSpec | ArraySpec | Sequence[int],
     threads: int | None = None,
     column: str = "images",
+    *,
+    exact: bool = False,
 ) -> Array:
     """A batch of encoded images, decoded.
 
@@ -37,6 +39,8 @@ def decode_images(
         uint8 pixels. Where a size is free, the images of a batch must have one and the same.
       threads: how many decode; by default as many as there are cores.
       column: what errors call the column.
+      exact: JPEG by the accurate DCT, as Pillow does, and so LeRobot and Minari; else by the fast one, as TensorFlow and TFDS do. Values
+        differ by a few of 255 levels.
 
     Returns:
       [..., height, width, channels] of the image's dtype.
@@ -52,7 +56,7 @@ def decode_images(
     _check_threads(threads)
     flat = files.ravel()  # [n]
     there = np.flatnonzero([_is_there(file, column, number, files.shape) for number, file in enumerate(flat)])
-    decoded = _decoded(spec, flat, there, files.shape, column, threads)
+    decoded = _decoded(spec, flat, there, files.shape, column, threads, exact)
     if len(there) < len(flat):
         whole = np.zeros((len(flat), *decoded.shape[1:]), decoded.dtype)
         whole[there] = decoded
@@ -60,31 +64,31 @@ def decode_images(
     return decoded.reshape(*files.shape, *decoded.shape[1:])
 
 
-def decode_columns(batch: Nest, signature: Nest, threads: int | None = None) -> Nest:
+def decode_columns(batch: Nest, signature: Nest, threads: int | None = None, *, exact: bool = False) -> Nest:
     """A batch with all of its encoded images decoded; everything else as it is.
 
     Args:
       batch: a nest of arrays of the signature's structure, with any number of leading axes; from Reverb's client
         (`tf.nest.pack_sequence_as`), from `reverb.TrajectoryDataset`, or a list in the signature's order.
       signature: the table's, as `client.server_info().tables[...].signature` has it, or as `reverb.Client` does.
-      threads: as for `decode_images`.
+      threads, exact: as for `decode_images`.
 
     Raises:
       DecodeError: as `decode_images`; or the batch is not of that structure.
     """
     leaves = flatten(signature)
     if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields") and len(batch) == len(leaves):
-        return [_column(path, leaf, column, threads) for (path, leaf), column in zip(leaves.items(), batch)]
+        return [_column(path, leaf, column, threads, exact) for (path, leaf), column in zip(leaves.items(), batch)]
     found = list(flatten(batch))
     if found != list(leaves):
         raise DecodeError(f"batch: expected the columns {list(leaves)}, got {found}")
-    return map_with_path(lambda path, column: _column(path, leaves[path], column, threads), batch)
+    return map_with_path(lambda path, column: _column(path, leaves[path], column, threads, exact), batch)
 
 
-def _column(path: str, leaf: Any, column: Any, threads: int | None) -> Any:
+def _column(path: str, leaf: Any, column: Any, threads: int | None, exact: bool) -> Any:
     """The column, decoded if its leaf (of ours, or a `tf.TensorSpec`) says so."""
     image = leaf.image if isinstance(leaf, ArraySpec) else ImageSpec.of_name(leaf.name or "")
-    return column if image is None else decode_images(column, image, threads, path)
+    return column if image is None else decode_images(column, image, threads, path, exact=exact)
 
 
 def _image_spec(image: ImageSpec | ArraySpec | Sequence[int]) -> ImageSpec:
@@ -110,7 +114,7 @@ def _is_there(file: Any, column: str, number: int, shape: tuple[int, ...]) -> bo
 
 
 def _decoded(
-    spec: ImageSpec, flat: Array, there: Array, shape: tuple[int, ...], column: str, threads: int | None
+    spec: ImageSpec, flat: Array, there: Array, shape: tuple[int, ...], column: str, threads: int | None, exact: bool
 ) -> Array:
     """[len(there), height, width, channels]."""
     if not len(there):
@@ -119,7 +123,7 @@ def _decoded(
         return np.zeros((0, *(size or 0 for size in spec.shape)), spec.dtype)
     feature, files = ImageFeature(spec.shape, spec.dtype), flat[there].tolist()
     try:
-        return decode_files(feature, files, f'column "{column}"', threads)
+        return decode_files(feature, files, f'column "{column}"', threads, exact=exact)
     except SourceError as error:
         _name_index(feature, dict(zip(there.tolist(), files)), shape, column)
         raise DecodeError(str(error)) from error

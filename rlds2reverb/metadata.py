@@ -7,6 +7,7 @@ costs on the server depends on its dtype: docs/views/extras.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def with_metadata(episode: Episode, columns: Mapping[str, ArraySpec]) -> Episode
     """The episode with these features of it as further columns; `columns` has their names (without `metadata/`) as keys."""
     if not columns:
         return episode
-    return episode.with_only_columns({**episode.columns, **metadata_columns(episode, columns)})
+    return replace(episode, columns={**episode.columns, **metadata_columns(episode, columns)})
 
 
 def _repeated(value: Array, rows: int) -> Array:

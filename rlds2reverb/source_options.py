@@ -1,6 +1,6 @@
 """Options behind a source's name: `minari:door/human-v2?episodes=0:100,seed=3`, `key=value` separated by commas.
 
-Options begin at the last "?" that no separator follows. A sign that would end a path or a value is written as in an address:
+Options begin at the last "?" that no separator of paths follows, or behind which an option stands: "?task=observation/text". A sign that would end a path or a value is written as in an address:
 
 | sign | ends | written |
 | --- | --- | --- |
@@ -27,8 +27,8 @@ from rlds2reverb.errors import Rlds2ReverbError, SourceError
 Parse = Callable[[str], Any]
 """Makes a value of an option's text; raises `ValueError` with what was expected."""
 
-_OPTIONS = re.compile(r"(?P<rest>.*)\?(?P<options>[^/\\]*)", re.DOTALL)
-
+_OPTIONS = re.compile(r"(?P<rest>.*)\?(?P<options>[^/\\?]*|\w+=[^?]*)", re.DOTALL | re.ASCII)
+_OPTION_IN_PATH = re.compile(r"\?(\w+)=", re.ASCII)
 
 _SIGNS = "?@;|,%"
 _CODE = re.compile("%(" + "|".join(f"{ord(sign):02X}" for sign in _SIGNS) + ")", re.IGNORECASE)
@@ -79,8 +79,32 @@ def read_options(
         try:
             wanted[key] = known[key](unescaped(value))
         except ValueError as wrong:
-            raise error(f'"{people}": option "{option}": {wrong}') from wrong
+            raise error(f'"{people}": option "{option}": {wrong}{_meant_as_path(people)}') from wrong
     return wanted
+
+
+def path_and_options(
+    people: str, text: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError]
+) -> tuple[str, dict[str, Any]]:
+    """The path as it is written and the options of what is yet to be made, where a path that holds an option by mistake would become a folder.
+
+    Args:
+      people: what messages call it.
+      text: path and options.
+      known, error: as for `read_options`.
+
+    Raises:
+      error: as `read_options`; or one of the options stands in the path.
+    """
+    path, options = parted(text)
+    wanted = read_options(people, options, known, error)
+    for found in _OPTION_IN_PATH.finditer(path):
+        if found[1] in known:
+            raise error(
+                f'"{people}": the option "{found[1]}" stands in the path "{path}"; options stand behind one "?", with "," between them. '
+                'Write "%3F" for a "?" that is meant as it stands'
+            )
+    return path, wanted
 
 
 def _meant_as_path(people: str) -> str:

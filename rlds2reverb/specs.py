@@ -7,6 +7,7 @@ named by its '/'-joined path.
 
 from __future__ import annotations
 
+import hashlib
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,9 @@ import numpy.typing as npt
 
 from rlds2reverb.errors import SpecError
 from rlds2reverb.image_spec import ImageSpec
+
+_LONGEST_VIEW = 400
+"""Characters of a view's name in a signature."""
 
 Nest = Any
 """A dict, list, tuple or namedtuple of nests, or a leaf."""
@@ -32,6 +36,7 @@ class ArraySpec:
       dtype: a numpy dtype; object stands for text (`bytes`).
       name: TensorFlow's name of the spec, "" for none; not compared. That of encoded images says what they decode to.
       minimum, maximum: bounds where the spec is a bounded one; not compared.
+      view: in a table's signature, on one leaf: the view whose items the table is for; see `with_view`. Not compared.
     """
 
     shape: tuple[int | None, ...]
@@ -39,6 +44,7 @@ class ArraySpec:
     name: str = field(default="", compare=False)
     minimum: Any = field(default=None, compare=False)
     maximum: Any = field(default=None, compare=False)
+    view: str = field(default="", compare=False, repr=False, kw_only=True)
 
     def __str__(self) -> str:
         dims = ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -127,6 +133,33 @@ def only(nest: Nest, paths: Collection[str], path: str = "") -> Nest:
     return {key: child for key, child in kept.items() if flatten(child)}
 
 
+def with_view(signature: Nest, view: str) -> Nest:
+    """The signature of a table for the items of one view.
+
+    One leaf says it: the first that has axes, else the first without a name of its own. A signature of named scalars only cannot say it.
+
+    Args:
+      signature: the table's.
+      view: what people call the view (`views.sequence.name_of`); a very long one is cut, and ends in a digest of all of it.
+    """
+    text = view.encode(errors="backslashreplace").decode()
+    if len(text) > _LONGEST_VIEW:
+        text = f"{text[:_LONGEST_VIEW]}...{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    leaves = list(flatten(signature).items())
+    with_axes, unnamed = (
+        [path for path, leaf in leaves if leaf.shape],
+        [path for path, leaf in leaves if not leaf.name],
+    )
+    says = [*with_axes, *unnamed][:1]
+    return map_with_path(lambda path, leaf: replace(leaf, view=text if path in says else ""), signature)
+
+
+def view_in(signature: Nest | None) -> str:
+    """The view whose items a table with this signature is for; "" when the signature does not say, or there is none."""
+    leaves = () if signature is None else (leaf for _, leaf in _walk(signature, ""))
+    return next((leaf.view for leaf in leaves if leaf.view), "")
+
+
 @lru_cache(maxsize=256)
 def named_tuple_type(name: str, fields: tuple[str, ...]) -> type[Any]:
     """One namedtuple class per name and field list, so that equal nests compare equal; its values pickle."""
@@ -144,7 +177,8 @@ def differences(expected: Nest, found: Nest) -> list[str]:
 
     Sizes that the table leaves free (None) fit any size. The order and the names of the leaves
     are compared, for the wire carries them; the kinds of containers are not. A leaf of plain text takes encoded images, one
-    of encoded images takes those of its kind only.
+    of encoded images takes those of its kind only. Where both say which view they are for, it must be the same, whatever the leaves
+    are; the first line then names both views, and others the leaves that they make differently.
 
     Raises:
       SpecError: two leaves of `expected` have the same path. Two of `found` are a difference.
@@ -154,10 +188,14 @@ def differences(expected: Nest, found: Nest) -> list[str]:
     except SpecError as error:
         return [f"table: {error}"]
     wanted = flatten(expected)
-    lines = [
+    views = view_in(expected), view_in(found)
+    is_other_view = all(views) and views[0] != views[1]
+    lines = [f"view: items are of {views[0]}, table is for {views[1]}"] if is_other_view else []
+    lines += [
         f"{path}: items have {wanted[path]}, table has {present[path]}"
         for path in wanted
-        if path in present and not _fits(wanted[path], present[path])
+        if path in present
+        and (str(wanted[path]) != str(present[path]) if is_other_view else not _fits(wanted[path], present[path]))
     ]
     lines += [f"{path}: items have {wanted[path]}, table has no such column" for path in wanted if path not in present]
     lines += [f"{path}: table has {present[path]}, items have no such column" for path in present if path not in wanted]

@@ -34,3 +34,26 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def number(value: float | None) -> str:
+    """A number for people; "-" for none.
+
+    >>> number(1234), number(0.56784), number(None)
+    ('1,234', '0.5678', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.4g}"
+
+
+def rate(per_second: float) -> str:
+    """How many per second: two digits at least, however slow it is.
+
+    >>> [rate(value) for value in (0.0, 0.00123, 0.046, 0.463, 3.0, 99.94, 99.96, 1234.5)]
+    ['0', '0.0012', '0.046', '0.46', '3.00', '99.9', '100', '1,234']
+    """
+    if per_second < 0.0995:
+        return f"{per_second:.2g}"
+    digits = 2 if per_second < 9.995 else 1 if per_second < 99.95 else 0
+    return f"{per_second:,.{digits}f}"

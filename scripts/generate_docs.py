@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+from replay_server.config import ServerConfig
 
 from rlds2reverb import cli
 from rlds2reverb.cli.schemas import schema_names, schema_of_file
@@ -81,6 +85,52 @@ def json_reference() -> str:
     return "\n\n".join([*parts[1:], f"## {parts[0]}"])
 
 
+def config_reference() -> str:
+    """Every part of a server's config: its keys, one row each, as the classes have them that the file is decoded to."""
+    parts = msgspec.json.schema(ServerConfig)["$defs"]
+    whole = parts["ServerConfig"]["properties"]
+    titles = dict.fromkeys(parts, "The file")
+    titles |= {_referred(one.get("items", one)): key for key, one in whole.items()}
+    titles |= {name: one["properties"]["kind"]["enum"][0] for name, one in parts.items() if "kind" in one["properties"]}
+    return "\n\n".join(_config_part(titles[name], one, titles) for name, one in parts.items())
+
+
+def _referred(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _config_part(title: str, one: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """One class: what it is, and its keys."""
+    about, _, listed = inspect.cleandoc(one["description"]).partition("\n\nAttributes:\n")
+    found = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", listed, re.MULTILINE)
+    meanings = {key: re.sub(r"\bNone\b", "null", " ".join(words.split())) for key, words in found}
+    rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for key, schema in one["properties"].items():
+        is_section = bool(_referred(schema))
+        default = "" if is_section else f"`{json.dumps(schema['default'])}`" if "default" in schema else "needed"
+        rows.append(f"| `{key}` | {_config_value(schema, titles)} | {default} | {meanings.get(key, '')} |")
+    return "\n\n".join([f"## {title}", " ".join(about.split()), "\n".join(rows)])
+
+
+def _config_value(schema: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """What a key takes, in words, with its bounds."""
+    if "anyOf" in schema:
+        return " or ".join(_config_value(one, titles) for one in schema["anyOf"])
+    if name := _referred(schema):
+        return f"[{titles[name]}](#{titles[name]})"
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_config_value(schema['items'], titles)}"
+    bounds = [f"{words} {schema[name]:,g}" for name, words in _BOUNDS.items() if abs(schema.get(name, _ANY)) < _ANY]
+    return " ".join([schema.get("type", "anything"), *bounds])
+
+
+_BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
+_ANY = 1e9
+"""A bound from here on is that of a dtype or a clock, not one that a reader would meet."""
+
+
 def _definitions(title: str, definitions: Mapping[str, Any]) -> str:
     return "\n\n".join([title, *(_definition(name, one) for name, one in definitions.items())])
 
@@ -139,6 +189,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "options": ("cli.md", options_table),
     "cli": ("cli.md", cli_reference),
     "json": ("json.md", json_reference),
+    "config": ("reference/config.md", config_reference),
     "destinations": ("convert.md", destinations_table),
     "losses": ("convert.md", losses_table),
     "sources": ("datasets.md", SOURCES.table),

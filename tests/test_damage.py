@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests import damage, notes
+from tests.modules import CHECKOUT
 from tests.profiles import DEEP, SIZE
-from tests.sizes import CHECKOUT
 
 
 def draws(part: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -97,15 +98,17 @@ def test_episodes_are_told_apart_by_identity() -> None:
     assert len({episode, same}) == 1
 
 
-def test_copies_keep_id_and_metadata() -> None:
-    episode = Episode({"a": np.zeros(3)}, {"agent": "x"})
-    added = episode.with_columns(b=np.ones(3))
-    assert list(added.columns) == ["a", "b"]
-    replaced = episode.with_only_columns({"c": np.ones(2)})
-    assert list(replaced.columns) == ["c"]
-    for copy in (added, replaced):
-        assert (copy.id, dict(copy.metadata)) == (episode.id, {"agent": "x"})
-    assert list(episode.columns) == ["a"]
+def test_copies_keep_a_given_id_and_metadata_and_are_named_by_their_own_content() -> None:
+    columns = {"a": np.zeros(2), "b": np.ones(2)}
+    for name in ("mine", ""):
+        episode = Episode(columns, {"agent": "x"}, name)
+        changed, fewer = episode.with_columns(a=np.ones(2)), episode.with_only_columns({"b": columns["b"]})
+        assert dict(changed.metadata) == dict(fewer.metadata) == {"agent": "x"}
+        assert set(fewer.columns) == {"b"}
+        wanted = [name] * 2 if name else [Episode(one.columns).id for one in (changed, fewer)]
+        assert [changed.id, fewer.id] == wanted
+        assert episode.with_columns(a=np.zeros(2)).id == episode.id
+        assert replace(episode, columns={}).id == episode.id
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ EXAMPLES = [
     errors.CapacityError("text"),
     errors.ConversionError("text"),
     errors.LedgerError("text"),
+    errors.WriteError("text", 28),
+    errors.WriteError("text"),
     errors.WorkersLost("text"),
     errors.WireError("text"),
     errors.TransportError("text", retryable=True),
@@ -61,7 +63,7 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
 def test_the_docstring_says_what_else_an_error_is() -> None:
     said = set(re.findall(r"── (\w+) .*; also an? (\w+)$", errors.__doc__ or "", re.MULTILINE))
     others = {(name, base.__name__) for name, kind in CLASSES.items() for base in kind.__bases__[1:]}
-    assert said == others == {("SpecMismatch", "ValueError")}
+    assert said == others == {("SpecMismatch", "ValueError"), ("WriteError", "OSError")}
 
 
 def test_there_is_an_example_of_every_class() -> None:

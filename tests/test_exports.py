@@ -45,11 +45,11 @@ class Client()
     __exit__(self, *_: object) -> None
     close(self) -> None
     server_info(self) -> ServerInfo
-    target(self, table: str | Sequence[str], view: str | View='two_step') -> Target
+    target(self, table: str | Sequence[str], view: ViewLike='two_step', allow_other_views: bool=False) -> Target
     tables(self) -> dict[str, TableInfo]
     sample(self, table: str, batch_size: int=SampleOptions.batch_size, **options: Any) -> Sampler
-    sample_one(self, table: str, timeout_seconds: float | None=None) -> Batch
-    writer(self, table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None=None, **options: Any) -> EpisodeWriter
+    sample_one(self, table: str, timeout_seconds: float | None=GIVE_UP_SECONDS) -> Batch
+    writer(self, table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None=None, **options: Any) -> EpisodeWriter
     update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None
     delete(self, table: str, keys: npt.ArrayLike) -> None
     reset(self, table: str) -> None
@@ -69,7 +69,7 @@ class ClientGroup()
     server_info(self) -> ServerInfo
     tables(self) -> dict[str, TableInfo]
     sample(self, table: str, batch_size: int=SampleOptions.batch_size, **options: Any) -> SeveralSampler
-    sample_one(self, table: str, timeout_seconds: float | None=None) -> Batch
+    sample_one(self, table: str, timeout_seconds: float | None=GIVE_UP_SECONDS) -> Batch
     update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None
     delete(self, table: str, keys: npt.ArrayLike) -> None
     reset(self, table: str) -> None
@@ -122,6 +122,7 @@ class Episode()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str = ''
     faults: tuple[tuple[str, str], ...] = ()
+    where: str = ''
     __len__(self) -> int
     @property recorded_id(self) -> str | None
     @property title(self) -> str
@@ -205,9 +206,10 @@ class Progress()
     waiting: str = ''
     held_by: tuple[str, ...] = ()
     doing: str = ''
+    no_less_than(self, shown: Progress | None) -> Progress
 class PushOptions()
-    table: str | Sequence[str] | Mapping[str, str | View]
-    view: str | View | None = None
+    table: str | Sequence[str] | Mapping[str, ViewLike]
+    view: ViewLike | None = None
     on_invalid: str = field(default=RAISE, metadata=_told('What to do with a bad episode.', ACTIONS))
     quarantine: str | Path | None = field(default=None, metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'))
     allow: Sequence[str] = field(default=(), metadata=_told('Problem codes to tolerate.'))
@@ -219,8 +221,10 @@ class PushOptions()
     transform: TransformLike = field(default=(), metadata=_told('Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'))
     ledger: str | Path | None = field(default=None, metadata=_told('SQLite file of confirmed episodes; a killed push goes on from it.'))
     resume: bool = field(default=True, metadata=_told('Skip episodes that the ledger has.'))
+    duplicates: str = field(default=KEEP, metadata=_told('Of episodes that are equal: "keep" stores each of them, "once" the first.', DUPLICATES))
     again: bool = field(default=False, metadata=_told('New item keys: store everything once more.'))
     allow_eviction: bool = field(default=False, metadata=_told('Let items of the push evict others.'))
+    allow_other_views: bool = field(default=False, metadata=_told('Fill a table whose signature says that it is for another view, where the items fit it.'))
     move: bool = field(default=False, metadata=_told('Of several servers, others than before: take the items out of those where they do not belong any more, once they are stored where they do.'))
     chunk_length: int | None = field(default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes."))
     stall_seconds: float = field(default=Deadlines.stall, metadata=_told('Give up when nothing was confirmed for so many seconds.'))
@@ -269,6 +273,7 @@ class PushReport()
     remarks: tuple[Remark, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
+    episodes_duplicate: int = 0
     bytes: int = 0
     seconds: float = 0.0
     reconnects: int = 0
@@ -300,7 +305,7 @@ class SampleOptions()
     samples: int | None = None
     epochs: int | None = None
     drop_last: bool = False
-    timeout_seconds: float | None = None
+    timeout_seconds: float | None = GIVE_UP_SECONDS
     end_after_seconds: float | None = None
     reconnect_seconds: float = Deadlines.reconnect
     ragged: str = LIST
@@ -341,6 +346,7 @@ class SliceSpec()
 class Target()
     client: Client
     output: Output
+    allow_other_views: bool = False
     get_table_signature(self) -> Nest | None
 class Transform()
     select: Sequence[str] = ()
@@ -373,9 +379,9 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
 def convert_rlds_to_trajectories(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None, *, batch_size: int | None=None) -> tf.data.Dataset
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn=None) -> trajectory.Trajectory
 def find_problems(episode: Episode, columns: Columns | None=None, conventions: Conventions=Conventions()) -> list[Problem]
-def inspect(source: Any, view: str | View | Mapping[str, str | View]='two_step', limit: int | None=None, transform: TransformLike=(), encoded: str | Sequence[str]=(), **conventions: str) -> Inspection
+def inspect(source: Any, view: ViewLike | Mapping[str, ViewLike]='two_step', limit: int | None=None, transform: TransformLike=(), encoded: str | Sequence[str]=(), **conventions: str) -> Inspection
 def load(source: str | Source | Sequence[Episode] | Any) -> Any
-def local(source: Any, view: str | View='two_step', batch_size: int=LocalOptions.batch_size, **options: Any) -> Local
+def local(source: Any, view: ViewLike='two_step', batch_size: int=LocalOptions.batch_size, **options: Any) -> Local
 def mix(parts: Mapping[Any, float] | Sequence[tuple[Any, float]], batch_size: int=MixOptions.batch_size, **options: Any) -> Mix
 def open_source(source: str | Source | Sequence[Episode] | Any) -> Source
 def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_info_fn: PolicyInfoFn=None) -> int

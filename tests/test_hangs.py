@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.sizes import CHECKOUT
+from tests.modules import CHECKOUT
 
 HANGS = """
 import threading

@@ -18,6 +18,7 @@ ROOT = Path(rlds2reverb.__file__).parent
 
 FOUNDATION = {
     "display",
+    "identity",
     "errors",
     "episodes",
     "extras",
@@ -35,8 +36,9 @@ BELOW_PUSH = FOUNDATION | {"conventions", "cuts", "sources", "transforms", "tran
 MAY_IMPORT: dict[str, set[str]] = {
     # Low to high; a name stands for the module or the package with all in it. A package may import within itself.
     "display": set(),
+    "identity": set(),
     "errors": set(),
-    "episodes": {"display"},
+    "episodes": {"display", "identity"},
     "image_spec": set(),
     "image_headers": set(),
     "specs": {"errors", "image_spec"},
@@ -45,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "source_options": {"errors"},
     "formats": {"errors", "extras", "source_options"},
-    "files": set(),
+    "files": {"errors"},
     "protobuf": set(),
     "remarks": set(),
     "wording": set(),
@@ -79,7 +81,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"connecting", "protobuf", "readers", "source_options", "sources", "tfds_files", "transport", "views", "wire"},
     "adapters": FOUNDATION | {"client", "connecting", "learner", "push.tables", "transport", "views", "wire"},
     "tf_agents": FOUNDATION
-    | {"client", "connecting", "cuts", "push.sender", "push.writer", "sources", "step_stream", "views", "wire"},
+    | {
+        "client",
+        "connecting",
+        "cuts",
+        "push.sender",
+        "push.tables",
+        "push.writer",
+        "sources",
+        "step_stream",
+        "views",
+        "wire",
+    },
     "reports": FOUNDATION
     | {
         "conventions",
@@ -165,7 +178,6 @@ NEEDS_OPTIONAL = {
     "adapters.tf_agents",
     "adapters.tf_data",
     "readers.d4rl.layout",
-    "readers.d4rl.recordings",
     "readers.d4rl.telling",
     "destinations.lerobot.arrow",
     "destinations.lerobot.destination",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import escaped, parted, read_options, unescaped
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.source_options import escaped, parted, path_and_options, read_options, unescaped
 
 PATHS = st.text(st.sampled_from("?@;|,%2C5BF40 /az") | st.characters(codec="utf-8"))
 
@@ -48,6 +48,36 @@ def test_a_path_with_a_sign_is_told_how_to_write(tmp_path: Path) -> None:
         read_options(f"x:{path}", ".npz", {"one": str})
     with pytest.raises(SourceError, match=r"there are: one$"):
         read_options(f"x:{path}s", ".npzs", {"one": str})
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "options"),
+    [
+        ("./le1?fps=5,task=observation/text", "./le1", "fps=5,task=observation/text"),
+        ("/to/a?id=NS/name-v0", "/to/a", "id=NS/name-v0"),
+        ("C:\\to\\a?root=D:\\b", "C:\\to\\a", "root=D:\\b"),
+        ("/what?/x.npz", "/what?/x.npz", ""),
+        ("/what?/x.npz?order=file", "/what?/x.npz", "order=file"),
+        ("/a?order=file/what?/b", "/a?order=file/what?/b", ""),
+        ("/a?", "/a", ""),
+    ],
+)
+def test_options_may_hold_separators(text: str, path: str, options: str) -> None:
+    assert parted(text) == (path, options)
+
+
+def test_an_option_in_the_path_of_what_is_to_be_made_is_refused() -> None:
+    known = {"fps": str, "task": str}
+    assert path_and_options("x:a?fps=5,task=b/c", "a?fps=5,task=b/c", known, ConfigError) == (
+        "a",
+        {"fps": "5", "task": "b/c"},
+    )
+    assert path_and_options("x:a?b=c/d?fps=5", "a?b=c/d?fps=5", known, ConfigError)[0] == "a?b=c/d"
+    for text in ("a?task=b/c?fps=5", "a?fps=5/b?/c"):
+        with pytest.raises(ConfigError, match=r'the option "(task|fps)" stands in the path "a.*Write "%3F"'):
+            path_and_options(f"x:{text}", text, known, ConfigError)
+    with pytest.raises(ConfigError, match='unknown option "fsp=a/b"'):
+        path_and_options("x:a?fsp=a/b", "a?fsp=a/b", known, ConfigError)
 
 
 def _refusing(_: str) -> None:

@@ -27,6 +27,8 @@ from rlds2reverb.specs import (
     same_dtype,
     shape_fits,
     spec_texts,
+    view_in,
+    with_view,
 )
 
 Pair = namedtuple("Pair", ["right", "left"])
@@ -227,6 +229,51 @@ class TestDifferences:
             lines = differences(specs, changed)
             assert len(lines) == 1
             assert lines[0].startswith(f"{path}: items have float32")
+
+
+N_STEP = {"action": spec(), "observation": spec((4,)), "reward": spec()}
+
+
+class TestViews:
+    """The view that a table is for."""
+
+    def test_one_leaf_with_axes_says_it_and_signatures_compare_as_before(self) -> None:
+        marked = with_view(N_STEP, "n_step:n=3")
+        assert view_in(marked) == "n_step:n=3"
+        assert {path: leaf.view for path, leaf in flatten(marked).items() if leaf.view} == {"observation": "n_step:n=3"}
+        assert marked == N_STEP
+        assert view_in(N_STEP) == view_in(None) == view_in(()) == ""
+
+    def test_scalars_say_it_where_they_have_no_name(self) -> None:
+        named, plain = ArraySpec((), np.dtype(np.float32), "a"), spec()
+        assert flatten(with_view([named, plain, plain], "x"))["1"].view == "x"
+        assert view_in(with_view([named], "x")) == ""
+
+    def test_the_last_view_counts(self) -> None:
+        assert [leaf.view for leaf in with_view(with_view([spec(), spec((2,))], "a"), "b")] == ["", "b"]
+        assert view_in(with_view(with_view([spec()], "a"), "")) == ""
+
+    def test_another_view_is_a_difference_where_no_leaf_differs(self) -> None:
+        three, five = (with_view(N_STEP, f"n_step:n={n}") for n in (3, 5))
+        assert differences(three, three) == differences(N_STEP, three) == differences(three, N_STEP) == []
+        assert differences(three, five) == ["view: items are of n_step:n=3, table is for n_step:n=5"]
+
+    def test_another_view_shows_each_leaf_that_is_not_the_same(self) -> None:
+        items = with_view({"a": spec((2, 3)), "b": spec((4,))}, "two_step")
+        table = with_view({"a": spec((None, 3)), "b": spec((4,)), "c": spec()}, "episode")
+        assert differences(items, table) == [
+            "view: items are of two_step, table is for episode",
+            "a: items have float32[2, 3], table has float32[?, 3]",
+            "c: table has float32[], items have no such column",
+        ]
+
+    def test_long_names_are_cut_and_stay_different(self) -> None:
+        one, other = (view_in(with_view([spec((1,))], f"{1000 * 'x'}{end}")) for end in "ab")
+        assert one != other
+        assert len(one) == len(other) < 450
+
+    def test_names_that_are_no_text_for_a_message_are_written_out(self) -> None:
+        assert view_in(with_view([spec((1,))], "extras=\udc80")) == "extras=\\udc80"
 
 
 def test_texts_of_a_nest_stand_by_path() -> None:

@@ -25,7 +25,7 @@ from tests.project import ROOT
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INSTALLS = re.compile(r"(python3\.\d+ -m venv|\. \.venv/bin/activate|pip install|mkdir|docker compose) ?.*")
+INSTALLS = re.compile(r"(python3\.\d+ -m venv|\. \.venv/bin/activate|(?:uv )?pip install|mkdir|docker compose) ?.*")
 MEASURED = re.compile(
     r"(?<![\w.])[\d,]+(\.\d+)?(?= (items/s|episodes/s|MB in|s\b))|(?<=loss )\d+\.\d+|(?<=key )\d+|(?<=bytes=)\d+|[\d,]+(?= encoded)"
 )

@@ -27,7 +27,7 @@ from rlds2reverb.destinations.losing import lines
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.push.options import AS_PUSHED
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, rate
 
 _GOES_ON = "the same command goes on behind the {kept} on disk; --restart begins anew"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
@@ -83,7 +83,7 @@ def command(source: str, destination: str, quiet: bool, as_json: bool, **given: 
             conversion = planned(source, destination, on_progress=on_progress, **given)
         _tell_losses(conversion)
         report = conversion.run()
-    _print(as_json, report)
+    print_report(as_json, report)
 
 
 def _tell_losses(conversion: Conversion) -> None:
@@ -100,13 +100,13 @@ def _told_when_stopped(as_json: bool) -> Iterator[None]:
         report = getattr(error, "report", None)
         if isinstance(report, ConvertReport) and report.episodes_read:
             with suppress(OSError):  # a full disk: what stopped it is what is told
-                _print(as_json, report)
+                print_report(as_json, report)
                 kept = counted(report.episodes_kept, "episode")
                 output.talk(_GOES_ON.format(kept=kept) if report.episodes_kept else _NOTHING_KEPT)
         raise
 
 
-def _print(as_json: bool, report: ConvertReport) -> None:
+def print_report(as_json: bool, report: ConvertReport) -> None:
     """The account on stdout; without losses of all episodes, which were told before."""
     if as_json:
         output.print_json(report.as_dict())
@@ -118,14 +118,14 @@ def _print(as_json: bool, report: ConvertReport) -> None:
 
 
 def _fields(report: ConvertReport) -> dict[str, str]:
-    seconds = max(report.seconds, 1e-9)
+    seconds, read = max(report.seconds, 1e-9), report.episodes_read - report.episodes_resumed
     resumed = f", {report.episodes_resumed:,} of them by runs before" if report.episodes_resumed else ""
     fields = {
         "source": report.source,
         "destination": report.path,
         "read": f"{counted(report.episodes_read, 'episode')}, {counted(report.steps_read, 'step')}{resumed}",
         "written": f"{counted(report.episodes_written, 'episode')}, {counted(report.steps_written, 'step')}",
-        "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {(report.episodes_read - report.episodes_resumed) / seconds:,.0f} episodes/s",
+        "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
     }
     optional = {
         "rejected": _codes(report.rejected)

@@ -22,7 +22,7 @@ from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, rate
 
 _NAME = "rlds2reverb"
 _TABLE = "replay"
@@ -35,7 +35,7 @@ def command(dataset: str, as_json: bool) -> None:
     """Start an embedded Reverb server, fill it with a shipped dataset, sample from it, and push again to add nothing."""
     server_package = _server_package()
     source = open_source(f"bundled:{dataset}")
-    signature = table_signature(view_of("two_step").signature(filled_spec(source.spec())))
+    signature = table_signature(view_of("two_step").signature(filled_spec(source.spec())), "two_step")
     output.talk("starting a Reverb server in a process of its own ...")
     with server_package.EmbeddedServer([server_package.TableConfig(_TABLE, signature)]) as server:
         output.talk(f"it listens on {server.address}; pushing {source.name} ...")
@@ -57,7 +57,7 @@ def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
     output.print_fields(
         {
             "pushed": f"{counted(first.episodes_pushed, 'episode')}, {counted(first.steps_pushed, 'step')} of {first.source}",
-            "confirmed": f"{counted(first.items_confirmed, 'item')} of view {first.view}, {first.items_per_second:,.0f} per second",
+            "confirmed": f"{counted(first.items_confirmed, 'item')} of view {first.view}, {rate(first.items_per_second)} per second",
             "pushed again": f"the table still holds {counted(size, 'item')}: the same data has the same item keys",
             "sampled": "one item, read back by Reverb's own client:",
         }

@@ -44,7 +44,7 @@ from rlds2reverb.specs import spec_texts
 from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation import CODES
 from rlds2reverb.validation.findings import Findings
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, number
 
 
 @click.command("inspect", context_settings=ANSWERS_H, epilog=f"\b\nSOURCE is one of\n{SOURCES.help()}")
@@ -164,7 +164,7 @@ def _check_config(as_json: bool) -> None:
 
 def _check_server_package() -> None:
     """Misses what writes configs before the data is read."""
-    with needing("--server-config", "server", ConfigError):
+    with needing("--server-config", "server-config", ConfigError):
         import replay_server.template  # noqa: F401
 
 
@@ -259,7 +259,7 @@ def _ends(ends: Ends) -> str:
 
 
 def _summary(numbers: Statistics | None) -> str:
-    return "  ".join(f"{name} {output.number(value)}" for name, value in (numbers or {}).items()) or "-"
+    return "  ".join(f"{name} {number(value)}" for name, value in (numbers or {}).items()) or "-"
 
 
 def _image(one: ImageColumn) -> str:
@@ -272,4 +272,4 @@ def _range(span: Range) -> str:
     if span.minimum is None:
         return ""
     bad = f", {span.not_finite:,} not finite" if span.not_finite else ""
-    return f"{output.number(span.minimum)} to {output.number(span.maximum)}, mean {output.number(span.mean)}{bad}"
+    return f"{number(span.minimum)} to {number(span.maximum)}, mean {number(span.mean)}{bad}"

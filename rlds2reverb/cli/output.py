@@ -58,10 +58,3 @@ def print_line(text: str) -> None:
 def talk(text: str) -> None:
     """A line on stderr."""
     click.echo(text, err=True)
-
-
-def number(value: float | None) -> str:
-    """A number for people: 1,234 or 0.5678."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.4g}"

@@ -16,7 +16,7 @@ from typing import Protocol
 from rlds2reverb.cli import output
 from rlds2reverb.formats import Lazily
 from rlds2reverb.push.report import Progress
-from rlds2reverb.wording import counted, visible
+from rlds2reverb.wording import counted, rate, visible
 
 Heard = Callable[[Progress], None]
 
@@ -195,11 +195,11 @@ def describe(progress: Progress) -> str:
         *([progress.doing] if progress.doing else []),
         _so_many(progress.episodes, _believed(progress), "episode"),
         *(
-            [f"{progress.steps / seconds:,.0f} steps/s"]
+            [f"{rate(progress.steps / seconds)} steps/s"]
             if progress.steps
-            else [f"{progress.episodes / seconds:,.1f}/s"]
+            else [f"{rate(progress.episodes / seconds)}/s"]
         ),
-        *([f"{progress.bytes / seconds / 1e6:,.1f} MB/s"] if progress.bytes else []),
+        *([f"{rate(progress.bytes / seconds / 1e6)} MB/s"] if progress.bytes else []),
         *_left(progress.episodes, _believed(progress), seconds),
         *(["waiting"] if progress.waiting else []),
     ]
@@ -208,8 +208,8 @@ def describe(progress: Progress) -> str:
 
 def counting(done: int, total: int | None, noun: str, seconds: float) -> Shown:
     """The progress of what counts things of one kind: how many, how fast, how long still."""
-    rate = f"{done / max(seconds, 1e-9):,.1f}/s"
-    return Shown("  ".join([_so_many(done, total, noun), rate, *_left(done, total, seconds)]), done, total)
+    speed = f"{rate(done / max(seconds, 1e-9))}/s"
+    return Shown("  ".join([_so_many(done, total, noun), speed, *_left(done, total, seconds)]), done, total)
 
 
 def clock(seconds: float) -> str:

@@ -53,7 +53,7 @@ pushing_options = with_options(
     click.option(
         "--dry-run",
         is_flag=True,
-        help="Send nothing. Print each table's signature and room, and check all that a push checks before it sends.",
+        help="Send nothing. Print each table's signature and room, make all checks that a push makes before it reads an episode, and say what only reading can tell.",
     ),
     quiet_option,
     json_option,
@@ -100,7 +100,10 @@ def push(
     options.check_files()  # all before TensorFlow is imported or a server is asked
     if dry_run:
         with open_client(**given) as client:
-            _show(as_json, client.planned(first_episodes(open_data()[0], limit), options))
+            source, known_as = open_data()
+            plan = client.planned(first_episodes(source, limit), options)
+            client.pusher(plan, Named(known_as, limit))  # what cannot be pushed by workers is refused here
+            _show(as_json, plan)
         return
     begun: list[Pusher | SeveralPusher | DividedPush] = []
     with (
@@ -134,6 +137,11 @@ def _show(as_json: bool, plan: PushPlan) -> None:
     """What a push would do."""
     _tell_left_out(plan)
     output.talk("the tables take these items; nothing was sent")
+    unsure = [table.name for table in plan.tables if table.fits is None]
+    if unsure:
+        output.talk(
+            f"not known before the push: whether all items have room in {', '.join(unsure)}; it stops with exit code 4 where one has none"
+        )
     print_plan(as_json, plan)
 
 

@@ -15,7 +15,7 @@ from rlds2reverb.push.plan import PushPlan, TablePlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.specs import spec_texts
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, rate
 
 _AFTER = "what the server confirmed stays; the same push, run again, adds the rest"
 _AFTER_AGAIN = "what the server confirmed stays; another push with --again stores it once more"
@@ -68,6 +68,7 @@ def _of_server(report: PushReport) -> str:
         _confirmed(report),
         report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         report.episodes_unconfirmed and f"{counted(report.episodes_unconfirmed, 'episode')} not confirmed",
+        report.episodes_duplicate and f"{counted(report.episodes_duplicate, 'duplicate')} not stored",
         report.episodes_left_out and f"{counted(report.episodes_left_out, 'episode')} left out",
     ]
     told = ", ".join(part for part in parts if part)
@@ -87,7 +88,7 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
         output.print_fields({"filled": ", ".join(plan.filled)})
     output.print_lines([remark.line for remark in plan.remarks])
     for table in plan.tables:
-        click.echo(f"table {table.name}  (view {table.view}; {_room(table)})")
+        click.echo(f"table {table.name}  (view {table.view}; makes {table.items_in_words}; {_room(table)})")
         output.print_fields(spec_texts(table.signature), "  ")
     if isinstance(plan, SeveralPlan):
         output.print_fields({address: _of_plan(plan, address) for address in plan.addresses}, "  ")
@@ -115,7 +116,7 @@ def _fields(report: PushReport) -> dict[str, str]:
         "read": f"{counted(report.episodes_read, 'episode')}, {counted(report.steps_read, 'step')}",
         "pushed": f"{counted(report.episodes_pushed, 'episode')}, {counted(report.steps_pushed, 'step')}",
         "confirmed": _confirmed(report),
-        "speed": f"{report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
+        "speed": f"{rate(report.items_per_second)} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
     }
     optional = {
         "left out": report.episodes_left_out
@@ -134,6 +135,8 @@ def _fields(report: PushReport) -> dict[str, str]:
         and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: remark ends_found_late",
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        "duplicates": report.episodes_duplicate
+        and f"{counted(report.episodes_duplicate, 'episode')} equal to earlier ones, not stored",
         "items made": len(report.tables) > 1
         and f"{_codes(report.items_made)}{', those of resumed episodes included' if report.episodes_resumed else ''}",
         "no items": _codes(report.without_items, "episode"),

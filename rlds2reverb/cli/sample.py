@@ -16,11 +16,12 @@ from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_optio
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.several.client import ClientGroup
+from rlds2reverb.learner.watch import WaitLog
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.reports.brief import brief
 from rlds2reverb.specs import flatten
-from rlds2reverb.transport.stream_user import Reason
 from rlds2reverb.wire.limiter import NEVER, clause, sample_wait, samples_allowed
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wording import counted
@@ -47,9 +48,9 @@ from rlds2reverb.wording import counted
 @click.option(
     "--timeout-seconds",
     type=SECONDS,
-    default=10.0,
+    default=SampleOptions.timeout_seconds,
     show_default=True,
-    help="Seconds to wait for a sample; then says what the rate limiter waits for, and exits with 5.",
+    help="Seconds to wait for a sample, saying what is waited for; then it exits with 5.",
 )
 @quiet_option
 @json_option
@@ -93,24 +94,12 @@ def _counted(quiet: bool, samples: int) -> Iterator[Callable[[int], None]]:
 
 def _sampled(client: Client | ClientGroup, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
     """One sample after the other: no more are asked for than are shown next. Encoded images stay encoded."""
-    waits = _Waits()
+    waits = WaitLog(table.name, output.talk)
     with client.sample(
         table.name, 1, prefetch=1, samples=samples, timeout_seconds=seconds, decode=False, on_wait=waits
     ) as sampler:
         for batch in sampler:
             yield unbatched(batch, sampler.structure)
-
-
-class _Waits:
-    """Tells a wait when it begins."""
-
-    def __init__(self) -> None:
-        self._is_told = False
-
-    def __call__(self, reason: Reason) -> None:
-        if reason.text and not self._is_told:
-            output.talk(f"waiting: {reason.text}")
-        self._is_told = bool(reason.text)
 
 
 @contextmanager

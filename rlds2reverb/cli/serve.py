@@ -40,7 +40,7 @@ def command(path: Path, overrides: tuple[str, ...], start_empty: bool, check: bo
     Exit codes: 0 stopped, with a checkpoint; 1 the last checkpoint failed, or a second signal came; 2 the config
     makes no sense; 3 the server could not start, or with --check would not.
     """
-    with needing("serve", "server", ConfigError):
+    with needing("serve --check", "server-config", ConfigError) if check else needing("serve", "server", ConfigError):
         from replay_server.command import run
     formats = () if log_format is None else (f"log.format={log_format}",)
     starts = ("checkpoints.start_empty=true",) if start_empty else ()

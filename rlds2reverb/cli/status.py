@@ -13,7 +13,7 @@ from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.push.several.tables import merged
-from rlds2reverb.specs import spec_texts
+from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wording import counted
@@ -61,8 +61,11 @@ def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
     for address, one in servers.items():
         output.print_line(f"  on {address}")
         output.print_fields({"items": f"{one.current_size:,} of {one.max_size:,}", **_waits(one)}, "    ")
-    click.echo("  signature" if table.signature is not None else "  no signature: the table takes anything")
-    if table.signature is not None:
+    if table.signature is None:
+        click.echo("  no signature: the table takes anything")
+    else:
+        view = view_in(table.signature)
+        output.print_line(f"  signature, for items of view {view}" if view else "  signature")
         output.print_fields(_columns(table), "    ")
 
 
@@ -93,6 +96,7 @@ def _as_dict(table: TableInfo) -> dict[str, Any]:
             "sample_state": sentence(sample_wait(table)),
         },
         "signature": None if table.signature is None else _columns(table),
+        "view": view_in(table.signature) or None,
     }
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from rlds2reverb.files import write_error
+
 _LEFT = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
 """What writing to a pipe fails with when its reader has left. Source: EINVAL is what Windows' C library makes of it."""
 
@@ -32,7 +34,9 @@ class _Unheard(io.FileIO):
         except OSError as error:
             self._leave()
             if not (self._is_talk or error.errno in _LEFT):
-                raise
+                raise write_error(
+                    "stdout", error, "what was printed is cut short; make room, or write it elsewhere"
+                ) from error
         return memoryview(data).nbytes
 
     def _leave(self) -> None:

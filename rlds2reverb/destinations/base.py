@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.specs import ArraySpec
 
 State = dict[str, Any]
 """Plain values, for JSON."""
 
 
-ALL_ROWS, LAST_ROW = "all", "last"
+ALL_ROWS, LAST_ROW, NO_ROWS = "all", "last", "none"
 """What a loss is of: see `Loss.rows`."""
 
 
@@ -31,8 +32,8 @@ class Loss:
       text: what is lost or changed, and how to have it otherwise; one line.
       path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; None for the whole, of
         which every column is compared all the same.
-      rows: of which rows of the column: `ALL_ROWS`, or `LAST_ROW` where all others come back as they are. Only what is told is not
-        compared.
+      rows: of which rows of the column: `ALL_ROWS`; `LAST_ROW` where all others come back as they are; `NO_ROWS` where all do, but mean
+        something else to the format's own system. Only what is told is not compared.
     """
 
     code: str
@@ -111,8 +112,16 @@ class Destination(Protocol):
         Only a folder without other files is replaced. () where the dataset is a file.
         """
 
-    def holds_files(self, spec: ArraySpec) -> bool:
-        """Whether a column of encoded images (`spec.image`) can be kept as the bytes of their files; else it comes decoded."""
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+        """The image columns that are kept as the bytes of their files; the others come decoded.
+
+        Args:
+          columns: path -> spec of every step column, with these images encoded.
+          images: path -> what the source's files are; the format is known where the first episode tells it.
+
+        Returns:
+          Path -> what the format's own system decodes the files to.
+        """
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """What the format cannot hold of such a content, as far as the specs tell. Codes are keys of the module's `LOSSES`.

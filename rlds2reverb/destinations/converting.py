@@ -8,6 +8,7 @@ goes on from what was saved last.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
@@ -26,12 +27,16 @@ from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.destinations.taking import Readers, Taken
 from rlds2reverb.destinations.verifying import verify
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.sources.base import remarks_of, without_first
+from rlds2reverb.errors import ConfigError, SourceError, WriteError
+from rlds2reverb.files import write_error
+from rlds2reverb.identity import Occurrences
+from rlds2reverb.sources.base import episodes_of, remarks_of
 from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import Endings
 from rlds2reverb.validation.endings_state import endings_of, state_of
+from rlds2reverb.validation.holdings import duplicates_remark
 from rlds2reverb.validation.policy import RAISE
+from rlds2reverb.wording import counted
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
 SYNC_SECONDS = 5.0
@@ -74,6 +79,7 @@ class Converter:
         self._verified: int | None = None
         self._kept = 0
         self._last = ""
+        self._names = Occurrences()
 
     def report(self) -> ConvertReport:
         """The account so far."""
@@ -84,7 +90,10 @@ class Converter:
             source=self._job.source.name,
             destination=self._job.destination.name,
             path=str(self._job.destination.path),
-            remarks=tuple(dict.fromkeys((*remarks_of(self._job.source), *of_readers))),
+            remarks=(
+                *dict.fromkeys((*remarks_of(self._job.source), *of_readers)),
+                *(() if self._account.episodes_resumed else duplicates_remark(self._names.copies)),
+            ),
             encoded=self._job.encoded,
             seconds=time.monotonic() - self._began,
             verified=self._verified,
@@ -101,7 +110,7 @@ class Converter:
           InvalidEpisode: a bad episode and on_invalid="raise".
           SourceError: the source cannot be read, or nothing of it is left to be written.
           ConversionError: a loss that is not allowed, or what was written is not what was read.
-          OSError: the disk.
+          WriteError: the disk is full, say. With `restart` off, the same conversion goes on behind what is on disk.
         """
         path = checked_path(self._job.destination.path)
         check_apart(path, self._job.places)
@@ -113,11 +122,21 @@ class Converter:
             except BaseException as error:
                 if not place.is_begun:
                     place.discard()
-                if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-                    raise OSError(error.errno, f"{path}: cannot be written: {error.strerror}") from error
+                if isinstance(error, OSError) and error.errno is not None and not isinstance(error, WriteError):
+                    raise self._unwritten(path, error) from error
                 raise
             place.discard()
         return replace(self.report(), episodes_kept=0)
+
+    def _unwritten(self, path: Path, error: OSError) -> WriteError:
+        file = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
+        kept = (
+            f"the {counted(self._kept, 'episode')} that are on disk stay"
+            if self._kept
+            else "nothing of it is kept, and what was there before stays"
+        )
+        way_out = f"{kept}. Make room there and convert again, or convert into another folder"
+        return write_error(f"{path}{file}", error, way_out)
 
     def _run(self, place: Place) -> None:
         saved = None if self._restart else place.saved()
@@ -194,7 +213,7 @@ class Converter:
         read = self._account.episodes_read
         if not read:
             return self._job.source
-        episodes = iter(without_first(self._job.source, read - 1))
+        episodes = episodes_of(self._job.source, read - 1)
         last = next(episodes, None)
         if last is None or last.id != self._last:
             raise self._another("with another source: the last episode that was read is another")
@@ -249,6 +268,7 @@ class Converter:
     def _take(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
         account = self._account
         account.count_read(one.steps)
+        self._names.count(one.id)
         self._last = one.id
         try:
             accepted = one.accepted(self._policy, found)
@@ -261,6 +281,7 @@ class Converter:
         written = accepted()
         losses = list(sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*self._job.losses, *losses))
+        losses += self._job.lost_pixels(written.jpeg)
         self._job.check_losses(losses, f"episode {one.title}")
         account.count_written(written, losses)
 

@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.conventions import Conventions
-from rlds2reverb.destinations.base import Content, Destination, Encode, Loss
+from rlds2reverb.destinations.base import NO_ROWS, Content, Destination, Encode, Loss
 from rlds2reverb.destinations.flags import LOSSES as OF_FLAGS
 from rlds2reverb.destinations.flags import odd_flags
 from rlds2reverb.destinations.losing import lines, refused
 from rlds2reverb.destinations.taking import Read, Written
-from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConversionError, SourceError
+from rlds2reverb.episodes import Array, Episode, is_under
+from rlds2reverb.errors import ConversionError, DecodeError, SourceError
+from rlds2reverb.image_headers import JPEG_START, PNG_START
+from rlds2reverb.image_spec import JPEG, PNG, ImageSpec
+from rlds2reverb.images import decode_images
 from rlds2reverb.metadata import metadata_values
 from rlds2reverb.source_options import parted
+from rlds2reverb.sources.base import ALL as EVERY_IMAGE
 from rlds2reverb.sources.base import Source, check_steps, checked_spec, kept_images, metadata_spec_of, with_encoded
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.validation import Policy, Problem, Standard
@@ -29,8 +33,12 @@ from rlds2reverb.wording import counted
 LOSSES = {
     **OF_FLAGS,
     "ragged_metadata": "features of an episode with several free sizes, whose rows may have different lengths; they are left out",
+    "jpeg_pixels": "the files stay as they are, but the two systems decode JPEG in two ways, by the fast DCT (TFDS) and by the accurate one (LeRobot, "
+    "Minari): pixels differ by a few of 255 levels; decode=True (--decode) writes the pixels",
 }
-"""Code -> what no destination is given."""
+"""Code -> what no destination is given, or not as the source's own system sees it."""
+
+_PIXELS = "jpeg_pixels"
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,8 @@ class Job:
       losses: what is known to be lost.
       policy: makes the policy of bad episodes, anew for each reading; `again=True` for one that reports nothing.
       encoded: paths of the images that stay their files' bytes.
+      odd_jpeg: those of them whose files may be JPEG or not, and JPEG is decoded otherwise by the destination's own system.
+      decoded: path -> what it decodes to, of images that the source has as files only and the destination cannot hold so.
       strict: whether losses are refused, but those allowed.
       allowed_losses: their codes.
       places: folders and files that the source is read from.
@@ -60,6 +70,8 @@ class Job:
     losses: tuple[Loss, ...]
     policy: Callable[..., Policy]
     encoded: tuple[str, ...] = ()
+    odd_jpeg: tuple[str, ...] = ()
+    decoded: Mapping[str, ImageSpec] = field(default_factory=dict)
     strict: bool = False
     allowed_losses: Sequence[str] = ()
     places: Sequence[Path] = ()
@@ -80,6 +92,11 @@ class Job:
                 f"{where}: {self.destination.name} cannot hold all of it: {told}. Leave out strict, or allow_loss={found[0].code} "
                 "(--allow-loss)"
             )
+
+    def lost_pixels(self, paths: Sequence[str]) -> list[Loss]:
+        """The losses of an episode that has JPEG files in these columns, but those told already."""
+        told = {one.path for one in self.losses if one.code == _PIXELS}
+        return [Loss(_PIXELS, LOSSES[_PIXELS], path, NO_ROWS) for path in paths if path not in told]
 
     def identity(self) -> dict[str, Any]:
         """What must be the same where a conversion goes on.
@@ -149,7 +166,8 @@ class Job:
           ConversionError: the format cannot hold it.
         """
         odd = odd_flags(self.destination, prepared)
-        return Written(self._encode(prepared), len(prepared), prepared.nbytes, is_end_mended, odd)
+        jpeg = tuple(path for path in self.odd_jpeg if _has_jpeg(prepared.columns[path]))
+        return Written(self._encode(prepared), len(prepared), prepared.nbytes, is_end_mended, odd, jpeg)
 
     @cached_property
     def _encode(self) -> Encode:
@@ -164,6 +182,11 @@ class Job:
         if len(put) < self.destination.least_rows:
             return Problem("single_step", "", self._too_short(put))
         columns = {path: _plain(put.columns[path]) for path in self.content.columns}
+        for path, image in self.decoded.items():
+            try:
+                columns[path] = decode_images(columns[path], image, column=path)
+            except DecodeError as error:
+                return Problem("image", path, str(error))
         return replace(put, columns=columns, metadata=metadata_values(episode, self.content.metadata))
 
     def _too_short(self, episode: Episode) -> str:
@@ -190,17 +213,34 @@ def job_of(
       ConfigError: the format can hold nothing of it.
       ConversionError: something would be lost, which is not allowed.
     """
-    source, kept = _with_files(source, destination, encoded)
+    files = _with_files(source, destination, encoded)
+    source = files.source
     spec = checked_spec(source)
     check_steps(source, spec)
     features = flatten(metadata_spec_of(source))
     ragged = [path for path, leaf in features.items() if _may_be_ragged(leaf)]
     metadata = {path: leaf for path, leaf in features.items() if path not in ragged}
-    content = Content(source.name, flatten(spec), metadata)
+    columns: dict[str, ArraySpec] = flatten(spec)
+    for path, image in files.decoded.items():
+        columns[path] = ArraySpec((*columns[path].shape, *image.shape), image.dtype)
+    content = Content(source.name, columns, metadata)
     losses = [Loss("ragged_metadata", LOSSES["ragged_metadata"], f"metadata/{path}") for path in ragged]
     losses += destination.losses(content)
+    losses += [
+        Loss(_PIXELS, LOSSES[_PIXELS], path, NO_ROWS) for path, is_certain in files.odd_jpeg.items() if is_certain
+    ]
     standard = Standard.of(spec, conventions, metadata)
-    job = Job(source, destination, content, standard, tuple(losses), encoded=kept, **others)
+    job = Job(
+        source,
+        destination,
+        content,
+        standard,
+        tuple(losses),
+        encoded=files.kept,
+        odd_jpeg=tuple(files.odd_jpeg),
+        decoded=files.decoded,
+        **others,
+    )
     job.check_losses(losses, source.name)
     return job
 
@@ -211,22 +251,77 @@ def _may_be_ragged(spec: ArraySpec) -> bool:
     return spec.shape.count(None) > 1 and not is_image
 
 
-def _with_files(
-    source: Source, destination: Destination, encoded: Sequence[str] | None
-) -> tuple[Source, tuple[str, ...]]:
-    """The source with images as the bytes of their files, as asked for, or wherever both sides can."""
-    wanted = list(kept_images(source)) if encoded is None else list(encoded)
-    if not wanted:
-        return source, ()
-    leaves: dict[str, ArraySpec] = flatten(with_encoded(source, wanted).spec())
-    files = {path: leaf for path, leaf in leaves.items() if leaf.image is not None}
-    held = tuple(path for path, leaf in files.items() if destination.holds_files(leaf))
-    if encoded is not None and len(held) < len(files):
-        odd = next(path for path in files if path not in held)
+@dataclass(frozen=True)
+class _Files:
+    """What becomes of the image columns of a source.
+
+    Attributes:
+      source: with the columns that are kept as the bytes of their files, and those that it has no other way.
+      kept: paths of images that stay their files' bytes.
+      decoded: path -> what it decodes to, of those that the source has as files only, and the destination cannot hold so.
+      odd_jpeg: of the kept ones, those whose JPEG files, if that is what they are, the destination's own system decodes otherwise; whether
+        the first episode tells that they are JPEG.
+    """
+
+    source: Source
+    kept: tuple[str, ...]
+    decoded: Mapping[str, ImageSpec]
+    odd_jpeg: Mapping[str, bool]
+
+
+def _with_files(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _Files:
+    """Images as the bytes of their files, as asked for, or wherever both sides can; a table of Reverb may hold nothing else."""
+    offered, plain = kept_images(source), flatten(checked_spec(source))
+    stored = [path for path, leaf in plain.items() if leaf.image is not None]
+    wanted = list(offered) if encoded is None else [one for one in encoded if offered or not _covers(one, stored)]
+    with_files = with_encoded(source, wanted)
+    columns: dict[str, ArraySpec] = flatten(checked_spec(with_files)) if wanted else plain
+    images = {path: offered.get(path, leaf.image) for path, leaf in columns.items() if leaf.image is not None}
+    files = _of_the_first(with_files, images)
+    held = {} if encoded is not None and not encoded else destination.held_files(columns, files)
+    asked_for = [
+        path for path in files if encoded and (path not in stored or any(_covers(one, [path]) for one in encoded))
+    ]
+    if odd := [path for path in asked_for if path not in held]:
         raise SourceError(
-            f'{source.name}: encoded "{odd}": {destination.name} cannot hold the bytes of image files; leave encoded (--encoded) out'
+            f'{source.name}: encoded "{odd[0]}": {destination.name} cannot hold the bytes of image files; leave encoded (--encoded) out'
         )
-    return (with_encoded(source, held), held) if held else (source, ())
+    odd_jpeg = {
+        path: files[path].format == JPEG
+        for path, image in held.items()
+        if images[path].format in ("", JPEG) and files[path].is_accurate != image.is_accurate
+    }
+    decoded = {path: images[path] for path in stored if path not in held}
+    return _Files(with_encoded(source, [path for path in held if path not in stored]), tuple(held), decoded, odd_jpeg)
+
+
+def _covers(asked: str, paths: Sequence[str]) -> bool:
+    """Whether one of the paths is asked for."""
+    return bool(paths) and (asked == EVERY_IMAGE or any(is_under(path, asked) for path in paths))
+
+
+def _of_the_first(source: Source, images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+    """The images, with the format that their files have in the first episode where the source itself does not know it."""
+    if all(image.format for image in images.values()):
+        return images
+    first = next(iter(source), None)
+    if first is None or first.faults:
+        return images
+    return {
+        path: replace(image, format=image.format or _format_of(first.columns[path])) for path, image in images.items()
+    }
+
+
+def _format_of(files: Array) -> str:
+    """The format of all files; "" where they differ, or are of another one."""
+    for name, start in ((JPEG, JPEG_START), (PNG, PNG_START)):
+        if len(files) and all(isinstance(file, bytes) and file.startswith(start) for file in files.ravel()):
+            return name
+    return ""
+
+
+def _has_jpeg(files: Array) -> bool:
+    return any(isinstance(file, bytes) and file.startswith(JPEG_START) for file in files.ravel())
 
 
 def _plain(column: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlds2reverb.destinations.base import ALL_ROWS, LAST_ROW, Loss
+from rlds2reverb.destinations.base import ALL_ROWS, LAST_ROW, NO_ROWS, Loss
 from rlds2reverb.episodes import is_under
 from rlds2reverb.wording import counted as plural
 
@@ -78,6 +78,7 @@ class Losses:
         """Of a written episode: path of a column, or "metadata/NAME" -> of which rows something was told."""
         told = [(one.path, one.rows) for one in self.of_all]
         told += [(path, rows) for (_, path, rows), ranges in self.ranges.items() if _is_in(number, ranges)]
+        told = [(path, rows) for path, rows in told if rows != NO_ROWS]
         only_last = {path: rows for path, rows in told if path is not None and rows == LAST_ROW}
         return {**only_last, **{path: rows for path, rows in told if path is not None and rows != LAST_ROW}}
 

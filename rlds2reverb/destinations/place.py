@@ -7,6 +7,7 @@ The folder holds `data`, `progress.json`, `lock`, and `replaced`. Without `progr
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any
 from rlds2reverb.destinations.locking import locked
 from rlds2reverb.destinations.whole_files import sync, write_json
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.files import write_error
 
 Saved = dict[str, Any]
 
@@ -27,6 +29,9 @@ PREFIX = ".converting-"
 
 FORMAT = 2
 """Of saved progress."""
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Reasons that say nothing about the path."""
 
 _ANEW = "begin again with restart=True (--restart)"
 
@@ -151,7 +156,8 @@ def opened(path: Path) -> Iterator[Place]:
     """The place, for this process alone; its folder is made.
 
     Raises:
-      ConfigError: another process writes there, or the folder cannot be made.
+      ConfigError: another process writes there, or there can be no such folder.
+      WriteError: the disk is full, say, or its file system has no locks.
     """
     place = Place(path)
     if place.folder.is_symlink():
@@ -159,6 +165,8 @@ def opened(path: Path) -> Iterator[Place]:
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno in _OF_THE_DISK:
+            raise write_error(place.folder, error, "make room there, or convert into another folder") from error
         raise ConfigError(f"{place.folder}: cannot be made: {error.strerror}") from error
     with locked(place.folder / "lock") as is_ours:
         if not is_ours:

@@ -25,6 +25,7 @@ class Written:
       steps, bytes: of it; bytes as columns in memory.
       is_end_mended: whether its last row is not as recorded.
       odd_flags: paths of the flags that do not come back as they are.
+      jpeg: paths of images that are JPEG files, which the format's own system decodes otherwise; see `Job.odd_jpeg`.
     """
 
     encoded: Any
@@ -32,6 +33,7 @@ class Written:
     bytes: int
     is_end_mended: bool
     odd_flags: tuple[str, ...]
+    jpeg: tuple[str, ...] = ()
 
 
 Accepted = Callable[[], Written]

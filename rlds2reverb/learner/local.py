@@ -19,7 +19,7 @@ from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.push.opening import Opened, opened
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.memory_tables import table_info
-from rlds2reverb.views.base import View
+from rlds2reverb.views.registry import ViewLike
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 
 _KIND, _VERSION = "local", 1
@@ -162,9 +162,7 @@ class Local(BatchIterator):
         self._pass = Pass(without_report(self._opened), self.options, epoch)
 
 
-def local(
-    source: Any, view: str | View = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any
-) -> Local:
+def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any) -> Local:
     """A dataset as batches, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
 
     Structure, dtypes, shapes and values are those that `client.sample` gives of a table filled by `client.push(source, view=view)`, in

@@ -9,7 +9,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.options import LIST, RAGGED, check_pad
 from rlds2reverb.push.options import PushOptions, divided
-from rlds2reverb.views.base import View
+from rlds2reverb.views.registry import ViewLike
 
 SHUFFLED = 1024
 """Items of a shuffle buffer, where its size is not said."""
@@ -72,7 +72,7 @@ def check_seed(seed: object) -> None:
         raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
 
 
-def split_options(view: str | View, options: dict[str, Any]) -> tuple[LocalOptions, PushOptions]:
+def split_options(view: ViewLike, options: dict[str, Any]) -> tuple[LocalOptions, PushOptions]:
     """The options of `local`, and those of the push that would make the same items.
 
     Raises:

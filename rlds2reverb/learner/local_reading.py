@@ -12,7 +12,7 @@ from rlds2reverb.push.judging import Judge
 from rlds2reverb.push.names import ItemNames
 from rlds2reverb.push.opening import Opened
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.sources.base import without_first
+from rlds2reverb.sources.base import episodes_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.validation import Policy, Standard
 from rlds2reverb.validation.endings import with_problems_of_ends
@@ -46,14 +46,14 @@ class Reading:
         self._silent_judge = Judge(_silent(options), standard) if silent_until else self._judge
 
     def blocks(self) -> Generator[Block, None, None]:
-        """The items, episode by episode; without the episodes that have none.
+        """The items, episode by episode; without the episodes that have none. Those of equal episodes have equal keys.
 
         Raises:
           InvalidEpisode, ViewError: an episode is bad, and the policy is to stop.
-          SourceError: the data cannot be read, or two episodes have one id.
+          SourceError: the data cannot be read.
           WireError: a column's dtype could not be stored.
         """
-        episodes = without_first(self._opened.source, self._first)
+        episodes = episodes_of(self._opened.source, self._first)
         judged = with_problems_of_ends(episodes, self._opened.options.conventions)
         for number, (episode, found) in enumerate(judged, self._first):
             self.account.count_read(episode)

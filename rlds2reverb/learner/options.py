@@ -25,6 +25,9 @@ from rlds2reverb.wire.messages import TableInfo
 LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
 
+GIVE_UP_SECONDS = Deadlines.stall
+"""How long a learner waits for a batch, where nobody says: as long as a push waits for a confirmation."""
+
 
 @dataclass(frozen=True)
 class SampleOptions:
@@ -43,10 +46,12 @@ class SampleOptions:
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
         samples, see `learner.epochs`.
       drop_last: leave out the last batch where it is shorter than the others.
-      timeout_seconds: give up with an error when a batch does not come within so long; None to wait for ever. The error says
-        what the table waits for; asking the server for that takes a call's deadline more at most. Iterating may go on after it.
-      end_after_seconds: end, without an error, when a batch does not come within so long; None for never. The samples that
-        came are the last, short batch. Iterating again goes on with what comes later.
+      timeout_seconds: give up with an error when a batch does not come within so long; None to wait for ever. The default is long
+        enough for connections that died without a sign: they are given up for others after 10 seconds, or a minute where
+        samples leave the table, and after twice as long the next time. The error says what the table waits for; asking the server for that takes
+        a call's deadline more at most. Iterating may go on after it.
+      end_after_seconds: end, without an error, when a batch does not come within so long, in place of `timeout_seconds`; None for
+        never. The samples that came are the last, short batch. Iterating again goes on with what comes later.
       reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error; a question
         that is under way then is not cut short.
       ragged: what becomes of columns whose items differ in shape: "list" of arrays, or "pad": zeros after the end, and
@@ -77,7 +82,7 @@ class SampleOptions:
     samples: int | None = None
     epochs: int | None = None
     drop_last: bool = False
-    timeout_seconds: float | None = None
+    timeout_seconds: float | None = GIVE_UP_SECONDS
     end_after_seconds: float | None = None
     reconnect_seconds: float = Deadlines.reconnect
     ragged: str = LIST
@@ -104,8 +109,10 @@ class SampleOptions:
             if getattr(self, name) is not None:
                 _check_seconds(name, getattr(self, name))
         _check_seconds("reconnect_seconds", self.reconnect_seconds)
-        if self.timeout_seconds is not None and self.end_after_seconds is not None:
-            raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
+        if self.end_after_seconds is not None:
+            if self.timeout_seconds not in (None, GIVE_UP_SECONDS):
+                raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
+            object.__setattr__(self, "timeout_seconds", None)
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         check_weights(self.weights, self.beta, self.min_priority)

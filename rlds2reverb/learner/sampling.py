@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rlds2reverb.errors import ServerRestarted, WireError
 from rlds2reverb.learner.pool import Pool
 from rlds2reverb.learner.watch import LOG
-from rlds2reverb.specs import differences
+from rlds2reverb.specs import differences, view_in
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.stream_user import StreamWords
 from rlds2reverb.wire.limiter import Wait, sample_wait
@@ -138,7 +138,8 @@ class Sampling:
         if name not in info.tables:
             raise ServerRestarted(f'{told}; it has no table "{name}"; sample anew once it has one')
         before, now = self._table.signature, info.tables[name].signature
-        if before is not None and now is not None and before != now and (changes := differences(before, now)):
+        is_other = before != now or view_in(before) != view_in(now)
+        if before is not None and now is not None and is_other and (changes := differences(before, now)):
             raise ServerRestarted(
                 f'{told}; its table "{name}" has another signature: {"; ".join(changes)}; sample anew to take it as it is'
             )

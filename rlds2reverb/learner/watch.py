@@ -25,10 +25,11 @@ class WaitLog:
 
     Args:
       table: as messages call it.
+      write: takes the lines instead of the log.
     """
 
-    def __init__(self, table: str) -> None:
-        self._table = table
+    def __init__(self, table: str, write: Callable[[str], object] = LOG.warning) -> None:
+        self._table, self._write = table, write
         self._told: tuple[str, ...] | None = None
         self._told_at = 0.0
 
@@ -36,10 +37,10 @@ class WaitLog:
         """Logs a reason, when it is new."""
         now, kind = time.monotonic(), (*reason.held_by, reason.text.split(":")[0])  # the rest of it counts
         if not reason.text:
-            LOG.warning('table "%s": samples come again', self._table)
+            self._write(f'table "{self._table}": samples come again')
             self._told = None
         elif kind != self._told or now - self._told_at > _AGAIN_SECONDS:
-            LOG.warning('table "%s": waiting for samples: %s', self._table, reason.text)
+            self._write(f'table "{self._table}": waiting for samples: {reason.text}')
             self._told, self._told_at = kind, now
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlds2reverb.notebook.markup import Html, card, fields, joined, line, listed, quiet, rows, text
 from rlds2reverb.notebook.tables import remarks
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, rate
 
 if TYPE_CHECKING:
     from rlds2reverb.destinations.report import ConvertReport
@@ -39,6 +39,7 @@ def _push_fields(report: PushReport) -> dict[str, Callable[[], Html] | Html]:
         "not read": lambda: _some(report.episodes_unread or 0, "episode"),
         "left out": lambda: _some(report.episodes_left_out, "episode"),
         "confirmed before": lambda: _some(report.episodes_resumed, "episode"),
+        "duplicates not stored": lambda: _some(report.episodes_duplicate, "episode"),
         "rejected": lambda: _codes(report.rejected),
         "repaired": lambda: _codes(report.repaired),
         "advice": lambda: _codes(report.advice),
@@ -52,7 +53,7 @@ def _push_fields(report: PushReport) -> dict[str, Callable[[], Html] | Html]:
         "workers": lambda: _some(report.workers, "worker"),
         "reconnects": lambda: _some(report.reconnects, "reconnect"),
         "time": lambda: text(
-            f"{report.seconds:,.2f} s, {report.items_per_second:,.0f} items/s, {report.bytes / 1e6:,.1f} MB"
+            f"{report.seconds:,.2f} s, {rate(report.items_per_second)} items/s, {report.bytes / 1e6:,.1f} MB"
         ),
     }
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, REWARD, Array
 from rlds2reverb.notebook.films import is_images, strips
-from rlds2reverb.notebook.markup import Html, card, fields, guarded, joined, plain_number, quiet, rows, text
+from rlds2reverb.notebook.markup import Html, card, fields, guarded, joined, quiet, rows, text
 from rlds2reverb.notebook.values import MOST_NUMBERS, kind_of, mapping_of, values_of
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, number
 
 if TYPE_CHECKING:
     from rlds2reverb.episodes import Episode
@@ -59,7 +59,7 @@ def _return(reward: Array | None) -> Html:
         return Html("")
     if len(reward) > 10 * MOST_NUMBERS:
         return quiet("too many rewards to add up here")
-    return text(plain_number(float(reward.sum(dtype=float))))
+    return text(number(float(reward.sum(dtype=float))))
 
 
 def _end(is_last: Array | None, is_terminal: Array | None) -> Html:

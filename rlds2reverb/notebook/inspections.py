@@ -16,7 +16,6 @@ from rlds2reverb.notebook.markup import (
     joined,
     line,
     listed,
-    plain_number,
     quiet,
     rows,
     text,
@@ -25,7 +24,7 @@ from rlds2reverb.notebook.tables import remarks, signature_rows
 from rlds2reverb.notebook.values import spec_text
 from rlds2reverb.reports.inspected import summary
 from rlds2reverb.validation.problems import CODES
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, number
 
 if TYPE_CHECKING:
     from rlds2reverb.reports.inspected import InspectedOutput, Inspection
@@ -72,7 +71,7 @@ def _counts(inspection: Inspection) -> dict[str, Callable[[], Html] | Html]:
 def _numbers(found: Mapping[str, float | None] | None) -> Html:
     """Such as "min 8, median 20, mean 22.3, max 58"; how many are not finite only where some are not."""
     told = [
-        f"{name.replace('_', ' ')} {plain_number(value)}"
+        f"{name.replace('_', ' ')} {number(value)}"
         for name, value in (found or {}).items()
         if value != 0 or name != "not_finite"
     ]
@@ -89,9 +88,7 @@ def _span(span: Range | None) -> Html:
     if span is None or (span.minimum is None and not span.not_finite):
         return Html("")
     parts = (
-        []
-        if span.minimum is None
-        else [f"{plain_number(span.minimum)} to {plain_number(span.maximum)}, mean {plain_number(span.mean)}"]
+        [] if span.minimum is None else [f"{number(span.minimum)} to {number(span.maximum)}, mean {number(span.mean)}"]
     )
     parts += [f"{span.not_finite:,} not finite"] if span.not_finite else []
     return text(", ".join(parts))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NewType
+from typing import NewType
 
-from rlds2reverb.wording import line_of
+from rlds2reverb.wording import line_of, visible
 
 Html = NewType("Html", str)
 """Markup. Text is none before it is escaped."""
@@ -33,12 +33,8 @@ _TABLE = "border-collapse:collapse;border:0;font-size:inherit;color:inherit;marg
 def text(value: object) -> Html:
     """A text on one line, shortened; what cannot be seen, or turns the direction of writing, is written out: `\\u202e`."""
     plain = str(value)
-    shown = "".join(map(_visible, plain[:MOST_CHARACTERS])) + ("..." if len(plain) > MOST_CHARACTERS else "")
+    shown = visible(plain[:MOST_CHARACTERS]) + ("..." if len(plain) > MOST_CHARACTERS else "")
     return Html(f"<bdi>{html.escape(shown)}</bdi>")
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def quiet(value: object) -> Html:
@@ -135,10 +131,3 @@ def card(kind: str, name: object, parts: Iterable[Callable[[], Html]], pictures:
         kept.append(made)
         left -= len(made)
     return Html(f'<div style="{_CARD}">{"".join(kept)}{pictures}</div>')
-
-
-def plain_number(value: Any) -> str:
-    """A number for people: 1,234 or 0.5678; "-" for none."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.4g}"

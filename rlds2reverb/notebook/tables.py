@@ -20,7 +20,7 @@ from rlds2reverb.notebook.markup import (
     text,
 )
 from rlds2reverb.notebook.values import spec_text
-from rlds2reverb.specs import Nest, flatten
+from rlds2reverb.specs import Nest, flatten, view_in
 from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
 from rlds2reverb.wording import counted
 
@@ -73,7 +73,7 @@ def plan_html(plan: PushPlan) -> Html:
             }
         ),
         lambda: rows(
-            ("table", "view", "items now", "more fit", "not in the items"),
+            ("table", "view", "items of the push", "items now", "more fit", "not in the items"),
             len(plan.tables),
             map(_planned, plan.tables),
             "table",
@@ -86,8 +86,8 @@ def plan_html(plan: PushPlan) -> Html:
 
 def table_plan_html(table: TablePlan) -> Html:
     """One table of a plan."""
-    _, view, now, free, lacking = _planned(table)
-    rest = {"view": view, "items now": now, "more fit": free, "not in the items": lacking}
+    _, view, made, now, free, lacking = _planned(table)
+    rest = {"view": view, "items of the push": made, "items now": now, "more fit": free, "not in the items": lacking}
     return card(
         "Table of a plan",
         table.name,
@@ -117,7 +117,9 @@ def _leaves(leaves: dict[str, Any]) -> Iterator[list[Html]]:
 def _signature(name: str, signature: Nest | None, is_open: bool = False) -> Html:
     if signature is None:
         return line(quiet(f"table {name} has no signature: it takes anything"))
-    return folded(text(f"signature of {name}"), guarded(lambda: signature_rows(signature)), is_open)
+    view = view_in(signature)
+    title = f"signature of {name}" + (f", for items of view {view}" if view else "")
+    return folded(text(title), guarded(lambda: signature_rows(signature)), is_open)
 
 
 def _items(table: TableInfo) -> Html:
@@ -144,6 +146,7 @@ def _planned(table: TablePlan) -> list[Html]:
     return [
         text(table.name),
         text(table.view),
+        guarded(lambda: text(table.items_in_words)),
         guarded(lambda: text(f"{table.size:,} of {table.max_size:,}")),
         guarded(
             lambda: text(f"{table.free:,}{'; when full, inserts wait for samples' if table.waits_when_full else ''}")

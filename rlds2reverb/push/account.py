@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import SourceError
+import numpy as np
+
+from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.identity import number_of
 from rlds2reverb.push.ledger import Ledger
 from rlds2reverb.push.part import Noted
 
@@ -22,21 +25,42 @@ class _OnItsWay:
     rows: LedgerRows
 
 
+class TakenEpisodes:
+    """The episodes of a part of a push that are stored, or are on their way, in 8 bytes and more each.
+
+    Args:
+      tables: of the push.
+    """
+
+    def __init__(self, tables: Sequence[str]) -> None:
+        self.tables = tuple(tables)
+        self._rows = array("Q")
+
+    def add(self, name: str, steps: int | None, items_per_table: Mapping[str, int]) -> None:
+        """Takes in one: its steps, None for one that a ledger has, and how many items each table gets or has of it."""
+        items = (items_per_table.get(table, 0) for table in self.tables)
+        self._rows.extend((number_of(name), steps is None, steps or 0, *items))
+
+    @property
+    def rows(self) -> Array:
+        """[episodes, 3 + tables] uint64: what stands for the name, whether a ledger has it, steps, items by table."""
+        return np.array(self._rows, np.uint64).reshape(-1, 3 + len(self.tables))
+
+
 @dataclass
 class Account:
     """What a push has seen. A report is made of it and of the counts of the policy and the sender.
 
     Attributes:
-      are_ids_checked: whether two episodes of one id are refused; else the caller sees to it, and ids are not remembered.
       began: when, by the monotonic clock.
       episodes_read, steps_read: from the source, without those resumed.
       episodes_pushed, steps_pushed: of these, confirmed.
       steps_rejected: of rejected episodes.
       ends_mended: accepted episodes whose last row is not as it was recorded.
-      episodes_resumed, steps_resumed: the ledger has them.
+      episodes_resumed: the ledger has them; nothing was read of them.
+      episodes_duplicate: good ones that were left out, because an equal one came before.
     """
 
-    are_ids_checked: bool = True
     began: float = field(default_factory=time.monotonic)
     episodes_read: int = 0
     steps_read: int = 0
@@ -45,35 +69,26 @@ class Account:
     steps_rejected: int = 0
     ends_mended: int = 0
     episodes_resumed: int = 0
-    steps_resumed: int = 0
+    episodes_duplicate: int = 0
     _on_their_way: dict[str, _OnItsWay] = field(default_factory=dict)
-    _ids: set[str] = field(default_factory=set)
 
     @property
     def seconds(self) -> float:
         """Since the push began."""
         return time.monotonic() - self.began
 
-    @property
-    def ids(self) -> Collection[str]:
-        """Of the episodes that came, resumed ones included; () where ids are not checked."""
-        return self._ids
-
     def count_read(self, episode: Episode) -> None:
-        """An episode came from the source.
-
-        Raises:
-          SourceError: another one of the same id came before; nothing of this one is counted.
-        """
-        self._meet(episode)
+        """An episode came from the source."""
         self.episodes_read += 1
         self.steps_read += len(episode)
 
-    def count_resumed(self, episode: Episode) -> None:
-        """An episode came that the ledger has; raises as `count_read` does."""
-        self._meet(episode)
+    def count_resumed(self) -> None:
+        """An episode is in the source that the ledger has."""
         self.episodes_resumed += 1
-        self.steps_resumed += len(episode)
+
+    def count_duplicate(self) -> None:
+        """The episode is not sent, because an equal one was."""
+        self.episodes_duplicate += 1
 
     def count_rejected(self, episode: Episode) -> None:
         """The episode is not sent; the policy counts why."""
@@ -98,16 +113,6 @@ class Account:
                 for ledger, items in found.rows:
                     rows.setdefault(ledger, []).append((episode, items))
         return rows
-
-    def _meet(self, episode: Episode) -> None:
-        if not self.are_ids_checked:
-            return
-        if episode.id in self._ids:
-            raise SourceError(
-                f'two episodes have the id "{episode.id}", and their items the same keys; nothing of the second was sent. Ids must '
-                "differ: does the split name records twice?"
-            )
-        self._ids.add(episode.id)
 
     def _stored(self, steps: int) -> None:
         self.episodes_pushed += 1

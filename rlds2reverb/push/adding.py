@@ -17,6 +17,7 @@ _SUMS = (
     "steps_rejected",
     "ends_mended",
     "episodes_resumed",
+    "episodes_duplicate",
     "episodes_left_out",
     "bytes",
     "reconnects",

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import InvalidEpisode, ViewError
-from rlds2reverb.push.account import Account, LedgerRows
+from rlds2reverb.identity import is_copy
+from rlds2reverb.push.account import Account, LedgerRows, TakenEpisodes
 from rlds2reverb.push.admission import Admission
 from rlds2reverb.push.cutting import OutputCut
 from rlds2reverb.push.judging import Accepted, Judge
 from rlds2reverb.push.open_output import OpenOutput
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.quota import Quota
 from rlds2reverb.push.tables import check_size
 from rlds2reverb.push.writer import Writer
@@ -46,6 +47,7 @@ class Feeder:
       outputs: what it fills.
       info: the tables before it.
       judge, account, admission: of the push.
+      taken: takes in the episodes that are stored; None where nobody needs them.
 
     Attributes:
       writer: takes the items; to be drained at the end.
@@ -59,12 +61,15 @@ class Feeder:
         judge: Judge,
         account: Account,
         admission: Admission | Quota,
+        taken: TakenEpisodes | None = None,
     ) -> None:
         self._outputs, self._info = outputs, info
         self._judge, self._account, self._admission = judge, account, admission
         self.writer = Writer(admission, options.chunk_length, admission.expect)
         self._resumes = options.resume and any(one.ledger is not None for one in outputs)
         self._is_guarded, self._all_are_new = not options.allow_eviction, options.again
+        self._stores_once = options.duplicates == ONCE
+        self._taken = taken
 
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
         """Sends what the outputs make of an episode as recorded, unless their ledgers have it.
@@ -75,26 +80,42 @@ class Feeder:
 
         Raises:
           InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop; it is in the account as rejected.
-          SourceError: another one of the same id came before.
           CapacityError: its items would evict others.
           TransportError: sending failed.
         """
         if (judged := self.judge(episode, found)) is not None:
             self.send(judged)
 
+    def knows(self, episode_id: str) -> bool:
+        """Whether nothing is to be read of an episode: the ledgers of all outputs have it. From any thread."""
+        return self._resumes and all(one.items_recorded(episode_id) is not None for one in self._outputs)
+
+    def take_known(self, episode_id: str) -> None:
+        """Counts an episode that it knows.
+
+        Raises:
+          CapacityError: its items and those before are more than a table holds.
+        """
+        self._without(episode_id)
+        self._count_resumed(episode_id)
+
     def judge(self, episode: Episode, found: Sequence[Problem] = ()) -> Judged | None:
         """Judges and cuts an episode as recorded; None when nothing of it is to be sent. Streams go on after it.
 
         Arguments and errors as `take`, without those of sending.
         """
-        wanted = self._without(episode) if self._resumes else self._outputs
+        wanted = self._without(episode.id) if self._resumes else self._outputs
         if not wanted:
-            self._account.count_resumed(episode)
+            self._count_resumed(episode.id)
             return None
         self._account.count_read(episode)
-        accepted = self._judged(episode, wanted, found)
+        is_dropped = self._stores_once and is_copy(episode.id)
+        accepted = self._judged(episode, wanted, found, is_dropped)
         if accepted is None:
             self._account.count_rejected(episode)
+            return None
+        if is_dropped:
+            self._account.count_duplicate()
             return None
         self._account.ends_mended += accepted.is_end_mended
         return Judged(episode, accepted.key_name, list(zip(wanted, accepted.cuts)))
@@ -112,12 +133,15 @@ class Feeder:
         self._send_items(judged.episode, [(one, cut) for one, cut in judged.made if cut.items_per_table])
         for one, cut in judged.made:
             one.tally.add(cut)
+        if self._taken is not None:
+            items = {table: cut.items_per_table for one, cut in judged.made for table in one.output.tables}
+            self._taken.add(judged.episode.id, len(judged.episode), items)
 
-    def _without(self, episode: Episode) -> list[OpenOutput]:
+    def _without(self, episode_id: str) -> list[OpenOutput]:
         """The outputs whose ledgers do not have the episode. For the others its items are counted: they take up the tables, too."""
         missing = []
         for one in self._outputs:
-            items = one.items_recorded(episode.id)
+            items = one.items_recorded(episode_id)
             if items is None:
                 missing.append(one)
             else:
@@ -125,11 +149,19 @@ class Feeder:
                 self._check_size(one, 0)
         return missing
 
-    def _judged(self, episode: Episode, wanted: Sequence[OpenOutput], found: Sequence[Problem]) -> Accepted | None:
+    def _count_resumed(self, episode_id: str) -> None:
+        self._account.count_resumed()
+        if self._taken is not None:
+            items = {table: one.items_recorded(episode_id) or 0 for one in self._outputs for table in one.output.tables}
+            self._taken.add(episode_id, None, items)
+
+    def _judged(
+        self, episode: Episode, wanted: Sequence[OpenOutput], found: Sequence[Problem], is_dropped: bool
+    ) -> Accepted | None:
         """What the judge makes of an episode. One that ends the push is counted as rejected."""
         try:
             is_stored = len(wanted) < len(self._outputs)
-            return self._judge.cut(episode, [one.cutter for one in wanted], is_stored, found)
+            return self._judge.cut(episode, [one.cutter for one in wanted], is_stored, found, is_dropped)
         except (InvalidEpisode, ViewError):
             self._account.count_rejected(episode)
             raise

@@ -38,7 +38,12 @@ class Judge:
         self._policy, self._standard = policy, standard
 
     def cut(
-        self, episode: Episode, cutters: Sequence[Cutter], is_stored: bool, found: Sequence[Problem] = ()
+        self,
+        episode: Episode,
+        cutters: Sequence[Cutter],
+        is_stored: bool,
+        found: Sequence[Problem] = (),
+        is_dropped: bool = False,
     ) -> Accepted | None:
         """The cuts of a good episode, which no stream has taken in yet; None when it is rejected.
 
@@ -47,6 +52,7 @@ class Judge:
           cutters: of the outputs to cut it for.
           is_stored: other outputs of the push have it already, so that it need not give items here.
           found: its problems that other episodes show.
+          is_dropped: nothing of it is stored even if it is good, so no stream takes it in.
 
         Raises:
           InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop.
@@ -64,7 +70,8 @@ class Judge:
         if not is_stored and (problem := lack_of_items(put, cuts)) is not None:
             self._policy.reject(episode, [problem])
             return None
-        take_in(cutters, cuts)
+        if not is_dropped:
+            take_in(cutters, cuts)
         return Accepted(_key_name(verdict, episode), cuts, self._standard.conventions.mends_end(verdict.episode))
 
     def _check_rows(self, episode: Episode, cutters: Sequence[Cutter], cuts: Sequence[OutputCut]) -> None:

@@ -7,16 +7,22 @@ make harmless. And it holds the server's name, so that of several servers the sa
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
+from rlds2reverb.identity import KnownEpisodes
+from rlds2reverb.wording import counted, line_of
 
 _APPLICATION_ID = 0x524C3252  # "RL2R"
-_VERSION = 1
+_VERSION = 2  # 1 held names that were no contents
+_WAIT_SECONDS = 30.0
+"""For another push that is writing to the same file."""
+_WAY_OUT = "name another file, or make room where the disk is full"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS confirmed (
     push TEXT NOT NULL, episode TEXT NOT NULL, server TEXT NOT NULL, items INTEGER NOT NULL,
@@ -36,10 +42,20 @@ def check_ledger_file(path: Path) -> None:
     if not path.exists() or not path.stat().st_size:
         return
     try:  # to write, so that closing it leaves no files of the write-ahead log
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=30.0)) as database:
+        with closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)
+        ) as database:
             _check_is_ours(path, database)
     except sqlite3.Error as error:
-        raise LedgerError(f"ledger {path}: cannot be used ({error}); name another file") from error
+        raise LedgerError(f"ledger {path}: cannot be used ({_reason(error)}); {_WAY_OUT}") from error
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """What SQLite says. For a file system that refuses locks it says the same as for a file that is locked."""
+    text = line_of(error)
+    if "is locked" not in text:
+        return text
+    return f"{text}: another process has held it for {_WAIT_SECONDS:.0f} s, or its file system has no locks, which a ledger needs"
 
 
 def _check_is_ours(path: Path, database: sqlite3.Connection) -> None:
@@ -54,29 +70,39 @@ def _check_is_ours(path: Path, database: sqlite3.Connection) -> None:
 class Ledger:
     """The confirmed episodes of one push. Use as a context manager.
 
+    What the file had when it was opened is looked up in memory, 16 bytes an episode (`identity.KnownEpisodes`), from any thread.
+
     Args:
       path: the file; created when absent. Several pushes may share it.
       push: what identifies the push (tables, view and options); not the server's address, which may change.
       server: what identifies the server process; "" for none, as of a server that is away.
       name: what the server is called, such as its address.
 
+    Attributes:
+      confirmed: episode -> items over all tables, of those that this server process had confirmed when the file was opened.
+      here: the episodes that another process of this name had confirmed, and nobody else since.
+
     Raises:
       LedgerError: the file is no ledger, or of another version, or cannot be written.
     """
 
     def __init__(self, path: str | Path, push: str, server: str, name: str = "") -> None:
-        self._path = Path(path)
+        self._path = Path(path).absolute()
         self._push = push
         self._server = f"{server} {name}".strip()
+        self._new = 0
         try:
-            self._database = sqlite3.connect(self._path, timeout=30.0)
-            rows = self._recorded()
-        except sqlite3.Error as error:
-            raise LedgerError(f"ledger {self._path}: cannot be used ({error}); name another file") from error
-        told = [(episode, *recorded.partition(" ")[::2], items) for episode, recorded, items in rows]
-        self._confirmed = {episode: items for episode, process, _, items in told if process == server}
-        self._here = {episode for episode, process, where, _ in told if process != server and where == name != ""}
-        self.outdated = len(rows) - len(self._confirmed)
+            self._database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
+            with _closed_on_error(self._database):
+                self._prepare()
+                self._file = self._path.stat()
+                self.confirmed = KnownEpisodes.of(self._rows(lambda process, _: process == server))
+                self.here = KnownEpisodes.of(self._rows(lambda process, at: process != server and at == name != ""))
+                count = "SELECT count(*) FROM confirmed WHERE push = ?"
+                self.outdated = self._database.execute(count, (push,)).fetchone()[0] - len(self.confirmed)
+        except (sqlite3.Error, OSError) as error:
+            reason = _reason(error) if isinstance(error, sqlite3.Error) else error.strerror
+            raise LedgerError(f"ledger {self._path}: cannot be used ({reason}); {_WAY_OUT}") from error
 
     def __enter__(self) -> Ledger:
         return self
@@ -84,36 +110,15 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self._database.close()
 
-    def __contains__(self, episode: str) -> bool:
-        return episode in self._confirmed
-
     def __len__(self) -> int:
         """Episodes of this push that this server process has confirmed."""
-        return len(self._confirmed)
-
-    @property
-    def confirmed(self) -> Mapping[str, int]:
-        """Episode -> items over all tables, of those that this server process has confirmed."""
-        return self._confirmed
-
-    @property
-    def here(self) -> Collection[str]:
-        """The episodes that another process of this name confirmed, and nobody else since."""
-        return self._here
-
-    def was_here(self, episode: str) -> bool:
-        """Whether the episode is one of `here`."""
-        return episode in self._here
-
-    def items_in_all_tables(self, episode: str) -> int:
-        """Items that a confirmed episode has, over all tables of the push."""
-        return self._confirmed[episode]
+        return len(self.confirmed) + self._new
 
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
         """Writes down confirmed episodes (id, items over all tables) in one transaction.
 
         Raises:
-          LedgerError: the file cannot be written.
+          LedgerError: the file cannot be written, or is not there any more: SQLite goes on writing to a file that was removed.
         """
         rows = [(self._push, episode, self._server, items) for episode, items in finished]
         if not rows:
@@ -122,18 +127,37 @@ class Ledger:
             with self._database:
                 self._database.executemany("INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
-            raise LedgerError(f"ledger {self._path}: cannot be written ({error})") from error
-        self._confirmed.update((episode, items) for _, episode, _, items in rows)
+            if not self._is_there():
+                raise self._gone() from error
+            raise LedgerError(
+                f"ledger {self._path}: cannot be written ({_reason(error)}): {counted(len(rows), 'episode')} that the server has just "
+                "confirmed are stored, and not in the ledger. Make room or name another file, and run the same push again: what the "
+                "ledger lacks is sent once more, and adds nothing"
+            ) from error
+        if not self._is_there():
+            raise self._gone()
+        self._new += len(rows)
 
-    def _recorded(self) -> list[tuple[str, str, int]]:
-        """Episode, server and items of every row of this push; closes the database when it cannot be used."""
+    def _is_there(self) -> bool:
+        """Whether the file that is open still has its name."""
         try:
-            self._prepare()
-            query = "SELECT episode, server, items FROM confirmed WHERE push = ?"
-            return self._database.execute(query, (self._push,)).fetchall()
-        except BaseException:
-            self._database.close()
-            raise
+            return os.path.samestat(self._path.stat(), self._file)
+        except OSError:
+            return False
+
+    def _gone(self) -> LedgerError:
+        return LedgerError(
+            f"ledger {self._path}: was removed or replaced while the push was running, so what it knew is lost. What the server has "
+            "confirmed stays stored; leave the file alone and run the same push again: everything is sent once more, and adds nothing"
+        )
+
+    def _rows(self, is_wanted: Callable[[str, str], bool]) -> Iterator[tuple[str, int]]:
+        """Episode and items of the rows of this push whose server process and name are wanted."""
+        query = "SELECT episode, server, items FROM confirmed WHERE push = ?"
+        for episode, server, items in self._database.execute(query, (self._push,)):
+            process, _, name = server.partition(" ")
+            if is_wanted(process, name):
+                yield episode, items
 
     def _prepare(self) -> None:
         with self._database:
@@ -142,5 +166,15 @@ class Ledger:
             self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             self._database.execute(f"PRAGMA user_version = {_VERSION}")
             self._database.execute(_SCHEMA)
-        with suppress(sqlite3.OperationalError):  # busy in another push: the mode it has is as safe, only slower
+        # Busy in another push, or not possible on this file system: the mode that it has is as safe, only slower.
+        with suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def _closed_on_error(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise

@@ -1,11 +1,26 @@
-"""What the items of an output are called: keys that are the same whenever the same data is pushed the same way."""
+"""What episodes and items are called in a push: names and keys that are the same whenever the same data is pushed the same way."""
 
 from __future__ import annotations
 
 import secrets
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
 
 from rlds2reverb.cuts import Cut
+from rlds2reverb.episodes import Array, Episode, KnownEpisode, content_digest
+from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import Names, Occurrences, copy_name, is_content, is_copy, number_of
+from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.outputs import Output
+from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.remarks import Remark
+from rlds2reverb.sources.base import Source, episodes_of, read
+from rlds2reverb.validation.holdings import duplicates_remark
 from rlds2reverb.wire.insert.encoder import Part
 from rlds2reverb.wire.keys import seed
 
@@ -41,3 +56,99 @@ class ItemNames:
     def part(self, cut: Cut) -> Part:
         """What the tables get of the episode taken in last."""
         return Part(self._tables, self._push_seed, self.key_name, cut)
+
+
+class HasCopies(Protocol):
+    """A part of a push, to one server or to several."""
+
+    @property
+    def copies(self) -> Mapping[int, int] | None:
+        """See `push.part.Part`."""
+
+
+class EpisodeNames:
+    """Names the episodes that one push reads: copies of one content are numbered, and what a ledger has is not read.
+
+    Args:
+      knows: whether nothing is to be read of an episode of a name; asked from the source's thread.
+      plan: of the push.
+      part: which part of a larger push it is; None for a whole one.
+
+    Attributes:
+      copies: how many of the episodes that came are copies of earlier ones.
+    """
+
+    def __init__(self, knows: Callable[[str], bool], plan: PushPlan, part: HasCopies | None = None) -> None:
+        self.copies = 0
+        self._knows, self._metadata = knows, sorted(plan.metadata)
+        self._stores_once = plan.options.duplicates == ONCE
+        self._wanted, self._is_part = None if part is None else part.copies, part is not None
+        self._occurrences = Occurrences()
+        self._claimed = deque[str]()
+        self._place = 0
+        self._contents, self._names = array("Q"), array("Q")
+
+    @property
+    def contents(self) -> Names:
+        """[episodes] of a part: what stands for the contents, or for ids that callers gave, in the order of the source; of all that were met."""
+        return np.array(self._contents, np.uint64)
+
+    @property
+    def names(self) -> Names:
+        """[episodes] of a part: what stands for the names that they were given."""
+        return np.array(self._names, np.uint64)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """That there are copies."""
+        return duplicates_remark(self.copies)
+
+    def read(self, source: Source) -> Iterator[Episode | KnownEpisode]:
+        """The episodes of a source, under the names that their items get.
+
+        Raises:
+          SourceError: the data cannot be read, or two episodes have one id that is no content's.
+        """
+        episodes = self._with_metadata(source) if self._metadata else read(source, is_known=self._claim)
+        for episode in episodes:
+            name = self._claimed.popleft()
+            if name:
+                self.copies += is_copy(name)
+                yield episode if episode.id == name else replace(episode, id=name)
+
+    def _with_metadata(self, source: Source) -> Iterator[Episode | KnownEpisode]:
+        """Where items hold metadata, these are a part of the content; so an episode is read before it is known."""
+        for episode in episodes_of(source):
+            name = episode.id
+            if is_content(name):
+                held = {path: _column_of(episode.metadata.get(path)) for path in self._metadata}
+                name = f"{name}|{content_digest(held)}"
+            yield KnownEpisode(name) if self._claim(name) else episode
+
+    def _claim(self, content: str) -> bool:
+        """Names the next episode, "" for one that this part leaves out; whether nothing is to be read of it."""
+        place, self._place = self._place, self._place + 1
+        if self._wanted is not None:
+            number = self._wanted.get(place, 0)
+        else:
+            number = self._occurrences.count(content)
+            if number > 1 and not is_content(content):
+                raise SourceError(
+                    f'two episodes have the id "{content}", and their items the same keys; nothing of the second was sent. Ids must differ, '
+                    "or be left out: then episodes are named by their content"
+                )
+        name = copy_name(content, number) if number else ""
+        if self._is_part:
+            self._contents.append(number_of(content))
+            self._names.append(number_of(name))
+        self._claimed.append(name)
+        return not name or self._knows(content if self._stores_once else name)
+
+
+def _column_of(value: Any) -> Array:
+    """[1, ...] of a feature of an episode."""
+    if isinstance(value, (bytes, str)):
+        column = np.empty(1, object)
+        column[0] = value
+        return column
+    return np.asarray(value)[None]

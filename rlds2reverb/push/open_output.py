@@ -31,9 +31,8 @@ class OpenOutput:
 
     def items_recorded(self, episode_id: str) -> int | None:
         """Items that each table has of an episode in the ledger; None when it is not there."""
-        if self.ledger is None or episode_id not in self.ledger:
-            return None
-        return self.ledger.items_in_all_tables(episode_id) // len(self.output.tables)
+        items = None if self.ledger is None else self.ledger.confirmed.get(episode_id)
+        return None if items is None else items // len(self.output.tables)
 
 
 def by_table(outputs: Sequence[OpenOutput], count: Callable[[OpenOutput], int]) -> dict[str, int]:

@@ -11,7 +11,15 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.remarks import faults
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, check_steps, checked_spec, metadata_spec_of, remarks_of, with_encoded
+from rlds2reverb.sources.base import (
+    Source,
+    check_steps,
+    checked_spec,
+    known_count,
+    metadata_spec_of,
+    remarks_of,
+    with_encoded,
+)
 from rlds2reverb.sources.transformed import transformed
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
@@ -53,7 +61,8 @@ def opened(source: Any, options: PushOptions) -> Opened:
       options: how.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; or, strictly, it tells of a fault in itself.
+      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; strictly, it tells of a fault in itself;
+        or workers are to share it, and it does not know how many episodes it has.
       ViewError: a view cannot cut such steps.
       ConfigError: a transform that the steps do not allow.
     """
@@ -61,6 +70,8 @@ def opened(source: Any, options: PushOptions) -> Opened:
     source = transformed(source, options.chosen_transform)
     spec = checked_spec(source)
     check_remarks(source, options)
+    if options.is_divided:
+        known_count(source)
     filled, step_spec = _fields_to_fill(source, spec), filled_spec(spec)
     views = [output.view for output in options.outputs]
     metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()

@@ -19,6 +19,7 @@ from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.registry import ViewLike
 
 _MOST_ROWS = (1 << 31) - 1
 """Of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32."""
@@ -35,6 +36,8 @@ AS_PUSHED = (
     "transform",
 )
 """Options of a push that say what episodes are before they get anywhere; the others say how they get to a server."""
+
+KEEP, ONCE = DUPLICATES = ("keep", "once")
 
 HELP, CHOICES = "help", "choices"
 """Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
@@ -57,7 +60,8 @@ class PushOptions:
 
     Attributes:
       table: one table or several; or table -> view, to fill every table by a view of its own. Rows are stored once.
-      view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", "episode", or a view.
+      view: how episodes become items: "two_step" (the default), "sequence:length=8,stride=4", a mapping
+        {"view": "sequence", "length": 8, "stride": 4}, or a view.
       on_progress: called a few times per second, from the caller's thread.
 
     `encoded` takes one path, several, or "all".
@@ -68,8 +72,8 @@ class PushOptions:
       ViewError: a view that makes no sense.
     """
 
-    table: str | Sequence[str] | Mapping[str, str | View]
-    view: str | View | None = None
+    table: str | Sequence[str] | Mapping[str, ViewLike]
+    view: ViewLike | None = None
     _: KW_ONLY
     on_invalid: str = field(default=RAISE, metadata=_told("What to do with a bad episode.", ACTIONS))
     quarantine: str | Path | None = field(
@@ -111,8 +115,16 @@ class PushOptions:
         default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
     )
     resume: bool = field(default=True, metadata=_told("Skip episodes that the ledger has."))
+    duplicates: str = field(
+        default=KEEP,
+        metadata=_told('Of episodes that are equal: "keep" stores each of them, "once" the first.', DUPLICATES),
+    )
     again: bool = field(default=False, metadata=_told("New item keys: store everything once more."))
     allow_eviction: bool = field(default=False, metadata=_told("Let items of the push evict others."))
+    allow_other_views: bool = field(
+        default=False,
+        metadata=_told("Fill a table whose signature says that it is for another view, where the items fit it."),
+    )
     move: bool = field(
         default=False,
         metadata=_told(
@@ -146,6 +158,8 @@ class PushOptions:
             _check_goes_with_ledger(streams, self.again)
         _check_move(self.move, self.again, self.ledger)
         check_choices(self.on_invalid, self.quarantine, self.allow)
+        if self.duplicates not in DUPLICATES:
+            raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
         if self.is_divided:
             _check_can_be_divided(self, streams)
         self.conventions  # noqa: B018  refuses unknown ones

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.views.base import StreamView, View
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.registry import ViewLike, view_from
 from rlds2reverb.views.sequence import name_of, two_step
 
 
@@ -50,9 +50,7 @@ def check_distinct(tables: Sequence[str]) -> None:
         raise ConfigError(f"push: a table is named twice in {', '.join(tables)}; its items would have one key")
 
 
-def outputs_of(
-    table: str | Sequence[str] | Mapping[str, str | View], view: str | View | None = None
-) -> tuple[Output, ...]:
+def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None) -> tuple[Output, ...]:
     """Makes outputs of what `Client.push` is told: one view for all tables, or a view of its own per table.
 
     Raises:
@@ -74,5 +72,5 @@ def outputs_of(
     return tuple(Output((name,), _view(own)) for name, own in table.items())
 
 
-def _view(view: str | View) -> View:
-    return view_of(view) if isinstance(view, str) else view
+def _view(view: ViewLike) -> View:
+    return view_from(view, "push: view") if isinstance(view, (str, Mapping)) else view

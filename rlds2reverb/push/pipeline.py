@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episodes import Array, Episode, KnownEpisode
 from rlds2reverb.errors import keep_report, reason_of
+from rlds2reverb.push.names import EpisodeNames
 from rlds2reverb.push.part import Part
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
@@ -16,6 +18,9 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.holdings import Holdings
+
+Judging = Callable[[Iterable[Episode]], Iterator[tuple[Episode, list[Problem]]]]
+"""Episodes, and what only other episodes show of each; see `validation.endings`."""
 
 _RECORD_SECONDS = 0.25
 """How often the ledger is written and progress is told."""
@@ -28,7 +33,7 @@ class Pusher:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
       part: which part of a larger push it is; None for a whole one.
-      episodes: what is read, with the problems that only other episodes show; by default the plan's source is.
+      judge: finds the problems that only other episodes show; see `Judging`.
     """
 
     def __init__(
@@ -36,10 +41,15 @@ class Pusher:
         transport: Transport,
         plan: PushPlan,
         part: Part | None = None,
-        episodes: Iterable[tuple[Episode, list[Problem]]] | None = None,
+        judge: Judging | None = None,
     ) -> None:
-        self._push = RunningPush(transport, plan, part=part)
-        self._episodes = with_problems_of_ends(plan.source, plan.options.conventions) if episodes is None else episodes
+        self._push, self._source, self._address = (
+            RunningPush(transport, plan, part=part),
+            plan.source,
+            transport.address,
+        )
+        self._judge = judge or partial(with_problems_of_ends, conventions=plan.options.conventions)
+        self._names = EpisodeNames(self._push.knows, plan, part)
 
     @property
     def holdings(self) -> Holdings:
@@ -47,9 +57,14 @@ class Pusher:
         return self._push.holdings
 
     @property
-    def ids(self) -> Collection[str]:
-        """Of the episodes read, so far."""
-        return self._push.ids
+    def names(self) -> EpisodeNames:
+        """Of the episodes that came, so far."""
+        return self._names
+
+    @property
+    def taken(self) -> dict[str, Array]:
+        """Address -> `TakenEpisodes.rows`; {} for a push that is no part."""
+        return {} if self._push.taken is None else {self._address: self._push.taken.rows}
 
     @property
     def sent(self) -> Mapping[str, Mapping[str, list[Array]]]:
@@ -58,7 +73,8 @@ class Pusher:
 
     def report(self) -> PushReport:
         """The account so far."""
-        return self._push.report()
+        report = self._push.report()
+        return replace(report, remarks=(*report.remarks, *self._names.remarks))
 
     def run(self) -> PushReport:
         """Reads, checks, cuts, sends, and waits until every item is confirmed.
@@ -91,9 +107,17 @@ class Pusher:
     def _feed(self) -> None:
         """Reads the source to its end."""
         push, noted_at = self._push, time.monotonic()
-        for episode, found in self._episodes:
+        for episode, found in self._judge(self._new_episodes()):
             push.holdings = push.holdings.after(episode)
             push.take(episode, found)
             if time.monotonic() - noted_at > _RECORD_SECONDS:
                 noted_at = time.monotonic()
                 push.note()
+
+    def _new_episodes(self) -> Iterator[Episode]:
+        """The episodes that no ledger has."""
+        for one in self._names.read(self._source):
+            if isinstance(one, KnownEpisode):
+                self._push.take_known(one.id)
+            else:
+                yield one

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlds2reverb.conventions import DROP
 from rlds2reverb.display import as_html
 from rlds2reverb.errors import CapacityError, ConfigError, keep_report, reason_of
 from rlds2reverb.push.opening import Opened, identity_of, opened
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableRoom
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import Source, remarks_of
-from rlds2reverb.specs import ArraySpec, Nest, spec_texts
+from rlds2reverb.sources.base import Source, episode_lengths_of, remarks_of
+from rlds2reverb.specs import ArraySpec, Nest, spec_texts, view_in
 from rlds2reverb.validation.policy import STOPPING
-from rlds2reverb.views.base import not_in_items
+from rlds2reverb.views.base import item_count_of, not_in_items
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wording import counted
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,10 @@ class TablePlan:
       size, max_size: items in it now, and at most.
       waits_when_full: it evicts nothing: inserts wait for samples.
       not_in_items: paths of the dataset's step columns that no item holds in any form.
+      made_for: the view that the table's signature says it is for; "" where it does not say.
+      least_items, most_items: that the push makes for it, those included that it holds already; most_items None where only reading tells.
+      fits: True when no item of the push is refused for lack of room, as the tables are now; None where only the push finds out:
+        how many items there are, or how many of them the table holds already.
     """
 
     name: str
@@ -44,6 +51,10 @@ class TablePlan:
     max_size: int
     waits_when_full: bool
     not_in_items: tuple[str, ...] = ()
+    made_for: str = ""
+    least_items: int = 0
+    most_items: int | None = None
+    fits: bool | None = None
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -53,16 +64,36 @@ class TablePlan:
         """Items that it has room for; those of this push that it holds already need none."""
         return max(0, self.max_size - self.size)
 
+    @property
+    def items_in_words(self) -> str:
+        """How many items the push makes for it, as far as that is known before an episode is read.
+
+        >>> TablePlan("t", "v", None, 0, 9, False, least_items=2).items_in_words
+        'at least 2 items'
+        """
+        least, most = self.least_items, self.most_items
+        if most is None:
+            return f"at least {counted(least, 'item')}" if least else "items that only reading counts"
+        if least == most:
+            return counted(most, "item")
+        return (
+            f"at least {least:,} and at most {counted(most, 'item')}" if least else f"at most {counted(most, 'item')}"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "view": self.view,
+            "made_for": self.made_for or None,
             "signature": spec_texts(self.signature),
             "size": self.size,
             "max_size": self.max_size,
             "free": self.free,
             "waits_when_full": self.waits_when_full,
             "not_in_items": list(self.not_in_items),
+            "least_items": self.least_items,
+            "most_items": self.most_items,
+            "fits": self.fits,
         }
 
 
@@ -142,7 +173,7 @@ def plan_push(
     """Looks at the source and the tables, and refuses what cannot go well.
 
     Args:
-      source: anything that `open_source` takes. No episode is read, unless items hold metadata that only an episode can tell.
+      source: anything that `open_source` takes. No episode is read, unless items hold metadata that only an episode can tell; small files may be, to count steps.
       options: how.
       ask: the server's tables; asked once, when the source is known.
       tuning: how it sends; None for what the options say.
@@ -152,8 +183,8 @@ def plan_push(
       ViewError: a view cannot cut such steps.
       ConfigError: a transform that the steps do not allow, the server has no such table, or a file cannot be written.
       SpecMismatch: a table's signature is not that of the items.
-      CapacityError: the source has more episodes than a table has places, as far as that is known; nothing is stored, which
-        the error's `report` says.
+      CapacityError: the push makes more items than a table has places, as far as that is known (`TablePlan.least_items`); nothing is
+        stored, which the error's `report` says.
       LedgerError: the ledger cannot be used.
       ServerUnreachable: no server answers.
     """
@@ -179,59 +210,113 @@ def plan_of(ready: Opened, info: ServerInfo, tuning: Tuning | None = None, is_pa
     """
     options = ready.options
     for output, signature in zip(options.outputs, ready.signatures):
-        check_tables(output, signature, info)
+        check_tables(output, signature, info, options.allow_other_views)
     tables = tuple(
-        _table_plan(info.tables[name], output, signature, not_in_items(output.view, ready.recorded_spec))
-        for output, signature in zip(options.outputs, ready.signatures)
+        _table_plan(info.tables[name], output, signature, ready, items)
+        for output, signature, items in zip(options.outputs, ready.signatures, _items_of(ready, is_part))
         for name in output.tables
     )
     tuning = Tuning.of(options) if tuning is None else tuning
     return PushPlan(ready.source, options, tuning, info, ready.step_spec, ready.filled, tables, ready.metadata, is_part)
 
 
-def _table_plan(table: TableInfo, output: Output, signature: Nest, not_in_items: tuple[str, ...]) -> TablePlan:
-    return TablePlan(
+def _table_plan(
+    table: TableInfo, output: Output, signature: Nest, ready: Opened, items: tuple[int, int | None]
+) -> TablePlan:
+    least, most = items
+    plan = TablePlan(
         name=table.name,
         view=output.view_name,
         signature=signature,
         size=table.current_size,
         max_size=table.max_size,
         waits_when_full=waits_when_full(table),
-        not_in_items=not_in_items,
+        not_in_items=not_in_items(output.view, ready.recorded_spec),
+        made_for=view_in(table.signature),
+        least_items=least,
+        most_items=most,
     )
+    return replace(plan, fits=_fits(plan, ready.options, plan.free))
+
+
+def _fits(table: TablePlan, options: PushOptions, free: int) -> bool | None:
+    has_room = table.most_items is not None and table.most_items <= free
+    return True if has_room or table.waits_when_full or options.allow_eviction else None
+
+
+def with_least_room(
+    tables: Sequence[TablePlan], options: PushOptions, parts: Sequence[PushPlan]
+) -> tuple[TablePlan, ...]:
+    """The tables of several servers together, as a push that cannot know which server gets how many items finds them.
+
+    Args:
+      tables: with the room of all.
+      options: of the push.
+      parts: plans of the servers.
+    """
+    free = {
+        table.name: min(one.free for part in parts for one in part.tables if one.name == table.name) for table in tables
+    }
+    return tuple(replace(table, fits=_fits(table, options, free[table.name])) for table in tables)
+
+
+def _items_of(ready: Opened, is_part: bool) -> list[tuple[int, int | None]]:
+    """Per output, the items that the push makes for each of its tables: at least, and at most where that is known."""
+    lengths = None if is_part else episode_lengths_of(ready.source)
+    counted = None if lengths is None else Counter(lengths)
+    return [
+        _bounds(ready, output, None if is_part else ready.source.episode_count, counted)
+        for output in ready.options.outputs
+    ]
+
+
+def _bounds(
+    ready: Opened, output: Output, episodes: int | None, lengths: Counter[int] | None
+) -> tuple[int, int | None]:
+    """Of a stream nothing is known. Else bad or equal episodes may be left out where the push goes on after them, and each good one gives what its view says."""
+    options, view = ready.options, output.view
+    if output.is_of_stream:
+        return 0, None
+    goes_on = options.on_invalid not in STOPPING or options.duplicates == ONCE
+    if lengths is not None and item_count_of(view, 0) is not None:
+        dropped = (0, 1) if options.conventions.last_observation == DROP else (0,)
+        made = [(n, [item_count_of(view, max(0, rows - one)) or 0 for one in dropped]) for rows, n in lengths.items()]
+        return 0 if goes_on else sum(n * min(one) for n, one in made), sum(n * max(one) for n, one in made)
+    if episodes is None:
+        return 0, None
+    each = item_count_of(view, None)
+    # With one view, an episode without items is a bad one; with several, another one may give some.
+    gives_some = not goes_on and not options.allow and len(options.outputs) == 1
+    return episodes if gives_some else 0, None if each is None else episodes * each
 
 
 def check_room(plan: PushPlan) -> None:
-    """Refuses a table with fewer places than episodes, when their number is known and each must give an item.
+    """Refuses a table with fewer places than the items that the push certainly makes for it.
 
     Raises:
       CapacityError: there is one; the error's `report` says that nothing is stored.
     """
-    episodes, options = plan.episodes, plan.options
-    if episodes is None or options.allow_eviction or not _every_episode_gives_items(options):
+    if plan.options.allow_eviction:
         return
+    tables = {table.name: table for table in plan.tables}
     try:
-        for output in options.outputs:
-            check_size(output, plan.info, episodes, f"at least {episodes}")
-        if options.again:
-            _check_free_places(plan, episodes)
+        for output in plan.options.outputs:
+            table = tables[output.tables[0]]
+            is_exact = table.least_items == table.most_items
+            check_size(output, plan.info, table.least_items, f"{'' if is_exact else 'at least '}{table.least_items}")
+        if plan.options.again:
+            _check_free_places(plan)
     except CapacityError as error:
         keep_report(error, replace(report_of_nothing(plan), stopped=reason_of(error)))
         raise
 
 
-def _every_episode_gives_items(options: PushOptions) -> bool:
-    """Whether every episode must give an item. With several views another one may give it, and with a stream a later episode."""
-    stops = options.on_invalid in STOPPING
-    return stops and not options.allow and len(options.outputs) == 1 and not options.outputs[0].is_of_stream
-
-
-def _check_free_places(plan: PushPlan, items: int) -> None:
+def _check_free_places(plan: PushPlan) -> None:
     """New keys need new places, unless samples make some meanwhile."""
     for table in plan.tables:
         info = plan.info.tables[table.name]
         if info.max_times_sampled <= 0:
-            TableRoom(info, guarded=True).refuse_what_cannot_fit(items, all_are_new=True)
+            TableRoom(info, guarded=True).refuse_what_cannot_fit(table.least_items, all_are_new=True)
 
 
 def report_of_nothing(plan: PushPlan) -> PushReport:

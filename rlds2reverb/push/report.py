@@ -14,7 +14,7 @@ from rlds2reverb.remarks import Remark
 class PushReport:
     """The account of one push, finished or stopped.
 
-    `episodes_read == episodes_pushed + sum(rejected.values()) + episodes_left_out + episodes_unconfirmed` always holds. In a
+    `episodes_read == episodes_pushed + sum(rejected.values()) + episodes_duplicate + episodes_left_out + episodes_unconfirmed` always holds. In a
     finished push nothing is unconfirmed, but what was on its way to a server that was lost, where some may be missing.
 
     Attributes:
@@ -30,6 +30,7 @@ class PushReport:
       remarks: what was found of the dataset as a whole, up to here.
       filled: step fields that the dataset lacks and that were filled (`conventions`).
       episodes_resumed: skipped because the ledger has them as confirmed.
+      episodes_duplicate: good, and not stored because an equal one was (`duplicates="once"`).
       bytes: sent to the server.
       seconds: wall time.
       reconnects: times the stream broke and was taken up again.
@@ -70,6 +71,7 @@ class PushReport:
     remarks: tuple[Remark, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
+    episodes_duplicate: int = 0
     bytes: int = 0
     seconds: float = 0.0
     reconnects: int = 0
@@ -100,7 +102,8 @@ class PushReport:
     @property
     def episodes_unconfirmed(self) -> int:
         """Episodes read and not rejected that are not known to be stored whole; 0 for a finished push."""
-        return self.episodes_read - self.episodes_pushed - self.episodes_rejected - self.episodes_left_out
+        stored = self.episodes_pushed + self.episodes_duplicate + self.episodes_left_out
+        return self.episodes_read - self.episodes_rejected - stored
 
     @property
     def items_per_second(self) -> float:
@@ -111,7 +114,7 @@ class PushReport:
         """Plain values, for JSON."""
         totals = {
             "episodes_unconfirmed": self.episodes_unconfirmed,
-            "items_per_second": round(self.items_per_second, 1),
+            "items_per_second": self.items_per_second,
         }
         plain = asdict(replace(self, servers={}))
         return {**plain, **totals, "servers": {address: one.as_dict() for address, one in self.servers.items()}}
@@ -122,7 +125,8 @@ class Progress:
     """How far a push is.
 
     Attributes:
-      episodes, steps: read so far, and resumed ones.
+      episodes: read so far, and resumed ones.
+      steps: read so far.
       episode_count: in the source, or None when unknown.
       items_confirmed, bytes: so far.
       seconds: since the push began.
@@ -140,3 +144,10 @@ class Progress:
     waiting: str = ""
     held_by: tuple[str, ...] = ()
     doing: str = ""
+
+    def no_less_than(self, shown: Progress | None) -> Progress:
+        """The same, where it is not behind what was shown before: a lost worker's part begins again, and is counted once."""
+        if shown is None:
+            return self
+        names = ("episodes", "steps", "items_confirmed", "bytes")
+        return replace(self, **{name: max(getattr(self, name), getattr(shown, name)) for name in names})

@@ -6,12 +6,12 @@ everything else here belongs to the thread that sends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.push.account import Account
+from rlds2reverb.push.account import Account, TakenEpisodes
 from rlds2reverb.push.admission import Admission, unheard
 from rlds2reverb.push.cutting import Cutter
 from rlds2reverb.push.feeding import Feeder, Judged
@@ -45,20 +45,19 @@ class RunningPush:
     Args:
       transport: the way to the server that the plan was made for.
       plan: what is pushed, and how; made just before.
-      are_ids_checked: whether two episodes of one id are refused; else the caller sees to it.
       name: what ledgers call the server; its address by default.
       on_encoded: told of every episode, or part of one, that goes out.
       part: which part of a larger push it is; None for a whole one.
 
     Attributes:
       holdings: what columns held, as far as the caller lets it know.
+      taken: the episodes that are stored, of a part of a push; else None.
     """
 
     def __init__(
         self,
         transport: Transport,
         plan: PushPlan,
-        are_ids_checked: bool = True,
         name: str = "",
         on_encoded: Callable[[EncodedEpisode], object] = unheard,
         part: Part | None = None,
@@ -67,7 +66,8 @@ class RunningPush:
         self._transport, self._plan, self._options, self._part = transport, plan, plan.options, part
         self._outputs = _open_outputs(plan, part)
         self._policy = _policy_of(plan)
-        self._account = Account(are_ids_checked)
+        self._account = Account()
+        self.taken = None if part is None else TakenEpisodes(plan.options.tables)
         self.holdings = Holdings.of(flatten(plan.step_spec))
         self._sender: Sender | None = None
         self._admission: Admission | Quota | None = None
@@ -94,7 +94,9 @@ class RunningPush:
             self._admission = admission
             stack.callback(admission.__exit__)
             judge = Judge(self._policy, _standard_of(self._plan))
-            self._feeder = Feeder(self._options, self._outputs, self._plan.info, judge, self._account, admission)
+            self._feeder = Feeder(
+                self._options, self._outputs, self._plan.info, judge, self._account, admission, self.taken
+            )
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -105,11 +107,6 @@ class RunningPush:
     def source(self) -> Source:
         """The plan's: the episodes, as the transform makes them."""
         return self._plan.source
-
-    @property
-    def ids(self) -> Collection[str]:
-        """Of the episodes taken, so far; () where they are not checked."""
-        return self._account.ids
 
     def report(self) -> PushReport:
         """The account so far; from any thread."""
@@ -134,6 +131,7 @@ class RunningPush:
             ends_mended=account.ends_mended,
             remarks=(*remarks_of(self._plan.source), *self.holdings.remarks),
             episodes_resumed=account.episodes_resumed,
+            episodes_duplicate=account.episodes_duplicate,
             episodes_unread=None if count is None else count - account.episodes_read - account.episodes_resumed,
             bytes=0 if sender is None else sender.sent_bytes,
             seconds=account.seconds,
@@ -142,11 +140,19 @@ class RunningPush:
 
     def has(self, episode_id: str) -> bool:
         """Whether a ledger says that the server process has confirmed an episode, for one of the outputs at least."""
-        return any(one.ledger is not None and episode_id in one.ledger for one in self._outputs)
+        return any(one.ledger is not None and episode_id in one.ledger.confirmed for one in self._outputs)
 
     def had(self, episode_id: str) -> bool:
         """Whether a ledger says that another process of the server's name has confirmed it."""
-        return any(one.ledger is not None and one.ledger.was_here(episode_id) for one in self._outputs)
+        return any(one.ledger is not None and episode_id in one.ledger.here for one in self._outputs)
+
+    def knows(self, episode_id: str) -> bool:
+        """See `Feeder.knows`."""
+        return self._feeder.knows(episode_id)
+
+    def take_known(self, episode_id: str) -> None:
+        """See `Feeder.take_known`."""
+        self._feeder.take_known(episode_id)
 
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
         """See `Feeder.take`; also looks at what others do to the tables.
@@ -232,7 +238,7 @@ class RunningPush:
         self._options.on_progress(
             Progress(
                 account.episodes_read + account.episodes_resumed,
-                account.steps_read + account.steps_resumed,
+                account.steps_read,
                 self._plan.episodes,
                 sender.confirmed_items,
                 sender.sent_bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlds2reverb.errors import CapacityError, ConfigError, SpecError, SpecMismatch
 from rlds2reverb.push.outputs import Output
-from rlds2reverb.specs import Nest, differences, flatten
+from rlds2reverb.specs import Nest, differences, flatten, with_view
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -21,17 +21,43 @@ def table_of(info: ServerInfo, name: str) -> TableInfo:
     return info.tables[name]
 
 
-def check_tables(output: Output, signature: Nest, info: ServerInfo) -> None:
+def check_tables(output: Output, signature: Nest, info: ServerInfo, allow_other_views: bool = False) -> None:
     """Compares every table's signature with that of the output's items, leaf by leaf; before the first byte is sent.
+
+    Args:
+      output: whose tables.
+      signature: of its items.
+      info: the server's tables.
+      allow_other_views: take a table that says it is for another view, where the leaves fit.
 
     Raises:
       ConfigError: the server has no such table.
-      SpecMismatch: the signatures differ.
+      SpecMismatch: the signatures differ, or the table is for another view.
     """
+    items = signature if allow_other_views else with_view(signature, output.view_name)
     for name in output.tables:
-        found = table_of(info, name).signature
-        if found is not None and (lines := differences(signature, found)):
-            raise SpecMismatch(f'table "{name}"', lines, _way_out(signature, found))
+        table = table_of(info, name)
+        if table.signature is not None and (lines := differences(items, table.signature)):
+            way_out = (
+                _way_out(signature, table.signature)
+                if differences(signature, table.signature)
+                else _other_view(output, table)
+            )
+            raise SpecMismatch(f'table "{name}"', lines, way_out)
+
+
+def _other_view(output: Output, table: TableInfo) -> str:
+    """What to do where a table is for another view, and would take the items otherwise."""
+    others = (
+        "push by the table's view, choose another table, or let this one hold items of both views with allow_other_views=True "
+        "(--allow-other-views)"
+    )
+    if table.current_size:
+        return others
+    return (
+        f"the table is empty: to make it anew for this view, write view: {output.view_name} into its signature in the server's config "
+        f"and start the server again (`rlds2reverb inspect SOURCE --view VIEW --server-config` prints such a config); or {others}"
+    )
 
 
 def _way_out(items: Nest, table: Nest) -> str:

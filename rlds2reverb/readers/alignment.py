@@ -95,11 +95,6 @@ def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
     return wanted or (REPEAT if missing else NEXT)
 
 
-def label_of(where: str, paths: Collection[str], last_step: str) -> str:
-    """What a fingerprint says of the ends; "" where they are what is the default for data with columns of these paths."""
-    return "" if last_step == last_step_of(where, paths, None) else f"?last_step={last_step}"
-
-
 def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
     """RLDS columns of as many rows as there are: the last step recorded is the last one.
 

@@ -1,7 +1,7 @@
 """The instructions that a pickle is made of, run by the letter on a `Machine`.
 
-Every instruction takes at least a byte of the pickle, and makes at most one small value beside the bytes that it copies out of it. So
-time and memory are bounded by the pickle's length. Source: Lib/pickletools.py.
+Every instruction takes at least a byte of the pickle, and makes at most one small value beside the bytes that it copies out of it. Calls,
+which may copy the same bytes again, have a budget; so have keys of one hash. So time and memory are bounded by the pickle's length. Source: Lib/pickletools.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlds2reverb.readers.pickle_machine import Machine
-from rlds2reverb.readers.pickle_values import Refused, hashable
+from rlds2reverb.readers.pickle_values import Refused
 
 _LONGEST_INTEGER = 1024
 """Most bytes, or digits, of a whole number."""
@@ -106,7 +106,7 @@ _INSTRUCTIONS: dict[int, _Instruction] = {
     ord("u"): lambda m: m.set_items(m.since_mark()),
     0x8F: lambda m: m.push(set()),
     0x90: Machine.add_items,
-    0x91: lambda m: m.push(frozenset(map(hashable, m.since_mark()))),
+    0x91: Machine.frozen,
     # the stack and the memo
     ord("0"): Machine.drop,
     ord("1"): lambda m: m.since_mark(),

@@ -9,14 +9,20 @@ from rlds2reverb.readers.pickle_values import (
     KNOWN,
     RECONSTRUCTOR,
     Function,
+    Hashes,
     Inert,
     Refused,
     Unfinished,
-    hashable,
+    has_own_hash,
 )
 from rlds2reverb.wording import shortened
 
 _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+
+_MOST_TIMES, _FREE, _OF_A_MEMBER = 16, 1 << 20, 8
+"""How many bytes calls may copy: so many times the pickle's length, and some more; and for how many a member of a list counts. Each call of a
+real pickle copies its own part once."""
 
 
 class Machine:
@@ -33,6 +39,8 @@ class Machine:
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
         self._classes: dict[str, type[Inert]] = {}
+        self._hashes: dict[int, tuple[Any, Hashes]] = {}
+        self._left = _MOST_TIMES * len(data) + _FREE
 
     def code(self) -> int:
         """The next instruction."""
@@ -130,7 +138,7 @@ class Machine:
         if not isinstance(target, dict):
             raise TypeError(f"items for a {type(target).__name__}, which is no dictionary")
         for key, value in zip(values[::2], values[1::2], strict=True):
-            target[hashable(key)] = value
+            target[self._key(target, key)] = value
 
     def dictionary(self) -> None:
         """Makes one of the keys and values since the mark."""
@@ -144,7 +152,25 @@ class Machine:
         target = self._stack[-1]
         if type(target) is not set:
             raise TypeError(f"members for a {type(target).__name__}, which is no set")
-        target.update(map(hashable, values))
+        target.update(self._key(target, value) for value in values)
+
+    def frozen(self) -> None:
+        """Makes a frozen set of the members since the mark."""
+        self.push(frozenset(map(Hashes().take, self.since_mark())))
+
+    def _key(self, container: Any, key: Any) -> Any:
+        """A key or a member for a container; see `Hashes.take`."""
+        if has_own_hash(key):
+            return key
+        _, hashes = self._hashes.setdefault(id(container), (container, Hashes()))
+        return hashes.take(key)
+
+    def _spend(self, values: Any) -> None:
+        """Counts what a call copies: the pickle may give the same bytes to any number of calls."""
+        self._left -= sum(len(one) for one in values if isinstance(one, (bytes, bytearray, str)))
+        self._left -= sum(_OF_A_MEMBER * len(one) for one in values if isinstance(one, (list, tuple)))
+        if self._left < 0:
+            raise Refused(f"the pickle makes more than {_MOST_TIMES} times as much as it holds")
 
     def named(self, module: Any, name: Any) -> None:
         """Puts what has this name on the stack."""
@@ -178,12 +204,12 @@ class Machine:
             function, arguments = arguments[0], ()
         self.push(self._called(function, arguments))
 
-    @staticmethod
-    def _called(function: Any, arguments: tuple[Any, ...]) -> Any:
+    def _called(self, function: Any, arguments: tuple[Any, ...]) -> Any:
         if isinstance(function, type) and issubclass(function, Inert):
             return function(arguments)
         if not isinstance(function, Function):
             raise Refused(f"the pickle calls a {type(function).__name__}")
+        self._spend(arguments)
         return function.call(*arguments)
 
     def make(self, arguments: Any) -> None:
@@ -214,6 +240,7 @@ class Machine:
         """Sets the state of the object below it."""
         state, target = self.pop(), self._stack[-1]
         if isinstance(target, Unfinished):
+            self._spend(state if isinstance(state, tuple) else ())
             self._stack[-1] = made = target.finished(state)
             for place in target.places:
                 self._memo[place] = made

@@ -198,26 +198,75 @@ def _complex(real: Any, imaginary: Any = 0.0) -> complex:
 def _set(values: Any = ()) -> set[Any]:
     if not isinstance(values, (list, tuple)):
         raise TypeError("a set of something that is no list")
-    return set(map(hashable, values))
+    return set(map(Hashes().take, values))
 
 
 def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
-    return OrderedDict((hashable(key), value) for key, value in items)
+    taken = Hashes()
+    return OrderedDict((taken.take(key), value) for key, value in items)
 
 
-def hashable(key: Any, depth: int = 0) -> Any:
-    """A key or a member of a set, when it is one whose hash takes no time: a text, a number, or a short tuple of these.
+_MODULUS = (1 << 61) - 1
+"""Python's hash of a number is the number modulo this, so that whoever writes a pickle chooses it; that of a text is drawn at random."""
+_MOST_ALIKE = 100
+_MOST_PARTS = 100
+_LONGEST_KEY = 1 << 16
+
+
+class Hashes:
+    """The hashes of the keys of one dictionary, or of the members of one set.
+
+    Keys of one hash are compared with each other: n of them cost n * n. Two numbers of a dataset that have one hash are rare.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def take(self, key: Any) -> Any:
+        """The key, when it is a text, a number, or a short tuple of these.
+
+        Raises:
+          Refused: it is of another kind, too long, or one of too many that have its hash.
+        """
+        if has_own_hash(key):
+            return key
+        value = hash(key)
+        self._counts[value] = self._counts.get(value, 0) + 1
+        if self._counts[value] > _MOST_ALIKE:
+            raise Refused(
+                f"the pickle has a dictionary or a set with more than {_MOST_ALIKE} keys of the same hash, as no dataset has by chance"
+            )
+        return key
+
+
+def has_own_hash(key: Any) -> bool:
+    """Whether hardly any other key has this one's hash; False for those of which a pickle can make many.
 
     Raises:
-      Refused: another kind.
+      Refused: its hash may take long, or may call something.
     """
-    is_short = isinstance(key, tuple) and len(key) <= 100 and depth < 3
-    if is_short:
-        for one in key:
-            hashable(one, depth + 1)
-    elif not isinstance(key, (str, bytes, float, int, type(None), np.generic)):
-        raise Refused(f"the pickle has a dictionary or a set with {type(key).__name__} as a key")
-    return key
+    if isinstance(key, (str, bytes)):
+        if len(key) > _LONGEST_KEY:
+            raise Refused(f"the pickle has a key of {len(key):,} characters; expected at most {_LONGEST_KEY:,}")
+        return True
+    if type(key) in (int, bool) and -_MODULUS < key < _MODULUS:
+        return True
+    _check_parts(key)
+    return False
+
+
+def _check_parts(key: Any) -> None:
+    left, parts = [key], 0
+    while left:
+        one, parts = left.pop(), parts + 1
+        if type(one) is tuple and parts + len(left) + len(one) <= _MOST_PARTS:
+            left.extend(one)
+        elif isinstance(one, (str, bytes)) and len(one) <= _LONGEST_KEY // _MOST_PARTS:
+            continue
+        elif not isinstance(one, (int, float, type(None), np.bool_, np.number)):
+            raise Refused(
+                f"the pickle has a dictionary or a set with {type(one).__name__} as a key, or in one; expected a text, a number, or a short tuple of these"
+            )
 
 
 def _not_called(*_: Any) -> None:

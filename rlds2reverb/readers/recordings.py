@@ -20,16 +20,28 @@ class Recording:
     """An episode as it was recorded, in RLDS' alignment (`episodes`).
 
     Attributes:
-      name: names it among all of its dataset, however much of that is read; "" for the number.
-      columns: path -> [T, ...]. What the format does not record (reward, discount, is_terminal) is left out: conventions fill it.
+      columns: path -> [T, ...], or what decodes them: it is called at most once, before the next episode is asked for, and not at all where
+        nobody wants the episode. What the format does not record (reward, discount, is_terminal) is left out: conventions fill it.
       metadata: what is known of the whole episode, by path; text as `bytes`.
+      name: what the dataset calls it; for messages; "" for the number.
       faults: (path of a column, or "" for the episode; why it cannot be read, and in which file). An episode with faults is a bad one.
+      content: its name by what is stored of it (`identity`), where decoding may give other values elsewhere, or costs much; "" for one that
+        is named by its columns.
     """
 
-    columns: Mapping[str, Array]
+    columns: Mapping[str, Array] | Callable[[], Mapping[str, Array]]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     faults: tuple[tuple[str, str], ...] = ()
+    content: str = ""
+
+    def decoded(self) -> Mapping[str, Array]:
+        """The columns.
+
+        Raises:
+          BrokenEpisode: they cannot be decoded.
+        """
+        return self.columns() if callable(self.columns) else self.columns
 
 
 class BrokenEpisode(Exception):
@@ -46,15 +58,15 @@ class BrokenEpisode(Exception):
 
 
 class Recordings(Protocol):
-    """The episodes of a dataset, numbered from 0."""
+    """The episodes of a dataset, numbered from 0.
+
+    Episodes are named by their content (`identity`): by `Recording.content`, or by the columns where that is "". The names here, of the dataset
+    and of each recording, are for messages only.
+    """
 
     @property
     def name(self) -> str:
         """What people call it; for messages."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Names the data, not the place: a copy elsewhere has the same."""
 
     @property
     def count(self) -> int | None:
@@ -91,6 +103,14 @@ class TellsAhead(Protocol):
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """The metadata of one episode, by path."""
+
+
+@runtime_checkable
+class KnowsLengths(Protocol):
+    """Recordings that know how long episodes are without reading their steps."""
+
+    def length_of(self, number: int) -> int | None:
+        """Rows that `Recording.columns` of one episode have when it is as the metadata tell; None where they do not."""
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from rlds2reverb.report.markup import Html, element
 from rlds2reverb.report.times import ByTime, reaching, time_steps
 
 _DIGITS = 4
+_WITHOUT_VALUES = Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf)
 
 
 class Charts:
@@ -29,25 +30,27 @@ class Charts:
         if chart is not None:
             parts.append(element("div", class_="chart", data_chart=len(self._charts)))
             self._charts.append(chart)
-        return element("figure", *parts, *(element("figcaption", caption) for caption in captions))
+        words = (element("figcaption", caption) for caption in captions)
+        return element("figure", *parts, *words, class_=chart is None and "words")
 
     def as_json(self) -> str:
         """All charts, as a script element may hold them."""
         return json.dumps(self._charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def bars(histograms: Sequence[Histogram | None], is_whole: bool, x: str = "") -> dict[str, Any] | None:
-    """A histogram of one dataset or of two; None where all values are the same, or there are none."""
-    found = [one if one is not None else Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf) for one in histograms]
-    lows, highs = [one.low for one in found], [one.high for one in found]
-    if not min(lows) < max(highs):
+def bars(histograms: Sequence[Histogram | None], x: str = "") -> dict[str, Any] | None:
+    """A histogram of one dataset or of two, with no counts for one that has no values.
+
+    There is no chart where all values are the same, or there are none.
+    """
+    found = [one if one is not None else _WITHOUT_VALUES for one in histograms]
+    if not min(one.low for one in found) < max(one.high for one in found):
         return None
-    if len(found) == 2:
-        found = list(joined(found[0], found[1]))
-    exponent = found[0].exponent
-    counts = [one.counts.tolist() for one in found]
+    found = joined(found)
+    exponent, filled = found[0].exponent, [one for one in found if one.total]
+    counts = [one.counts.tolist() if one.total else [] for one in found]
     chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x}
-    return {**chart, "values": True} if is_whole and exponent == 0 else chart
+    return {**chart, "values": True} if all(one.has_a_bin_each for one in filled) else chart
 
 
 def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:

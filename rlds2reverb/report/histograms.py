@@ -8,7 +8,8 @@ span of the values, except where these differ in their last digits only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class Histogram:
       first: number of the first bin; bin b holds values in [b, b + 1) times the width.
       counts: [n] int64; () for no values.
       low, high: smallest and largest value; infinite and reversed without any.
+      is_whole: values are whole numbers.
     """
 
     exponent: int
@@ -61,11 +63,17 @@ class Histogram:
     counts: Array
     low: float
     high: float
+    is_whole: bool = False
 
     @property
     def total(self) -> int:
         """Values in all bins."""
         return int(self.counts.sum())
+
+    @property
+    def has_a_bin_each(self) -> bool:
+        """Whether a bin holds one whole number and nothing else, so that narrower bins can be filled exactly."""
+        return self.is_whole and self.exponent == 0
 
 
 class Histograms:
@@ -77,7 +85,7 @@ class Histograms:
     """
 
     def __init__(self, dimensions: int, is_whole: bool = False) -> None:
-        self._narrowest = 0 if is_whole else _NARROWEST
+        self._is_whole, self._narrowest = is_whole, 0 if is_whole else _NARROWEST
         self.low = np.full(dimensions, np.inf)
         self.high = np.full(dimensions, -np.inf)
         self.exponents = np.full(dimensions, self._narrowest, np.int64)
@@ -148,10 +156,9 @@ class Histograms:
         filled = np.flatnonzero(self.counts[dimension])
         start, stop = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 0)
         counts = self.counts[dimension, start:stop].copy()
-        first = int(self.firsts[dimension]) + start
-        return Histogram(
-            int(self.exponents[dimension]), first, counts, float(self.low[dimension]), float(self.high[dimension])
-        )
+        first, exponent = int(self.firsts[dimension]) + start, int(self.exponents[dimension])
+        low, high = float(self.low[dimension]), float(self.high[dimension])
+        return Histogram(exponent, first, counts, low, high, self._is_whole)
 
     def _counted(self, values: Array, finite: Array | None) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):  # of values that are not finite, and not counted
@@ -175,29 +182,32 @@ class Histograms:
         self.exponents, self.firsts = exponents, firsts
 
 
-def joined(one: Histogram, other: Histogram) -> tuple[Histogram, Histogram]:
-    """The same two histograms over the same bins, as narrow as they can be."""
-    both = Histograms(1)
-    both._narrowest = max(one.exponent, other.exponent)  # exact counts cannot be had of narrower ones
-    found = [_alone(histogram) for histogram in (one, other)]
-    for histogram in found:
-        both._widen(histogram.low, histogram.high)
-    counts = [_rebinned(histogram, both.exponents, both.firsts)[0] for histogram in found]
-    last = int(np.flatnonzero(sum(counts))[-1]) + 1 if any(count.any() for count in counts) else 0
-    exponent, first = int(both.exponents[0]), int(both.firsts[0])
-    a, b = (
-        Histogram(exponent, first, count[:last], histogram.low, histogram.high)
-        for count, histogram in zip(counts, (one, other))
-    )
-    return a, b
+def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
+    """The same histograms over the same bins: those of all their values together.
+
+    One without values decides nothing. Whole numbers beside others are put into narrower bins than 1 where the others are.
+    """
+    filled = [one for one in histograms if one.total]
+    if not filled:
+        return [replace(one, exponent=0, first=0, counts=np.zeros(0, np.int64)) for one in histograms]
+    are_whole = all(one.is_whole for one in filled)
+    narrowest = max((one.exponent for one in filled if are_whole or not one.has_a_bin_each), default=_NARROWEST)
+    low, high = (np.array([end]) for end in (min(one.low for one in filled), max(one.high for one in filled)))
+    exponents = _exponents(low, high, narrowest)
+    exponent, first = int(exponents[0]), int(_bin_of(low, exponents)[0])
+    counts = [_counts_over(one, exponent, first) for one in histograms]
+    stop = int(np.flatnonzero(sum(counts))[-1]) + 1
+    return [replace(one, exponent=exponent, first=first, counts=each[:stop]) for one, each in zip(histograms, counts)]
 
 
-def _alone(histogram: Histogram) -> Histograms:
-    found = Histograms(1)
-    found.low, found.high = np.array([histogram.low]), np.array([histogram.high])
-    found.exponents, found.firsts = np.array([histogram.exponent]), np.array([histogram.first])
-    found.counts[0, : len(histogram.counts)] = histogram.counts
-    return found
+def _counts_over(histogram: Histogram, exponent: int, first: int) -> Array:
+    """[BINS] its counts over other bins: wider ones, or narrower ones where it has a bin for each value."""
+    places = np.flatnonzero(histogram.counts)
+    wider = min(exponent - histogram.exponent, 63)
+    bins = histogram.first + places
+    counts = np.zeros(BINS, np.int64)
+    np.add.at(counts, (bins << -wider if wider < 0 else bins >> wider) - first, histogram.counts[places])
+    return counts
 
 
 def _exponents(low: Array, high: Array, narrowest: int) -> Array:

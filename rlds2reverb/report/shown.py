@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from rlds2reverb.wording import visible
+
 
 def shown(value: bytes | str) -> str:
     r"""A text with every character that is not printed as itself written out: controls, direction marks, line separators, lone surrogates.
@@ -12,7 +14,7 @@ def shown(value: bytes | str) -> str:
     lift\x1b[2J a\u202eb\u2028 \xff
     """
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
-    return text if text.isprintable() else "".join(one if one.isprintable() else _written(one) for one in text)
+    return visible(text)
 
 
 def clipped(text: str, most: int) -> str:
@@ -35,7 +37,3 @@ def number(value: float | None, digits: int = 4) -> str:
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:.{digits}g}"
-
-
-def _written(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.files import can_be_replaced
+from rlds2reverb.files import can_be_replaced, writing
 
 
 def check_place(path: Path) -> None:
@@ -28,7 +28,8 @@ def write_page(path: Path, page: bytes) -> None:
     """Writes the file; one that is there is replaced.
 
     Raises:
-      OSError: the disk is full, say.
+      WriteError: the disk is full, say.
     """
-    with whole_or_none(path) as unfinished:
+    way_out = "no page is left there, and one from before stays. Make room or name another file, and run the same again"
+    with writing(f"--html {path}", way_out), whole_or_none(path) as unfinished:
         unfinished.write_bytes(page)

@@ -12,8 +12,7 @@ from rlds2reverb.reports.inspection import inspect_source
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.transforms.reading import TransformLike, transform_of
-from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.registry import ViewLike, is_view_config, view_from
 
 _TABLE = "replay"
 """What the table is called where only a view is given."""
@@ -21,7 +20,7 @@ _TABLE = "replay"
 
 def inspect(
     source: Any,
-    view: str | View | Mapping[str, str | View] = "two_step",
+    view: ViewLike | Mapping[str, ViewLike] = "two_step",
     limit: int | None = None,
     transform: TransformLike = (),
     encoded: str | Sequence[str] = (),
@@ -31,7 +30,7 @@ def inspect(
 
     Args:
       source: as for `Client.push`.
-      view: of a table "replay"; or table -> view, for several.
+      view: of a table "replay"; or table -> view, for several. A view is one, its name with options, or a mapping as for `Client.push`.
       limit: episodes to read at most, or None for all.
       transform, encoded: as for `Client.push`.
       conventions: `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`.
@@ -44,12 +43,15 @@ def inspect(
       ConfigError: a convention that there is not, no view, a limit below 1, or a transform that the steps do not allow.
       ViewError: a view that makes no sense, or cannot cut such steps.
     """
-    given = view if isinstance(view, Mapping) else {_TABLE: view}
+    given = view if isinstance(view, Mapping) and not is_view_config(view) else {_TABLE: view}
     if not given:
         raise ConfigError("inspect: view is empty; expected a view, or table -> view")
     if limit is not None and limit < 1:
         raise ConfigError(f"inspect: limit {limit}: expected at least 1, or None for all episodes")
-    views = {table: view_of(one) if isinstance(one, str) else one for table, one in given.items()}
+    views = {
+        table: view_from(one, f'inspect: view of "{table}"') if isinstance(one, (str, Mapping)) else one
+        for table, one in given.items()
+    }
     paths = (encoded,) if isinstance(encoded, str) else tuple(encoded)
     opened = with_encoded(open_source(source), paths)
     return inspect_source(opened, views, limit, _conventions(conventions), transform_of(transform))

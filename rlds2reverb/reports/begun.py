@@ -86,7 +86,7 @@ def _inspected(cutter: Cutter, tally: Tally, spec: Nest) -> InspectedOutput:
     view = cutter.output.view
     return InspectedOutput(
         view=cutter.output.view_name,
-        signature=table_signature(cutter.signature),
+        signature=table_signature(cutter.signature, cutter.output.view_name),
         items_per_table=tally.items_per_table,
         without_items=tally.without_items,
         left_over=cutter.left_over,

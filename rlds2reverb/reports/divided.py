@@ -16,6 +16,7 @@ from typing import Any
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.identity import Occurrences
 from rlds2reverb.push.cutting import OutputCut
 from rlds2reverb.push.report import Progress
 from rlds2reverb.remarks import Remark
@@ -29,15 +30,15 @@ from rlds2reverb.reports.watching import Watch
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job, Tell
 from rlds2reverb.scale.in_order import InTurn
-from rlds2reverb.scale.sources import Named, known_count
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task, divided
-from rlds2reverb.sources.base import Source, remarks_of, with_encoded
+from rlds2reverb.sources.base import Source, known_count, remarks_of, with_encoded
 from rlds2reverb.sources.span import Span
 from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import InOrder, ending_that_counts
 from rlds2reverb.validation.findings import Findings
-from rlds2reverb.validation.holdings import Holdings
+from rlds2reverb.validation.holdings import Holdings, duplicates_remark
 from rlds2reverb.views.base import StreamView, View
 
 _TELL_SECONDS = 0.25
@@ -139,8 +140,10 @@ class _Together:
         self._began = self._told_at = time.monotonic()
         self._done = 0, 0  # episodes and steps of the parts that were read
         self._told: dict[int, tuple[int, int]] = {}
+        self._shown: Progress | None = None
         self._in_turn = InTurn[PartRead]()
         self._order = InOrder[Read]()
+        self._names = Occurrences()
         self._holdings = Holdings.of(begun.inspection.step_spec)
         self._remarks = dict.fromkeys(remarks_of(begun.source))
 
@@ -176,12 +179,14 @@ class _Together:
         """All is read: what is to be said of the whole."""
         self._tell()
         self._judge()
-        return (*self._remarks, *self._holdings.remarks)
+        return (*self._remarks, *self._holdings.remarks, *duplicates_remark(self._names.copies))
 
     def _tell(self) -> None:
         episodes, steps = (sum(counts) for counts in zip(self._done, *self._told.values()))
         seconds = time.monotonic() - self._began
-        self._on_progress(Progress(episodes, steps, self._episode_count, 0, 0, seconds))
+        now = Progress(episodes, steps, self._episode_count, 0, 0, seconds)
+        self._shown = now.no_less_than(self._shown)
+        self._on_progress(self._shown)
 
     def _add(self, part: PartRead) -> None:
         inspection = self.begun.inspection
@@ -193,6 +198,7 @@ class _Together:
         if part.watcher is not None:
             self._watcher.add_part(part.watcher)
         for one in part.episodes:
+            self._names.count(one.id)
             if self._order.add(one, one.ending):
                 self._judge()
 

@@ -10,6 +10,7 @@ import numpy as np
 from rlds2reverb.conventions import Conventions, last_row_is_added
 from rlds2reverb.episodes import ACTION, DISCOUNT, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
+from rlds2reverb.identity import Occurrences
 from rlds2reverb.push.cutting import Cutter, OutputCut, cut_for_all, take_in
 from rlds2reverb.reports.begun import begin
 from rlds2reverb.reports.inspected import Inspection
@@ -23,7 +24,7 @@ from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.validation import Problem, Standard
 from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.findings import Findings
-from rlds2reverb.validation.holdings import Holdings
+from rlds2reverb.validation.holdings import Holdings, duplicates_remark
 from rlds2reverb.validation.items import lack_of_items, view_refused
 from rlds2reverb.views.base import View
 
@@ -57,9 +58,10 @@ def inspect_source(
     watcher = begun.watched_by(watch)
     inspection, standard = begun.inspection, begun.standard
     holdings = Holdings.of(inspection.step_spec)
-    pace = Paced(on_progress, begun.source.episode_count, limit)
+    pace, names = Paced(on_progress, begun.source.episode_count, limit), Occurrences()
     for episode, found in with_problems_of_ends(islice(begun.source, limit), standard.conventions):
         pace.count(episode)
+        names.count(episode.id)
         filled, problems = standard.examine(episode)
         problems += found
         inspection.findings.add(episode, problems)
@@ -78,7 +80,7 @@ def inspect_source(
             made, refused = [], []
         if watcher is not None:
             watcher.add(episode, columns, [*problems, *refused], made)
-    return begun.completed((*remarks_of(begun.source), *holdings.remarks))
+    return begun.completed((*remarks_of(begun.source), *holdings.remarks, *duplicates_remark(names.copies)))
 
 
 def validate_source(
@@ -105,13 +107,14 @@ def validate_source(
     source, conventions = transformed(source, transform), transform.with_conventions(conventions)
     spec = checked_spec(source)
     standard, holdings = Standard.of(spec, conventions), Holdings.of(flatten(spec))
-    pace = Paced(on_progress, source.episode_count, limit)
+    pace, names = Paced(on_progress, source.episode_count, limit), Occurrences()
     for episode, found in with_problems_of_ends(islice(source, limit), conventions):
         pace.count(episode)
+        names.count(episode.id)
         count += 1
         findings.add(episode, [*standard.examine(episode)[1], *found])
         holdings = holdings.after(episode)
-    findings.remarks = (*remarks_of(source), *holdings.remarks)
+    findings.remarks = (*remarks_of(source), *holdings.remarks, *duplicates_remark(names.copies))
     return count, findings
 
 

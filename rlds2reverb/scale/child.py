@@ -1,21 +1,24 @@
-"""A worker as a process of this machine: `python -m rlds2reverb.scale.child`, started by `processes`.
+"""A worker as a process of this machine: `python -m rlds2reverb.scale.child DESCRIPTOR DRIVER`, started by `processes`.
 
-It is told over its standard input, and answers over what was its standard output; what libraries print goes to standard error.
-When nobody is there any more to tell it something, it ends.
+It talks with its driver over a connection that it inherits; what libraries print goes to the driver's standard error. When the driver
+has ended, it ends, and with it whatever it has started.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import queue
+import signal
 import sys
 import threading
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing import connection
 from typing import Any
 
-from rlds2reverb.scale.executor import Work
-from rlds2reverb.scale.frames import Frames
+from rlds2reverb.scale.executor import Work, unpickled
+from rlds2reverb.scale.frames import Frames, packed
 from rlds2reverb.scale.outcomes import sendable
 from rlds2reverb.scale.tasks import Outcome, Task
 
@@ -25,63 +28,102 @@ JOB, TASK, STOP = "job", "task", "stop"
 TOLD, DONE = "told", "done"
 """What it answers: a task's number, and how far it is or what came of it."""
 
+_LOOK_SECONDS = 1.0
+"""How often it looks whether its driver still runs: a process that the driver has forked keeps the connection open."""
+
+_killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
+
 
 class _Child:
     """Runs tasks, one after the other."""
 
-    def __init__(self, requests: Frames, answers: Frames) -> None:
-        self._requests, self._answers = requests, answers
+    def __init__(self, frames: Frames, driver: int) -> None:
+        self._frames, self._driver, self._pid = frames, driver, os.getpid()
         self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._stopped: set[int] = set()
         self._work: Work | None = None
 
     def run(self) -> None:
-        """Until the pipe ends."""
-        _, job = self._requests.read()
+        """Until the driver ends it, or has ended."""
+        _, job = self._frames.read()
         threading.Thread(target=self._listen, name="rlds2reverb-listen", daemon=True).start()
         with ExitStack() as stack:
             while True:
-                task = self._tasks.get()
-                self._answer(DONE, task.number, sendable(self._outcome(stack, job, task)))
+                self._send(self._done(stack, job, self._tasks.get()))
 
-    def _outcome(self, stack: ExitStack, job: bytes, task: Task) -> Outcome:
+    def _done(self, stack: ExitStack, job: bytes, task: Task) -> bytes:
+        """What comes of a task, to be sent; that it cannot be sent is what comes of it, too."""
         try:
             if self._work is None:
-                self._work = stack.enter_context(pickle.loads(job).opened())
-            return self._work.run(task, lambda what: self._tell(task.number, what))
+                self._work = stack.enter_context(unpickled(job).opened())
+            outcome = self._work.run(task, lambda what: self._tell(task.number, what))
+            return packed((DONE, task.number, sendable(outcome)))
         except BaseException as error:
-            return Outcome(None, error)
+            return packed((DONE, task.number, sendable(Outcome(None, error))))
 
     def _tell(self, number: int, what: Any) -> None:
         if number in self._stopped:
             raise KeyboardInterrupt
-        self._answer(TOLD, number, what)
+        self._send(packed((TOLD, number, what)))
 
-    def _answer(self, kind: str, number: int, what: Any) -> None:
-        try:
-            self._answers.write((kind, number, what))
-        except OSError:  # nobody is there any more
+    def _send(self, data: bytes) -> None:
+        if (
+            os.getpid() != self._pid
+        ):  # a fork of this process, in which an error or a return has come up to here: the task is not its own
             os._exit(1)
+        try:
+            self._frames.send(data)
+        except OSError:
+            _end()
 
     def _listen(self) -> None:
-        """In a thread of its own."""
-        try:
-            while True:
-                kind, what = self._requests.read()
+        """In a thread of its own; when that ends, for whatever reason, nobody could stop this process any more."""
+        with _ending_with_driver(_end):
+            while self._is_asked():
+                kind, what = self._frames.read()
                 if kind == TASK:
                     self._tasks.put(what)
                 else:
                     self._stopped.add(what)
-        except (EOFError, OSError):
-            os._exit(0)
+
+    def _is_asked(self) -> bool:
+        """Waits until there is something to read; False when the driver has ended."""
+        while not self._frames.is_ready(_LOOK_SECONDS):
+            if os.getppid() != self._driver:
+                return False
+        return True
+
+
+@contextmanager
+def _ending_with_driver(end: Callable[[], object]) -> Iterator[None]:
+    """Ends the process, however the block ends; an error that does not come from the driver's end is printed."""
+    try:
+        yield
+    except (EOFError, OSError):
+        pass
+    finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        end()
+
+
+def _end() -> None:
+    """Ends this process and those that it has started: it leads a session of its own."""
+    if _killpg is not None:
+        _killpg(0, _KILL)
+    os._exit(1)
 
 
 def main() -> None:
-    """Runs until standard input ends."""
-    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    _Child(Frames(requests), Frames(answers)).run()
+    """Runs tasks until the driver ends it."""
+    handle, driver = map(int, sys.argv[1:])
+    if sys.platform == "win32":
+        inherited = connection.PipeConnection(handle)
+    else:
+        os.set_inheritable(handle, False)  # by programs that it starts
+        inherited = connection.Connection(handle)
+    with _ending_with_driver(lambda: os._exit(1)):  # an ordinary exit would wait for threads of libraries
+        _Child(Frames(inherited), driver).run()
 
 
 if __name__ == "__main__":

@@ -24,10 +24,8 @@ from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Tell
 from rlds2reverb.scale.executor import Job as WorkersJob
 from rlds2reverb.scale.in_order import InTurn
-from rlds2reverb.scale.outcomes import raised
-from rlds2reverb.scale.sources import known_count
 from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task
-from rlds2reverb.sources.base import remarks_of
+from rlds2reverb.sources.base import known_count, remarks_of
 from rlds2reverb.sources.span import Span
 
 _log = logging.getLogger(__name__)
@@ -178,7 +176,7 @@ class Parts:
             outcome = self._ready.popleft()
             yield from outcome.value.reads
             if outcome.error is not None:
-                raise raised(outcome)
+                raise outcome.error
 
     def _size(self) -> int:
         if not self._episodes:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from rlds2reverb.errors import InvalidEpisode, SourceError, ViewError, WorkersLost
-from rlds2reverb.scale.executor import TRIES, Again, Done, Event, Executor, Lost, Told
-from rlds2reverb.scale.outcomes import raised
+from rlds2reverb.scale.executor import Again, Done, Event, Executor, Lost, Told
 from rlds2reverb.scale.tasks import Outcome, Task
 
 _EVENT_SECONDS = 0.25
@@ -101,15 +100,12 @@ class Driver:
             self._take(self._running.pop(event.number), event.outcome)
         elif isinstance(event, Lost):
             self._running.pop(event.number)
-            raise WorkersLost(
-                f"{event.why}; it was begun {TRIES} times. Out of memory, perhaps: take fewer workers, or look into the system's log; what is "
-                "done stays, and the same command goes on"
-            )
+            raise WorkersLost(f"{event.why}; what is done stays, and the same command goes on")
 
     def _take(self, task: Task, outcome: Outcome) -> None:
         if self._undertaking.took(task, outcome) or outcome.error is None:
             return
-        error = raised(outcome)
+        error = outcome.error
         if not isinstance(error, _OF_THE_DATA):
             if self._failed is not None and isinstance(error, KeyboardInterrupt):
                 return  # it was told to stop

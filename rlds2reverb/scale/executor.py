@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+import socket
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Protocol
 
+from rlds2reverb.errors import ConfigError, reason_of
+from rlds2reverb.scale.frames import checked
 from rlds2reverb.scale.tasks import Outcome, Task
 
 TRIES = 3
@@ -32,6 +38,53 @@ class Job(Protocol):
         Raises:
           Exception: it cannot be opened; that is the outcome of the first task then.
         """
+
+
+class _JobPickler(pickle.Pickler):
+    """Refuses what is found by name in the program that was started: a worker is another program."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (type, FunctionType)) and obj.__module__ == "__main__":
+            raise ConfigError(
+                f"workers (--workers, --ray): {obj.__qualname__} is defined in the script, or the notebook, that was started, which workers do "
+                "not run; put it into a module of its own beside the script and import it from there, or leave the workers out"
+            )
+        return NotImplemented
+
+
+def pickled(job: Job) -> bytes:
+    """The job as bytes.
+
+    Raises:
+      ConfigError: something of it cannot be sent to another process.
+    """
+    file = io.BytesIO()
+    try:
+        _JobPickler(file, pickle.HIGHEST_PROTOCOL).dump(job)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            "workers (--workers, --ray) get the source and the view by name, or as objects that can be pickled: "
+            f"{reason_of(error)}; name the source (docs/datasets.md), or leave the workers out"
+        ) from error
+    return checked(file.getvalue())
+
+
+def unpickled(data: bytes) -> Job:
+    """The job of `pickled`, in a worker.
+
+    Raises:
+      ConfigError: something of it cannot be made here.
+    """
+    try:
+        job: Job = pickle.loads(data)
+    except Exception as error:
+        raise ConfigError(
+            f"workers (--workers, --ray): the source or the view cannot be made in a worker on {socket.gethostname()}: {reason_of(error)}; "
+            "their modules must be importable there, under the same names"
+        ) from error
+    return job
 
 
 @dataclass(frozen=True)
@@ -60,7 +113,7 @@ class Again:
 
 @dataclass(frozen=True)
 class Lost:
-    """A task's workers were lost `TRIES` times."""
+    """A task's workers were lost `TRIES` times, or all that could run it; `why` says how to go on."""
 
     number: int
     why: str

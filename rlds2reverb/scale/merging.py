@@ -10,7 +10,9 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
 from rlds2reverb.push.adding import Added
+from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.several.plan import SeveralPlan
@@ -21,7 +23,8 @@ from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.validation.endings import Endings, InOrder
-from rlds2reverb.validation.holdings import Holdings
+from rlds2reverb.validation.holdings import Holdings, duplicates_remark
+from rlds2reverb.validation.policy import append_report
 from rlds2reverb.wording import counted
 
 
@@ -44,8 +47,11 @@ class Merged:
         self._added = Added()
         self._by_server = {address: Added() for address in plan.addresses} if isinstance(plan, SeveralPlan) else {}
         self._told: dict[int, PartTold] = {}
+        self._shown: Progress | None = None
         self._parts_again = 0
-        self._ids: list[tuple[Task, Array]] = []
+        self._contents: dict[int, tuple[Task, Names]] = {}
+        self._aside = Copies()
+        self._copies = 0
         self._ends = InOrder[Ended]()
         self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their part could not know
         self._in_turn = InTurn[PartDone]()
@@ -83,15 +89,29 @@ class Merged:
         if done is None:
             return
         _add(done.report, self._added, self._by_server)
-        for address, tables in done.sent.items():
-            for table, keys in tables.items():
-                self.sent.setdefault(address, {}).setdefault(table, []).extend(keys)
+        self._take_sent(done)
+        self._contents[task.number] = task, done.contents
+        self._set_copies_aside(task, done)
         if done.holdings is not None:
             self._holdings = self._holdings.with_others(done.holdings)
         self._remarks.update(dict.fromkeys(done.remarks))
-        self._ids.append((task, done.ids))
         for one in self._in_turn.take(task, done):
             self._take_in_turn(one)
+
+    def took_copies(self, task: Task, outcome: Outcome) -> None:
+        """A part with copies that were set aside has ended; what has been said of their episodes by then holds."""
+        told = self._told.pop(task.number, None)
+        done: PartDone | None = outcome.value
+        if done is None and told is not None:
+            done = PartDone(told.report)
+        if done is not None:
+            _add(done.report, self._added, self._by_server)
+            self._take_sent(done)
+
+    def _take_sent(self, done: PartDone) -> None:
+        for address, tables in done.sent.items():
+            for table, keys in tables.items():
+                self.sent.setdefault(address, {}).setdefault(table, []).extend(keys)
 
     def finish(self) -> None:
         """No part runs any more: what waited for parts that were never begun waits no longer."""
@@ -99,23 +119,42 @@ class Merged:
             self._take_in_turn(done)
         self._compare_ends()
 
-    def check_ids(self) -> None:
-        """Refuses two episodes of one id, in different parts: their items have the same keys.
+    def check_names(self) -> None:
+        """Takes stock of the copies, once all parts have ended.
 
         Raises:
-          SourceError: there are two.
+          SourceError: two episodes of different parts have one id that is no content's, so that their items have the same keys.
         """
-        if not self._ids:
-            return
-        every = np.concatenate([ids for _, ids in self._ids])
-        found, counts = np.unique(every, return_counts=True)
-        if len(found) == len(every):
-            return
-        where = [str(task) for task, ids in self._ids if np.isin(ids, found[counts > 1]).any()]
-        raise SourceError(
-            f"{self._plan.source.name}: two episodes have one id, and their items the same keys, so that only those of one are stored: "
-            f"one is among {' and one among '.join(where[:2])}. Ids must differ: does the split name records twice?"
-        )
+        every = np.concatenate([NO_NAMES, *(contents for _, contents in self._contents.values())])
+        repeated = repeated_ids(every)
+        if len(repeated):
+            where = [str(task) for task, found in self._contents.values() if np.isin(found, repeated).any()]
+            raise SourceError(
+                f"{self._plan.source.name}: two episodes have one id, and their items the same keys, so that only those of one are stored: "
+                f"one is among {' and one among '.join(where[:2])}. Ids must differ, or be left out: then episodes are named by their content"
+            )
+        self._copies = len(every) - len(np.unique(every))
+
+    def copies(self) -> list[tuple[Task, dict[int, int]]]:
+        """Parts with episodes that were set aside, by their places, and the numbers of the copies that they are."""
+        return [(self._contents[number][0], places) for number, places in self._aside.numbered().items()]
+
+    def _set_copies_aside(self, task: Task, done: PartDone) -> None:
+        """Takes out of the account what another part has as well: it was sent under the same names, and is stored once.
+
+        Later it comes as copies (`took_copies`), or counts as left out (`duplicates="once"`).
+        """
+        order = np.argsort(done.names, kind="stable")
+        found: list[tuple[int, str, Array]] = []
+        for address, rows in done.taken.items():
+            places = order[np.searchsorted(done.names, rows[:, 0], sorter=order)]
+            found += ((int(place), address, row) for place, row in zip(places, rows))
+        found.sort(key=lambda one: one[0])
+        is_aside = self._aside.take(task.number, ((place, int(done.contents[place])) for place, _, _ in found))
+        for (_, address, row), is_copy in zip(found, is_aside):
+            if is_copy:
+                for added in (self._added, *([self._by_server[address]] if address in self._by_server else ())):
+                    _take_out(added, row, self._plan.options)
 
     def report(
         self, seconds: float, new: Mapping[str, int | None], missing: Mapping[str, str] | None = None
@@ -137,7 +176,7 @@ class Merged:
             report_of_nothing(self._plan),
             **added.fields(),
             items_new=sum(known) if new and len(known) == len(new) else None,
-            remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends()),
+            remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends(), *duplicates_remark(self._copies)),
             episodes_unread=unread,
             seconds=seconds,
             workers=self.workers,
@@ -159,12 +198,12 @@ class Merged:
         )
 
     def progress(self, seconds: float) -> Progress:
-        """How far all parts are together; a wait is told when every one waits."""
+        """How far all parts are together, never less than before; a wait is told when every one waits."""
         running = [told.progress for told in self._told.values()]
         waits = [one for one in running if one.waiting]
         waiting = waits[0] if waits and len(waits) == len(running) else None
         done = self._added.sums
-        return Progress(
+        now = Progress(
             done["episodes_read"] + done["episodes_resumed"] + sum(one.episodes for one in running),
             done["steps_read"] + sum(one.steps for one in running),
             self._plan.episodes,
@@ -174,14 +213,15 @@ class Merged:
             "" if waiting is None else waiting.waiting,
             () if waiting is None else waiting.held_by,
         )
+        self._shown = now.no_less_than(self._shown)
+        return self._shown
 
     def _take_in_turn(self, done: PartDone) -> None:
         for one in done.ends:
             if self._ends.add(one, one.ending):
                 self._compare_ends()
         if done.quarantine:
-            with Path(str(self._plan.options.quarantine)).open("a", encoding="utf-8") as report:
-                report.write(done.quarantine)
+            append_report(Path(str(self._plan.options.quarantine)), done.quarantine, "the rejected episodes of a part")
 
     def _compare_ends(self) -> None:
         """Looks whether what a part found is what one process would have found, which hears of every episode."""
@@ -192,6 +232,23 @@ class Merged:
             return ()
         count = len(self._missed)
         return (Remark("ends_found_late", _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
+
+
+def _take_out(added: Added, row: Array, options: PushOptions) -> None:
+    """Takes an episode out of the sums of what is stored; the row is one of `TakenEpisodes.rows`."""
+    is_resumed, steps, items = bool(row[1]), int(row[2]), list(map(int, row[3:]))
+    is_left_out = options.duplicates == ONCE
+    if is_resumed:
+        added.sums["episodes_resumed"] -= not is_left_out
+    else:
+        added.sums["episodes_read"] -= not is_left_out
+        added.sums["steps_read"] -= 0 if is_left_out else steps
+        added.sums["episodes_duplicate"] += is_left_out
+        added.sums["episodes_pushed"] -= 1
+        added.sums["steps_pushed"] -= steps
+        added.sums["items_confirmed"] -= sum(items)
+    for table, count in zip(options.tables, items):
+        added.counts["items_made"][table] -= count
 
 
 def _add(report: PushReport, whole: Added, by_server: Mapping[str, Added]) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import xxhash
-
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import SourceError, report_of
+from rlds2reverb.files import writing
+from rlds2reverb.identity import NO_NAMES, KnownEpisodes, Names
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.part import Noted, Part
 from rlds2reverb.push.plan import PushPlan
@@ -57,23 +56,24 @@ class Terms(NamedTuple):
       places: address -> see `push.part.Part`; None for a part that has all tables to itself.
       endings: how episodes before the part ended, as far as that is known by now.
       missing: address -> why, of the servers that were lost by now.
+      copies: see `push.part.Part`.
     """
 
     places: Mapping[str, Mapping[str, int]] | None
     endings: Endings
     missing: Mapping[str, str]
+    copies: Mapping[int, int] | None = None
 
 
 class Known(NamedTuple):
     """The episodes in a ledger, for one server and one output.
 
     Attributes:
-      confirmed: by the server process, episode -> items over all tables.
-      here: those that another process of the server's name confirmed.
+      confirmed, here: see `push.ledger.Ledger`.
     """
 
-    confirmed: Mapping[str, int]
-    here: Collection[str]
+    confirmed: KnownEpisodes = KnownEpisodes()
+    here: KnownEpisodes = KnownEpisodes()
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class PartDone:
     Attributes:
       report: its account.
       rows: address -> per output, the episodes that were confirmed, and their items over all tables; () without a ledger.
-      ids: [episodes] uint64, what stands for the ids of the episodes read.
+      contents, names: see `push.names.EpisodeNames`.
+      taken: address -> `push.account.TakenEpisodes.rows`.
       ends: how each episode ended; () where nobody wants to know.
       holdings: what columns held; None where that is lost.
       remarks: of the source.
@@ -107,7 +108,9 @@ class PartDone:
 
     report: PushReport
     rows: Mapping[str, Sequence[list[tuple[str, int]]]] = field(default_factory=dict)
-    ids: Array = field(default_factory=lambda: np.zeros(0, np.uint64))
+    contents: Names = field(default_factory=lambda: NO_NAMES)
+    names: Names = field(default_factory=lambda: NO_NAMES)
+    taken: Mapping[str, Array] = field(default_factory=dict)
     ends: tuple[Ended, ...] = ()
     holdings: Holdings | None = None
     remarks: tuple[Remark, ...] = ()
@@ -189,8 +192,10 @@ class PushWork:
           ServerUnreachable: a server does not answer.
         """
         self._connections.look(task.terms.missing)
-        with tempfile.TemporaryDirectory(prefix="rlds2reverb-") as folder:
-            bad = Path(folder) / "quarantine"
+        with writing(f"temporary folder in {tempfile.gettempdir()}", "have TMPDIR name a folder with room"):
+            folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
+        with folder as name:
+            bad = Path(name) / "quarantine"
             return _PartRun(self._job, self._connections, self._plan, task, tell, bad).outcome()
 
 
@@ -203,16 +208,17 @@ class _PartRun:
         self._notes = {address: tuple(Noted(*one) for one in known) for address, known in job.known.items()}
         self._ends: list[Ended] = []
         self._endings = task.terms.endings
+        self._is_of_copies = task.terms.copies is not None
         options = replace(plan.options, on_progress=self._told)
         if options.on_invalid == QUARANTINE:
             options = replace(options, quarantine=quarantine)
         ready = replace(plan, source=self._source, options=options)
         parts = {address: self._part(address, task.terms) for address in job.servers.names}
-        self._pusher = connections.pusher(ready, parts, self._episodes(), is_alone=task.terms.places is None)
+        self._pusher = connections.pusher(ready, parts, self._judged, is_alone=task.terms.places is None)
 
     def _part(self, address: str, terms: Terms) -> Part:
         places = None if terms.places is None else terms.places.get(address, {})
-        return Part(places, self._notes.get(address, ()), self._job.again)
+        return Part(places, self._notes.get(address, ()), self._job.again, terms.copies)
 
     def outcome(self) -> Outcome:
         try:
@@ -223,20 +229,32 @@ class _PartRun:
         return Outcome(self._done(report), error)
 
     def _done(self, report: PushReport) -> PartDone:
-        ids = np.array([xxhash.xxh3_64_intdigest(one.encode()) for one in self._pusher.ids], np.uint64)
         lines = self._quarantine.read_text("utf-8") if self._quarantine.exists() else ""
         rows = {address: [note.rows for note in notes] for address, notes in self._notes.items()}
         told, holdings, tallies = remarks_of(self._source), self._pusher.holdings, self._job.source.tallies
-        return PartDone(report, rows, ids, tuple(self._ends), holdings, told, lines, self._pusher.sent, tallies)
+        names, taken = self._pusher.names, self._pusher.taken
+        return PartDone(
+            report,
+            rows,
+            names.contents,
+            names.names,
+            taken,
+            tuple(self._ends),
+            holdings,
+            told,
+            lines,
+            self._pusher.sent,
+            tallies,
+        )
 
     def _told(self, progress: Progress) -> None:
         self._tell(PartTold(progress, self._pusher.report()))
 
-    def _episodes(self) -> Iterator[tuple[Episode, list[Problem]]]:
-        """The episodes of the part, with what those before them show, as far as it is known here."""
+    def _judged(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, list[Problem]]]:
+        """Episodes of the part, with what those before them show, as far as it is known here."""
         conventions = self._job.options.conventions
-        if not self._job.wants_ends:
-            yield from ((episode, []) for episode in self._source)
+        if not self._job.wants_ends or self._is_of_copies:  # of copies it is settled, like for those that they equal
+            yield from ((episode, []) for episode in episodes)
             return
         endings = dict[str, "Ending | None"]()
 
@@ -245,7 +263,7 @@ class _PartRun:
             endings[episode.id] = None if ending is None else ending.for_others(episode)
             return endings[episode.id]
 
-        for episode, found in with_problems_of_ends(self._source, conventions, self._endings, ending=told):
+        for episode, found in with_problems_of_ends(episodes, conventions, self._endings, ending=told):
             self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(found)))
             yield episode, found
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from rlds2reverb.errors import keep_report, reason_of
 from rlds2reverb.push.names import bits_of
-from rlds2reverb.push.options import PushOptions, unheard
+from rlds2reverb.push.options import KEEP, PushOptions, unheard
 from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.quota import Crowded
@@ -28,8 +28,9 @@ from rlds2reverb.scale.merging import Merged
 from rlds2reverb.scale.places import Refusal
 from rlds2reverb.scale.push_job import PartTold, PushJob, Terms, columns_of
 from rlds2reverb.scale.servers import Reached, ServerSet
-from rlds2reverb.scale.sources import Named, known_count
+from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task, divided
+from rlds2reverb.sources.base import known_count
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.way import way_of
 from rlds2reverb.validation.problems import ENDS_ALIKE
@@ -99,12 +100,26 @@ class DividedPush:
             parts = _Parts(self._plan, tasks, self._merged, servers, self._source)
             Driver(executor, parts, parts.look).run()
             assert parts.is_all_begun  # else episodes would be missing, and nobody told
-        self._merged.finish()
-        self._merged.check_ids()
+            self._merged.finish()
+            self._merged.check_names()
+            if self._plan.options.duplicates == KEEP:
+                self._push_copies(executor, parts, first_number=len(tasks))
         servers.look_back()
         self._is_over = True
         self._merged.moved = servers.move(self._merged.sent)
         parts.tell()
+
+    def _push_copies(self, executor: Executor, parts: _Parts, first_number: int) -> None:
+        """Has copies stored that were set aside: each part has counted for itself, and two have given the same names."""
+        tasks, copies = [], {}
+        for number, (task, places) in enumerate(self._merged.copies(), first_number):
+            first, last = min(places), max(places)
+            tasks.append(Task(number, task.start + first, task.start + last + 1))
+            copies[number] = {place - first: copy for place, copy in places.items()}
+        if tasks:
+            parts.begin_copies(tasks, copies)
+            Driver(executor, parts, parts.look).run()
+            assert parts.is_all_begun  # else copies would be missing
 
     def _job(self, count: int) -> PushJob:
         plan, options = self._plan, self._plan.options
@@ -140,7 +155,15 @@ class _Parts:
         self._plan, self._merged, self._servers, self._source = plan, merged, servers, source
         self._began = time.monotonic()
         self._left = deque(tasks)
+        self._copies: Mapping[int, Mapping[int, int]] = {}
         self._looked_at = time.monotonic()
+
+    def begin_copies(self, tasks: Collection[Task], copies: Mapping[int, Mapping[int, int]]) -> None:
+        """Goes on to parts that were pushed, and of which these copies (task -> place -> number) are pushed once more.
+
+        They are in no account yet.
+        """
+        self._left, self._copies = deque(tasks), copies
 
     @property
     def is_all_begun(self) -> bool:
@@ -156,9 +179,10 @@ class _Parts:
             return None
         task = self._left.popleft()
         if not isinstance(given, Refusal):
-            return replace(task, terms=self._terms(given))
+            return replace(task, terms=self._terms(task, given))
         self._servers.leave_alone()
-        return replace(self._with_rest(task), terms=self._terms(None))
+        task = task if self._copies else self._with_rest(task)
+        return replace(task, terms=self._terms(task, None))
 
     def told(self, task: Task, what: PartTold) -> None:
         """A worker said how far it is."""
@@ -183,9 +207,13 @@ class _Parts:
             self._merged.forget(task)
             self._left.appendleft(replace(task, terms=None))
             return True
-        self._merged.took(task, outcome)
+        if self._copies:
+            self._merged.took_copies(task, outcome)
+        else:
+            self._merged.took(task, outcome)
         if outcome.value is not None:
-            self._source.add(outcome.value.tallies)
+            if not self._copies:
+                self._source.add(outcome.value.tallies)
             self._servers.heard(outcome.value.report)
         self._check_sizes()
         return False
@@ -201,8 +229,8 @@ class _Parts:
         """Tells how far all is."""
         self._plan.options.on_progress(self._merged.progress(time.monotonic() - self._began))
 
-    def _terms(self, places: Mapping[str, Mapping[str, int]] | None) -> Terms:
-        return Terms(places, self._merged.endings, dict(self._servers.missing))
+    def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> Terms:
+        return Terms(places, self._merged.endings, dict(self._servers.missing), self._copies.get(task.number))
 
     def _with_rest(self, task: Task) -> Task:
         """The task together with those that come right after it: what has the tables to itself is one push, not many."""

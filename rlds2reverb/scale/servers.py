@@ -93,7 +93,7 @@ class ServerSet:
     def known(self) -> dict[str, list[Known]]:
         """Address -> per output, what its ledger has; where the push is to go on by it, or episodes are placed by it."""
         if not (self._plan.options.resume or self.is_several):
-            return {address: [Known({}, ())] * len(ledgers) for address, ledgers in self._ledgers.items()}
+            return {address: [Known()] * len(ledgers) for address, ledgers in self._ledgers.items()}
         return {
             address: [Known(one.confirmed, one.here) for one in ledgers] for address, ledgers in self._ledgers.items()
         }

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.sources.mix import MixOf
@@ -44,17 +43,3 @@ class Named:
         """Takes in what the parts of a mix gave in another process."""
         if isinstance(self.source, (MixOf, MixedSource)):
             self.source.add(tallies)
-
-
-def known_count(source: Source) -> int:
-    """How many episodes a source has.
-
-    Raises:
-      SourceError: only reading tells.
-    """
-    count = source.episode_count
-    if count is None:
-        raise SourceError(
-            f"{source.name}: only reading tells how many episodes it has, so it cannot be divided among workers (--workers, --ray); leave them out"
-        )
-    return count

@@ -45,12 +45,10 @@ class Outcome(NamedTuple):
     Attributes:
       value: the result; of what was done before the error, if there is one. None where nothing was begun.
       error: what stopped it.
-      trace: where in the worker, as text; "" for an outcome that comes from no worker.
     """
 
     value: Any
     error: BaseException | None = None
-    trace: str = ""
 
 
 def divided(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[Task]:

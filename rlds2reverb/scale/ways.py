@@ -7,16 +7,15 @@ not be noticed otherwise, nor that items are gone which were confirmed.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import CapacityError, ServerRestarted, ServerUnreachable, TransportError, reason_of
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.part import Part
-from rlds2reverb.push.pipeline import Pusher
+from rlds2reverb.push.pipeline import Judging, Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.part import AWAY, Share
@@ -26,7 +25,6 @@ from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
 from rlds2reverb.transport.way import Opens
-from rlds2reverb.validation import Problem
 from rlds2reverb.wire.messages import ServerInfo
 
 
@@ -174,7 +172,7 @@ class Connections:
         self,
         plan: PushPlan,
         parts: Mapping[str, Part],
-        episodes: Iterable[tuple[Episode, list[Problem]]],
+        judge: Judging,
         is_alone: bool,
     ) -> Pusher | SeveralPusher:
         """What pushes a part.
@@ -182,13 +180,13 @@ class Connections:
         Args:
           plan: of the push, with the part's source.
           parts: address -> what the part is told of that server.
-          episodes: the part's, with the problems that other episodes show.
+          judge: finds the problems that other episodes show.
           is_alone: whether it has the tables to itself: it begins with the tables as they are now.
         """
         infos = self._infos if is_alone else self._ways.infos
         if not self._ways.is_several:
             ((address, transport),) = self._transports.items()
-            return Pusher(transport, replace(plan, info=infos[address]), parts[address], episodes)
+            return Pusher(transport, replace(plan, info=infos[address]), parts[address], judge)
         several = cast("SeveralPlan", plan)
         theirs = {
             address: replace(one, source=plan.source, options=plan.options, info=infos[address])
@@ -196,8 +194,8 @@ class Connections:
         }
         missing = self._losses.missing
         there = {address: one for address, one in self._transports.items() if address not in missing}
-        share = Share(parts, missing)
-        return SeveralPusher(there, replace(several, parts=theirs), self._ways.allow_missing, share, episodes)
+        share = Share(parts, missing, next(iter(parts.values())).copies)
+        return SeveralPusher(there, replace(several, parts=theirs), self._ways.allow_missing, share, judge)
 
     def _ask(self, address: str, transport: Transport) -> None:
         self._infos[address] = asked(transport, self._deadlines, self._ways.infos[address].state_id)

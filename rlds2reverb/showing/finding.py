@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import Source, between
+from rlds2reverb.identity import Occurrences, copy_name, is_content
+from rlds2reverb.sources.base import Source, episodes_of
 from rlds2reverb.wording import counted, shortened, visible
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -23,7 +24,7 @@ class Found:
     """An episode, and where it stands.
 
     Attributes:
-      episode: as the source gives it.
+      episode: as the source gives it; one that was found by name is called what a push calls it, a copy with its number.
       number: from 0, in the source's order.
       count: how many there are; None where the source does not know.
     """
@@ -38,8 +39,8 @@ def find(source: Source, wanted: str) -> Found:
 
     Args:
       source: where to look.
-      wanted: a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, or the
-        dataset's own name of it (its metadata `episode_id`). Where these names are numbers, one that is no place is looked for among them.
+      wanted: a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, with the
+        "#2" of a copy, or the dataset's own name of it (its metadata `episode_id`). Where these names are numbers, one that is no place is looked for among them.
 
     Raises:
       SourceError: there is none such: says how many there are, and which names are close; or the source cannot be read.
@@ -55,7 +56,7 @@ def _numbered(source: Source, wanted: int) -> Found:
         count = _counted(source)
     number = wanted if wanted >= 0 or count is None else count + wanted
     if number >= 0 and (count is None or number < count):
-        for episode in between(source, number, number + 1):
+        for episode in episodes_of(source, number, number + 1):
             return Found(episode, number, count)
     if _has_numbers_for_names(source):
         return _named(source, str(wanted))
@@ -80,8 +81,10 @@ def _numbers(count: int) -> str:
 
 def _named(source: Source, wanted: str) -> Found:
     names: list[str] = []
+    occurrences = Occurrences()
     number = -1
-    for number, episode in enumerate(source):
+    for number, given in enumerate(source):
+        episode = _numbered_copy(given, occurrences.count(given.id))
         own = list(_names(episode))
         if wanted in own:
             return Found(episode, number, source.episode_count)
@@ -91,6 +94,12 @@ def _named(source: Source, wanted: str) -> Found:
         f'{source.name}: episode "{shortened(visible(wanted))}": no episode has this id or episode_id; '
         f"{counted(number + 1, 'episode')} looked at{_close(wanted, names)}; a number from 0 does as well"
     )
+
+
+def _numbered_copy(episode: Episode, occurrence: int) -> Episode:
+    """The episode under the name that a push gives it, the second and later ones of a content with their number."""
+    name = copy_name(episode.id, occurrence) if is_content(episode.id) else episode.id
+    return episode if name == episode.id else replace(episode, id=name)
 
 
 def _names(episode: Episode) -> Iterator[str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from rlds2reverb.destinations.png import png_files
 from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, WriteError
 from rlds2reverb.extras import needing
-from rlds2reverb.files import can_be_replaced
+from rlds2reverb.files import can_be_replaced, writing
 from rlds2reverb.formats import Lazily
 from rlds2reverb.showing.contents import Contents
 from rlds2reverb.showing.film import Film
@@ -21,6 +21,8 @@ from rlds2reverb.showing.sheet import sheet
 from rlds2reverb.wording import counted
 
 Write = Callable[[Contents, Path, int | None, int], None]
+
+_WAY_OUT = "nothing is left there, and a file from before stays. Make room or name another file, and run the same again"
 
 _write_gif: Any = Lazily("rlds2reverb.showing.videos:write_gif")  # PyAV, only where there is a film
 _write_mp4: Any = Lazily("rlds2reverb.showing.videos:write_mp4")
@@ -72,7 +74,7 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
 
     Raises:
       ConfigError: the name ends in another way, what writes the file is missing, or it has no room for so many pictures; at once.
-      OSError: the file cannot be written; at once, as far as that can be told.
+      WriteError: the file cannot be written; at once, as far as that can be told.
     """
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
@@ -84,7 +86,7 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
     _check(path, kind)
 
     def save(contents: Contents) -> str:
-        with whole_or_none(path) as unfinished:
+        with writing(f"--save {path}", _WAY_OUT), whole_or_none(path) as unfinished:
             kind.write(contents, unfinished, frames, fps)
         return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
 
@@ -101,4 +103,4 @@ def _check(path: Path, kind: Kind) -> None:
         reason = "its folder is not there, or cannot be written"
         if path.exists() and not path.is_file():
             reason = "it is a folder" if path.is_dir() else "it is no file"
-        raise OSError(f"--save {path}: cannot be written: {reason}")
+        raise WriteError(f"--save {path}: cannot be written: {reason}; name another file")

@@ -1,15 +1,15 @@
 """What every source offers, and what all of them share: shards, the first episodes, specs in which each column has its own name.
 
-What only some offer has a protocol of its own: `KeepsImages`, `TellsMetadata`, `TellsRemarks`, `Skips`. A source around another one hands on all of them.
+What only some offer has a protocol of its own: `KeepsImages`, `TellsMetadata`, `TellsRemarks`, `TellsLengths`, `Reads`. A source around another one hands on all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
-from rlds2reverb.episodes import IS_FIRST, IS_LAST, Episode, is_under
+from rlds2reverb.episodes import IS_FIRST, IS_LAST, Episode, KnownEpisode, is_under
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.metadata import metadata_specs
@@ -44,7 +44,7 @@ class Source(Protocol):
         """
 
     def shard(self, index: int, count: int) -> Source:
-        """Every `count`-th episode, starting with number `index`, under the names that they have in the whole.
+        """Every `count`-th episode, starting with number `index`.
 
         A shard has the spec of the whole, also when no episode is left for it, and can be sharded again.
 
@@ -83,6 +83,37 @@ def remarks_of(source: object) -> tuple[Remark, ...]:
 
 
 @runtime_checkable
+class TellsLengths(Protocol):
+    """A source that knows how long its episodes are before it reads one. Offering it is optional."""
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        """Rows of each episode, in the order in which they come; None where only reading tells.
+
+        Raises:
+          SourceError: what tells of the episodes cannot be read.
+        """
+
+
+def episode_lengths_of(source: object) -> Sequence[int] | None:
+    """Rows of each episode of a source, None where only reading tells; raises as `TellsLengths.episode_lengths`."""
+    return source.episode_lengths() if isinstance(source, TellsLengths) else None
+
+
+def known_count(source: Source) -> int:
+    """How many episodes a source has, which workers share out.
+
+    Raises:
+      SourceError: only reading tells.
+    """
+    count = source.episode_count
+    if count is None:
+        raise SourceError(
+            f"{source.name}: only reading tells how many episodes it has, so it cannot be divided among workers (--workers, --ray); leave them out"
+        )
+    return count
+
+
+@runtime_checkable
 class KeepsImages(Source, Protocol):
     """A source whose files hold images as JPEG or PNG, and that can hand these bytes out as they are."""
 
@@ -103,34 +134,50 @@ class KeepsImages(Source, Protocol):
         """
 
 
-@runtime_checkable
-class Skips(Protocol):
-    """A source that can pass over its first episodes without making anything of them. Offering it is optional."""
-
-    def without_first(self, count: int) -> Iterable[Episode]:
-        """The episodes after the first `count`, under the names that they have in the whole."""
-
-
-def without_first(source: Source, count: int) -> Iterable[Episode]:
-    """The episodes after the first `count`: passed over where the source can do that, else read and dropped."""
-    if not count:
-        return source
-    return source.without_first(count) if isinstance(source, Skips) else islice(source, count, None)
+IsKnown = Callable[[str], bool]
+"""Whether whoever reads a source knows the episode of a name already, and wants nothing made of it."""
 
 
 @runtime_checkable
-class Ends(Protocol):
-    """A source that can end early, and then reads nothing ahead that nobody asks for. Offering it is optional."""
+class Reads(Protocol):
+    """A source that can begin at any episode, end at any, and name an episode before it makes anything of it. Offering it is optional."""
 
-    def between(self, start: int, stop: int) -> Iterable[Episode]:
-        """The episodes from number `start` to number `stop`, which is left out, under the names that they have in the whole."""
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """The episodes from number `start` to number `stop`, which is left out; to the end for None. See `read`."""
 
 
-def between(source: Source, start: int, stop: int) -> Iterable[Episode]:
-    """The episodes from one number to another, which is left out."""
-    if isinstance(source, Ends):
-        return source.between(start, stop)
-    return islice(without_first(source, start), max(0, stop - start))
+def read(
+    source: Source, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+) -> Iterator[Episode | KnownEpisode]:
+    """Episodes of a source, by number. Those outside the range are jumped over where the source can do that, else read and dropped.
+
+    Args:
+      source: any.
+      start, stop: numbers, in the order of the source; `stop` is left out, None is the end.
+      is_known: asked with the name of each episode, once and in their order, perhaps from another thread. In place of one that is known
+        comes a `KnownEpisode`; a source that `Reads` does not decode it.
+
+    Raises:
+      SourceError: the data cannot be read.
+    """
+    if isinstance(source, Reads):
+        return source.read_range(start, stop, _knows_nothing if is_known is None else is_known)
+    episodes = islice(iter(source), start, stop)
+    return episodes if is_known is None else unless_known(episodes, is_known)
+
+
+def unless_known(episodes: Iterable[Episode | KnownEpisode], is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+    """The episodes, and a `KnownEpisode` in place of each that is known; for a source that makes them first."""
+    return (KnownEpisode(one.id) if is_known(one.id) else one for one in episodes)
+
+
+def episodes_of(source: Source, start: int = 0, stop: int | None = None) -> Iterator[Episode]:
+    """As `read`, where no episode is known."""
+    return cast("Iterator[Episode]", read(source, start, stop))
+
+
+def _knows_nothing(_: str) -> bool:
+    return False
 
 
 ALL = "all"
@@ -241,6 +288,11 @@ class FirstEpisodes:
         known = self._source.episode_count
         return None if known is None else min(known, self._count)
 
+    def episode_lengths(self) -> Sequence[int] | None:
+        """The source's first ones."""
+        known = episode_lengths_of(self._source)
+        return None if known is None else known[: self._count]
+
     def spec(self) -> Nest:
         """The source's."""
         return self._source.spec()
@@ -255,7 +307,7 @@ class FirstEpisodes:
         return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
-        return islice(iter(self._source), self._count)
+        return episodes_of(self)
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The source's; {} when it can keep none."""
@@ -269,13 +321,9 @@ class FirstEpisodes:
         """Every `count`-th of them."""
         return FirstEpisodes(self._source.shard(index, count), len(range(index, self._count, count)))
 
-    def without_first(self, count: int) -> Iterator[Episode]:
-        """Those of them after the first `count`."""
-        return self.between(count, self._count)
-
-    def between(self, start: int, stop: int) -> Iterator[Episode]:
-        """Those of them from number `start` to number `stop`, which is left out."""
-        return iter(between(self._source, start, min(stop, self._count)))
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`."""
+        return read(self._source, start, self._count if stop is None else min(stop, self._count), is_known)
 
 
 def first_episodes(source: Source, count: int | None) -> Source:

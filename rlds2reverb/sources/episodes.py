@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import is_content
 from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.sources.base import check_shard, spec_of
 from rlds2reverb.specs import Nest
@@ -14,8 +15,7 @@ from rlds2reverb.specs import Nest
 class EpisodeList:
     """A list of episodes as a source.
 
-    Episodes without an id of their own get one from their content and their number, so the same list pushed
-    again makes the same item keys.
+    Episodes without an id of their own are named by their content; equal ones have one name.
 
     Raises:
       SourceError: two episodes have the same id, or something in the list is no episode.
@@ -26,11 +26,11 @@ class EpisodeList:
         for number, episode in enumerate(episodes):
             if not isinstance(episode, Episode):
                 raise SourceError(f"{name}: number {number} is a {type(episode).__name__}, expected an Episode")
-        self._episodes = [_with_unique_id(number, episode) for number, episode in enumerate(episodes)]
+        self._episodes = list(episodes)
         self._whole = self._episodes
         seen: set[str] = set()
         for episode in self._episodes:
-            if episode.id in seen:
+            if episode.id in seen and not is_content(episode.id):
                 raise SourceError(f'{name}: two episodes have the id "{episode.id}"; ids must differ, or be left out')
             seen.add(episode.id)
 
@@ -38,6 +38,10 @@ class EpisodeList:
     def episode_count(self) -> int | None:
         """The length of the list."""
         return len(self._episodes)
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        """Of each."""
+        return [len(episode) for episode in self._episodes]
 
     def spec(self) -> Nest:
         """The spec of the first episode with rows, in the whole list."""
@@ -54,20 +58,8 @@ class EpisodeList:
         return iter(self._episodes)
 
     def shard(self, index: int, count: int) -> EpisodeList:
-        """Every `count`-th episode, named as in the whole list."""
+        """Every `count`-th episode."""
         check_shard(index, count)
         part = EpisodeList((), f"{self.name}[{index}/{count}]")
         part._episodes, part._whole = self._episodes[index::count], self._whole
         return part
-
-    def without_first(self, count: int) -> EpisodeList:
-        """The episodes after the first `count`, named as in the whole list."""
-        part = EpisodeList((), self.name)
-        part._episodes, part._whole = self._episodes[count:], self._whole
-        return part
-
-
-def _with_unique_id(number: int, episode: Episode) -> Episode:
-    if not episode.id.startswith("content:"):
-        return episode
-    return Episode(episode.columns, episode.metadata, f"{episode.id}#{number}")

@@ -25,6 +25,7 @@ from typing import Any
 
 from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.files import check_regular
 from rlds2reverb.readers.ilr.layouts import SHARDS
 from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
@@ -94,6 +95,8 @@ def entries_of(
       SourceError: it is no such file.
     """
     try:
+        if path.exists():
+            check_regular(path)
         found = strict_yaml.read(path)
     except ConfigError as error:
         raise SourceError(str(error)) from error

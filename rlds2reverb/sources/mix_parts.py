@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.sources.base import Source, without_first
+from rlds2reverb.sources.base import Source, episodes_of
 
 EQUAL, COMMON = "equal", "common"
 COLUMNS = (EQUAL, COMMON)
@@ -30,21 +29,14 @@ class Tally:
 
 
 class Cursor:
-    """Where a part is read; begins again at its end, if it may.
-
-    Attributes:
-      first_id: of the episode that comes next, when the cursor is made; "" without one.
-    """
+    """Where a part is read; begins again at its end, if it may."""
 
     def __init__(self, part: Source, given: int, begins_again: bool) -> None:
         self._part, self._begins_again, self._passes = part, begins_again, 1
         if begins_again and given and part.episode_count:
             self._passes += given // part.episode_count
             given %= part.episode_count
-        episodes = iter(without_first(part, given))
-        first = next(episodes, None)
-        self.first_id = first.id if first is not None else ""
-        self._episodes = episodes if first is None else chain([first], episodes)
+        self._episodes = episodes_of(part, given)
 
     def next(self) -> Episode | None:
         """The next episode; None at the end.
@@ -64,40 +56,6 @@ class Cursor:
         return episode if episode is None or self._passes == 1 else replace(episode, id=f"{episode.id}|{self._passes}")
 
 
-class Firsts:
-    """Refuses parts that have the same episodes: copies in two places, and parts of one dataset that overlap.
-
-    Every part's first episode is known before any is given. One episode that two parts have is missed where it is the first of neither.
-
-    Args:
-      parts: as they are called.
-      cursors: where they are read.
-
-    Raises:
-      SourceError: two parts begin with the same episode.
-    """
-
-    def __init__(self, parts: Sequence[Source], cursors: Sequence[Cursor]) -> None:
-        self._parts, self._owners = parts, dict[str, int]()
-        for number, cursor in enumerate(cursors):
-            self.check(number, cursor.first_id)
-            if cursor.first_id:
-                self._owners[cursor.first_id] = number
-
-    def check(self, number: int, episode_id: str) -> None:
-        """Refuses an episode of a part that is another part's first.
-
-        Raises:
-          SourceError: says which parts.
-        """
-        owner = self._owners.get(episode_id, number)
-        if owner != number:
-            raise SourceError(
-                f'mix: episode "{episode_id}" is in {self._parts[owner].name} and in {self._parts[number].name}, and would be stored once. '
-                "Leave one of them out, or choose episodes that do not overlap; a greater weight gives more of a part"
-            )
-
-
 def check_names(names: Sequence[str]) -> None:
     """Refuses a source that is named twice.
 
@@ -106,9 +64,7 @@ def check_names(names: Sequence[str]) -> None:
     """
     for name in names:
         if names.count(name) > 1:
-            raise SourceError(
-                f"mix: {name} is there twice, and its episodes would be stored once; give it a greater weight"
-            )
+            raise SourceError(f"mix: {name} is there twice; give it a greater weight")
 
 
 def check(parts: Sequence[Source], weights: Sequence[float], seed: int, length: int | None, columns: str) -> None:

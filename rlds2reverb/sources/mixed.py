@@ -1,33 +1,37 @@
 """Several sources as one, mixed episode by episode; see `mixing` for the order.
 
-Episodes keep the ids that they have in their parts, so what was pushed from a part alone is not stored again. An episode that a nominal
-length asks for once more has the number of the pass behind its id.
+Episodes keep the names that they have in their parts, unless columns are left out, so what was pushed from a part alone is not stored again, and an episode that two parts
+have is there twice. One that a nominal length asks for once more has the number of the pass behind its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 
-from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
+from rlds2reverb.episodes import ACTION, OBSERVATION, Episode, KnownEpisode, content_digest
 from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import content_name, is_content
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import ENDLESS
 from rlds2reverb.remarks import Remark, note
 from rlds2reverb.sources.base import (
+    IsKnown,
     Source,
     check_shard,
     checked_spec,
     columns_of,
+    episodes_of,
     kept_images,
     metadata_spec_of,
     remarks_of,
+    unless_known,
     with_encoded,
 )
-from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, Firsts, Tally, check
+from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, Tally, check
 from rlds2reverb.sources.mixing import Draw, Drawing
 from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
 
@@ -45,7 +49,7 @@ class MixedSource:
 
     Raises:
       ConfigError: no parts, weights that are not as many positive numbers, or another option out of its range.
-      SourceError: two parts are one and the same source. When it is read: two parts have the same episodes.
+      SourceError: two parts are one and the same source.
     """
 
     def __init__(
@@ -129,7 +133,7 @@ class MixedSource:
         return made
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.without_first(0)
+        return self._episodes(0)
 
     def shard(self, index: int, count: int) -> Source:
         """Every `count`-th episode. Each shard reads the whole mix, for its order is that of one reading."""
@@ -138,8 +142,12 @@ class MixedSource:
             return self
         return MixShard(self, range(index, ENDLESS, count))
 
-    def without_first(self, count: int) -> Iterator[Episode]:
-        """The episodes after the first `count`; parts that know how many they have pass over theirs."""
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`; parts that know how many they have jump over theirs. Parts are read apart, so no part is asked what is known."""
+        return unless_known(islice(self._episodes(start), None if stop is None else max(0, stop - start)), is_known)
+
+    def _episodes(self, count: int) -> Iterator[Episode]:
+        """The episodes after the first `count`."""
         self.spec()
         drawing, counts = Drawing(self._draw, len(self._parts)), self._counts
         if count and counts is None:
@@ -151,13 +159,11 @@ class MixedSource:
         tallies = tuple(Tally(part.name) for part in self._parts)
         self._readings[:] = [tallies]
         cursors = [Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._parts, given)]
-        firsts = Firsts(self._parts, cursors)
         while (part := drawing.part()) is not None:
             episode = cursors[part].next()
             if episode is None:
                 drawing.is_over(part)
                 continue
-            firsts.check(part, episode.id)
             drawing.number += 1
             tallies[part].episodes += 1
             tallies[part].steps += len(episode)
@@ -179,7 +185,11 @@ class MixedSource:
             metadata = {name: value for name, value in metadata.items() if name in self._features}
         if columns is episode.columns and metadata is episode.metadata:
             return episode
-        return replace(episode, columns=columns, metadata=metadata)
+        name = episode.id
+        if self._left_out and is_content(name):
+            _, sign, number = name.partition("|")  # of the pass
+            name = f"{content_name(content_digest(columns))}{sign}{number}"
+        return replace(episode, columns=columns, metadata=metadata, id=name)
 
     @cached_property
     def _counts(self) -> list[int] | None:
@@ -219,7 +229,7 @@ class MixedSource:
 
 
 class MixShard:
-    """Some episodes of a mix, by number, under the names that they have there."""
+    """Some episodes of a mix, by number."""
 
     def __init__(self, mix: MixedSource, numbers: range) -> None:
         self._mix, self._numbers = mix, numbers
@@ -253,17 +263,18 @@ class MixShard:
         return MixShard(self._mix.encoded(paths), self._numbers)
 
     def __iter__(self) -> Iterator[Episode]:
-        return islice(iter(self._mix), self._numbers.start, None, self._numbers.step)
+        return episodes_of(self)
 
     def shard(self, index: int, count: int) -> MixShard:
         """Every `count`-th of them."""
         check_shard(index, count)
         return MixShard(self._mix, self._numbers[index::count])
 
-    def without_first(self, count: int) -> Iterable[Episode]:
-        """Those after the first `count`."""
-        start = self._numbers.start + count * self._numbers.step
-        return islice(self._mix.without_first(start), 0, None, self._numbers.step)
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`."""
+        numbers = self._numbers[start:stop]
+        episodes = episodes_of(self._mix, numbers.start, numbers.stop)
+        return unless_known(islice(episodes, 0, None, numbers.step), is_known)
 
 
 def _alike(one: ArraySpec, other: ArraySpec | None) -> bool:

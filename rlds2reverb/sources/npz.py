@@ -55,7 +55,7 @@ def _files(path: Path, people: str) -> list[Path]:
     if not folder.is_dir() or (folder != path and not any(sign in pattern for sign in _WILD)):
         raise SourceError(f"{people}: no such file or folder")
     try:
-        found = [one for one in folder.glob(pattern) if one.is_file() and one.suffix == ".npz"]
+        found = [one for one in folder.glob(pattern) if not one.is_dir() and one.suffix == ".npz"]
     except (ValueError, NotImplementedError, OSError) as error:
         raise SourceError(f"{people}: {error}") from error
     for one in found:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from rlds2reverb.episodes import Episode
+import xxhash
+
+from rlds2reverb.episodes import Episode, KnownEpisode, content_digest
 from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import content_name
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import ENDLESS, HoldsImages, Recordings
+from rlds2reverb.readers.recordings import ENDLESS, BrokenEpisode, HoldsImages, KnowsLengths, Recording, Recordings
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import check_shard, columns_of
+from rlds2reverb.sources.base import IsKnown, check_shard, columns_of, episodes_of
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import Nest
 
 
 class RecordedSource:
-    """Episodes of recordings, named by their fingerprint and their name or number.
+    """Episodes of recordings.
 
     Args:
       recordings: what is read.
@@ -35,6 +39,14 @@ class RecordedSource:
         """How many there are; None where only reading tells."""
         is_open = self._recordings.count is None and isinstance(self._numbers, range)
         return None if is_open else len(self._numbers)
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        """As the format's metadata tell; None where they do not, of one episode at least."""
+        recordings = self._recordings
+        if self.episode_count is None or not isinstance(recordings, KnowsLengths):
+            return None
+        lengths = [length for number in self._numbers if (length := recordings.length_of(number)) is not None]
+        return lengths if len(lengths) == len(self._numbers) else None
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
@@ -60,26 +72,41 @@ class RecordedSource:
         return RecordedSource(self._recordings.encoded(paths), self._numbers, self.name)
 
     def __iter__(self) -> Iterator[Episode]:
-        return read_ahead(self._episodes(), lambda episode: episode.nbytes)
+        return episodes_of(self)
 
     def shard(self, index: int, count: int) -> RecordedSource:
-        """Every `count`-th episode, named as in the whole; also of a shard."""
+        """Every `count`-th episode; also of a shard."""
         check_shard(index, count)
         if count == 1:
             return self
         return RecordedSource(self._recordings, self._numbers[index::count], f"{self.name}[{index}/{count}]")
 
-    def without_first(self, count: int) -> RecordedSource:
-        """The episodes after the first `count`, named as in the whole; those before them are not made."""
-        return RecordedSource(self._recordings, self._numbers[count:], self.name)
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`; no others are read."""
+        return read_ahead(self._episodes(self._numbers[start:stop], is_known), _size)
 
-    def between(self, start: int, stop: int) -> RecordedSource:
-        """The episodes from number `start` to number `stop`, which is left out, named as in the whole; no others are made."""
-        return RecordedSource(self._recordings, self._numbers[start:stop], self.name)
+    def _episodes(self, numbers: Sequence[int], is_known: IsKnown) -> Generator[Episode | KnownEpisode, None, None]:
+        for number, recording in zip(numbers, self._recordings.read(numbers)):
+            where = f"{self._recordings.name}#{recording.name or number}"
+            name = recording.content or _named_by_rows(recording, where)
+            if is_known(name):
+                yield KnownEpisode(name)
+            else:
+                try:
+                    columns, faults = recording.decoded(), recording.faults
+                except BrokenEpisode as broken:
+                    columns, faults = {}, ((broken.path, broken.why),)
+                yield Episode(columns, recording.metadata, name, faults, where)
 
-    def _episodes(self) -> Generator[Episode, None, None]:
-        for number, recording in zip(self._numbers, self._recordings.read(self._numbers)):
-            name = recording.name or str(number)
-            yield Episode(
-                recording.columns, recording.metadata, f"{self._recordings.fingerprint}#{name}", recording.faults
-            )
+
+def _named_by_rows(recording: Recording, where: str) -> str:
+    """The name of a recording whose rows are all that is stored of it; of one that cannot be read, by where it is and why."""
+    columns = recording.decoded()
+    if columns or not recording.faults:
+        with suppress(TypeError):  # a column of objects, which validation refuses
+            return content_name(content_digest(columns))
+    return content_name(xxhash.xxh3_128_hexdigest(repr((where, recording.faults)).encode("utf-8", "surrogatepass")))
+
+
+def _size(episode: Episode | KnownEpisode) -> int:
+    return 0 if isinstance(episode, KnownEpisode) else episode.nbytes

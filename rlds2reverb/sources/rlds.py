@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlds2reverb.episodes import Episode, content_digest
+from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import check_shard, columns_of
+from rlds2reverb.sources.base import IsKnown, check_shard, columns_of, unless_known
 from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 
@@ -39,22 +39,16 @@ class RldsSource:
     Args:
       dataset: elements are dicts with "steps" (a dataset of step dicts, or columns [T, ...] already batched)
         and any episode metadata.
-      fingerprint: what the data is, stable across runs; episodes are then named by it and their number. Without
-        one, an episode's name is its content and its number, so that two datasets never share item keys. So the
-        dataset must give its episodes in the same order each time.
       name: for messages.
-      id_feature: an episode feature that names the episode within `fingerprint`, instead of its number.
+      place_feature: an episode feature that says where the episode is stored; for messages.
 
     Raises:
       SourceError: the dataset is not in RLDS form; says what was found.
     """
 
-    def __init__(
-        self, dataset: tf.data.Dataset, fingerprint: str = "", name: str = "dataset", id_feature: str = ""
-    ) -> None:
+    def __init__(self, dataset: tf.data.Dataset, name: str = "dataset", place_feature: str = "") -> None:
         self._dataset = dataset
-        self._fingerprint = fingerprint
-        self._id_feature = id_feature
+        self._place_feature = place_feature
         self._numbers = range(_ENDLESS)
         self.name = name
         self._steps_spec, self._batched = _steps_spec(dataset.element_spec, name)
@@ -80,18 +74,25 @@ class RldsSource:
 
         Features that no column can hold (ragged, sparse, of unknown rank) are not among them.
         """
-        hidden = (STEPS, self._id_feature)
+        hidden = (STEPS, self._place_feature)
         features = {name: nest for name, nest in self._dataset.element_spec.items() if name not in hidden}
         plain = {path: leaf for path, leaf in columns_of(features, self.name).items() if _is_plain(leaf)}
         return {path: array_spec(leaf, path) for path, leaf in plain.items()}
 
     def __iter__(self) -> Iterator[Episode]:
+        return self._episodes(0, None)
+
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`; no columns are made of episodes before the first."""
+        return unless_known(self._episodes(start, stop), is_known)
+
+    def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
         features = list(flatten(self.spec()))  # what cannot be stored is refused before anything is read
         self._check_metadata()
         with source_errors(f"{self.name}: cannot be read"):
-            episodes = self._dataset.map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
+            episodes = self._dataset.skip(start).map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
             elements = iter(without_tuning(episodes).as_numpy_iterator())
-        for number in self._numbers:
+        for number in self._numbers[start:stop]:
             with source_errors(f"{self.name}, episode {number}: cannot be read", features=features):
                 element = next(elements, None)
             if element is None:
@@ -105,20 +106,12 @@ class RldsSource:
         return self._dataset.map(with_single_steps)
 
     def shard(self, index: int, count: int) -> RldsSource:
-        """Every `count`-th episode, named as in the whole dataset; also of a shard."""
+        """Every `count`-th episode; also of a shard."""
         check_shard(index, count)
         if count == 1:
             return self
-        part = RldsSource(
-            self._dataset.shard(count, index), self._fingerprint, f"{self.name}[{index}/{count}]", self._id_feature
-        )
+        part = RldsSource(self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature)
         part._numbers = self._numbers[index::count]
-        return part
-
-    def without_first(self, count: int) -> RldsSource:
-        """The episodes after the first `count`, named as in the whole dataset; no column is made of those before them."""
-        part = RldsSource(self._dataset.skip(count), self._fingerprint, self.name, self._id_feature)
-        part._numbers = self._numbers[count:]
         return part
 
     def _step_feature(self, path: str, leaf: Any) -> ArraySpec:
@@ -141,14 +134,8 @@ class RldsSource:
     def _episode(self, number: int, element: dict[str, Any]) -> Episode:
         steps = flatten(element.pop(STEPS))
         metadata = flatten(element)
-        return Episode(steps, metadata, self._id(number, steps, metadata))
-
-    def _id(self, number: int, steps: Mapping[str, Any], metadata: dict[str, Any]) -> str:
-        if self._id_feature:
-            return f"{self._fingerprint}#{metadata.pop(self._id_feature).decode()}"
-        if self._fingerprint:
-            return f"{self._fingerprint}#{number}"
-        return f"content:{content_digest(steps)}#{number}"
+        place = metadata.pop(self._place_feature).decode() if self._place_feature else f"{number}"
+        return Episode(steps, metadata, where=f"{self.name}#{place}")
 
 
 def with_single_steps(element: dict[str, Any]) -> dict[str, Any]:

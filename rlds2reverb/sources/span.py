@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import Source, between, check_shard, remarks_of
+from rlds2reverb.sources.base import (
+    IsKnown,
+    Source,
+    check_shard,
+    episode_lengths_of,
+    episodes_of,
+    read,
+    remarks_of,
+    unless_known,
+)
 from rlds2reverb.specs import Nest
 
 
 class Span:
-    """Episodes number `start` to `stop` of a source, under the names that they have in the whole.
+    """Episodes number `start` to `stop` of a source.
 
     Args:
       source: any.
@@ -32,6 +41,11 @@ class Span:
             None if whole is None else len(self._numbers[: len(range(self._numbers.start, whole, self._numbers.step))])
         )
 
+    def episode_lengths(self) -> Sequence[int] | None:
+        """Those of the source that are among them."""
+        whole = episode_lengths_of(self._source)
+        return None if whole is None else whole[self._numbers.start : self._numbers.stop : self._numbers.step]
+
     def spec(self) -> Nest:
         """The source's."""
         return self._source.spec()
@@ -42,9 +56,15 @@ class Span:
         return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
-        numbers = self._numbers
-        episodes = between(self._source, numbers.start, numbers.stop)
-        return islice(episodes, 0, numbers.stop - numbers.start, numbers.step)
+        return episodes_of(self)
+
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`."""
+        numbers = self._numbers[start:stop]
+        if numbers.step == 1:
+            return read(self._source, numbers.start, numbers.stop, is_known)
+        episodes = episodes_of(self._source, numbers.start, numbers.stop)
+        return unless_known(islice(episodes, 0, None, numbers.step), is_known)
 
     def shard(self, index: int, count: int) -> Span:
         """Every `count`-th of them."""

@@ -4,8 +4,8 @@
 a directory with a `dataset_info.json`. SPLIT is any TFDS split (`train`, `train[:10%]`, `train+test`), `train` by default.
 Options stand behind a "?"; see `tfds_files.requests`.
 
-Episodes, their rows and their order are those that TFDS gives. They are named by their place in the dataset's files (TFDS's
-own example id), so a slice and the whole dataset give the same episode the same name.
+Episodes, their rows and their order are those that TFDS gives. They are named by the bytes of their records (`identity`), so other shards, a
+slice and a later, larger version of the dataset give the same episode the same name. Messages have TFDS's own example id.
 
 A dataset may come from anywhere: none of its code is imported. A feature that cannot be read here goes through TFDS, where
 that is installed (`tfds_by_tensorflow`).
@@ -13,18 +13,22 @@ that is installed (`tfds_by_tensorflow`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
-from rlds2reverb.episodes import Episode
+import xxhash
+
+from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import Lazily
+from rlds2reverb.identity import content_name
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.json_files import read_object
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import Source, check_shard
+from rlds2reverb.sources.base import IsKnown, Source, check_shard, episodes_of
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from rlds2reverb.tfds_files.features import NotReadHere
@@ -40,6 +44,10 @@ from rlds2reverb.wording import counted
 
 _ENDLESS = 1 << 62
 """More than a dataset has episodes."""
+
+_MOST_COUNTED_BYTES = 16 << 20
+"""Of files that are read once more to count the steps of their episodes; some hundredths of a second."""
+
 _AROUND_IT = (
     '; a split such as train[:5]+train[6:] leaves it out, and TFDS may read it: write "?reader=tfds" behind the name'
 )
@@ -74,17 +82,17 @@ class TfdsSource:
     Args:
       selection: which records.
       features: how they become episodes.
-      fingerprint: names the dataset; episodes are named by it and their place.
-      name: for messages.
+      dataset: its full name; for messages, with a record's name behind it.
+      name: of the source; for messages.
       numbers: which episodes of the selection, by their place in its order.
     """
 
     def __init__(
-        self, selection: Selection, features: EpisodeFeatures, fingerprint: str, name: str, numbers: range | None = None
+        self, selection: Selection, features: EpisodeFeatures, dataset: str, name: str, numbers: range | None = None
     ) -> None:
         count = sum(part.take for part in selection.parts)
         may_lose = selection.lost_records == SKIP
-        self._selection, self._features, self._fingerprint = selection, features, fingerprint
+        self._selection, self._features, self._dataset = selection, features, dataset
         self._numbers = range(_ENDLESS if may_lose else count) if numbers is None else numbers
         self._encoded: dict[str, ImageSpec] = {}
         self.name = name
@@ -107,6 +115,29 @@ class TfdsSource:
         """How many there are; None where records may be lost."""
         return None if self._selection.lost_records == SKIP else len(self._numbers)
 
+    def episode_lengths(self) -> Sequence[int] | None:
+        """As the features say; else counted, where the files are small. None where a record cannot be read, which the episodes tell."""
+        if self.episode_count is None or self._features.steps_length is not None:
+            return None if self.episode_count is None else [self._features.steps_length or 0] * len(self._numbers)
+        return self._counted
+
+    @cached_property
+    def _counted(self) -> list[int] | None:
+        """Rows of each episode, from its record; None where the files are large."""
+        lengths: list[int] = []
+        try:
+            if self._selection.file_bytes > _MOST_COUNTED_BYTES:
+                return None
+            for number, record in enumerate(self._records(self._numbers), self._numbers.start):
+                if number in self._numbers:
+                    length = self._features.length_of(record.data, record.where)
+                    if length is None:
+                        return None
+                    lengths.append(length)
+        except SourceError:
+            return None
+        return lengths
+
     def spec(self) -> Nest:
         """The steps' spec, from features.json; nothing else is read."""
         return map_with_path(self._step_leaf, self._features.steps_spec)
@@ -123,59 +154,63 @@ class TfdsSource:
         """The same episodes with the bytes of these images' files."""
         kept = {path: image for path, image in self.images().items() if path in paths}
         source = TfdsSource(
-            self._selection, self._features.encoded(list(kept)), self._fingerprint, self.name, self._numbers
+            self._selection, self._features.encoded(list(kept)), self._dataset, self.name, self._numbers
         )
         source._encoded = {**self._encoded, **kept}
         return source
 
     def __iter__(self) -> Iterator[Episode]:
-        return read_ahead(self._episodes(), lambda episode: episode.nbytes)
+        return episodes_of(self)
 
     def shard(self, index: int, count: int) -> TfdsSource:
-        """Every `count`-th episode, named as in the whole dataset; also of a shard."""
+        """Every `count`-th episode; also of a shard."""
         check_shard(index, count)
         if count == 1:
             return self
         return self._of(self._numbers[index::count], f"{self.name}[{index}/{count}]")
 
-    def without_first(self, count: int) -> TfdsSource:
-        """The episodes after the first `count`, named as in the whole dataset; the records before them are not decoded."""
-        return self._of(self._numbers[count:], self.name)
-
-    def between(self, start: int, stop: int) -> TfdsSource:
-        """The episodes from number `start` to number `stop`, which is left out, named as in the whole; no other records are decoded."""
-        return self._of(self._numbers[start:stop], self.name)
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`; the records of other episodes are jumped over."""
+        return read_ahead(self._episodes(self._numbers[start:stop], is_known), _size)
 
     def _of(self, numbers: range, name: str) -> TfdsSource:
-        part = TfdsSource(self._selection, self._features, self._fingerprint, name, numbers)
+        part = TfdsSource(self._selection, self._features, self._dataset, name, numbers)
         part._encoded = self._encoded
         return part
 
-    def _episodes(self) -> Generator[Episode, None, None]:
-        number = 0 if self._selection.lost_records == SKIP else self._numbers.start
+    def _episodes(self, numbers: range, is_known: IsKnown) -> Generator[Episode | KnownEpisode, None, None]:
+        number = 0 if self._selection.lost_records == SKIP else numbers.start
         try:
-            for record in self._records():
-                if number in self._numbers:
-                    columns, metadata = self._features.read(record.data, record.where)
-                    yield Episode(columns, metadata, f"{self._fingerprint}#{record.name}")
+            for record in self._records(numbers):
+                if number in numbers:
+                    name = content_name(xxhash.xxh3_128_hexdigest(record.data))
+                    if is_known(name):
+                        yield KnownEpisode(name)
+                    else:
+                        columns, metadata = self._features.read(record.data, record.where)
+                        yield Episode(columns, metadata, name, where=f"{self._dataset}#{record.name}")
                 number += 1
         except SourceError as error:
             hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self, numbers: range) -> Iterator[Record]:
         """The records of the episodes, and those between them."""
-        if not self._numbers:
+        if not numbers:
             return iter(())
         if self._selection.lost_records == SKIP:  # nobody knows before which they are
             return self._selection.records(self._lose)
-        return self._selection.records_between(self._numbers[0], self._numbers[-1] + 1)
+        return self._selection.records_between(numbers[0], numbers[-1] + 1)
 
     def _step_leaf(self, path: str, leaf: ArraySpec) -> ArraySpec:
         return ArraySpec.of_images(self._encoded[path], leaf.shape) if path in self._encoded else leaf
 
     def _lose(self, path: Path, records: int) -> None:
         self.lost[path] = records
+
+
+def _size(episode: Episode | KnownEpisode) -> int:
+    return 0 if isinstance(episode, KnownEpisode) else episode.nbytes
 
 
 def _image(leaf: ArraySpec) -> ImageSpec:
@@ -214,7 +249,7 @@ def _open_files(directory: Path, request: Request, people: str) -> TfdsSource:
             raise SourceError("it has no episodes")
     selection = Selection(directory, info.file_format, parts, _cycle(info, request), request.lost_records)
     selection.check_files()
-    return TfdsSource(selection, features, info.fingerprint, people)
+    return TfdsSource(selection, features, info.full_name, people)
 
 
 def _cycle(info: DatasetInfo, request: Request) -> int:

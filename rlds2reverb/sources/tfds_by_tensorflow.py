@@ -1,6 +1,6 @@
 """TFDS datasets read by TFDS itself: those with a feature that `tfds` does not read from the files.
 
-Episodes and their names are the same either way. A dataset may come from anywhere. So what TFDS would import, and what
+Episodes are the same either way; their names are not, for TFDS gives the columns that it decodes, and not the records. A dataset may come from anywhere. So what TFDS would import, and what
 TensorFlow would die of, is refused before either sees it.
 """
 
@@ -54,7 +54,7 @@ def open_by_tensorflow(directory: Path, request: Request, people: str) -> RldsSo
     with source_errors(f"{people}: cannot be opened", f"expected {EXPECTED}"):
         check_metadata(directory, _known_classes())
         builder = tfds.builder_from_directory(str(directory))
-        fingerprint, as_is = _fingerprint(builder), _columns_are_stored_as_is(builder)
+        as_is = _columns_are_stored_as_is(builder)
     _check_shapes(builder, people)
     split = _check_files(builder, request, people)
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
@@ -62,7 +62,7 @@ def open_by_tensorflow(directory: Path, request: Request, people: str) -> RldsSo
         dataset = builder.as_dataset(
             split=split, shuffle_files=False, read_config=_read_config(request), decoders=decoders
         )
-    return RldsSource(dataset, fingerprint, people, _ID_FEATURE)
+    return RldsSource(dataset, people, _ID_FEATURE)
 
 
 def _read_config(request: Request) -> Any:
@@ -120,15 +120,6 @@ def _check_files(builder: Any, request: Request, people: str) -> Any:
 
 def _check_part(part: Any) -> None:
     check_records(Path(part.filename), most=None if part.takes_all else part.skip + part.take)
-
-
-def _fingerprint(builder: Any) -> str:
-    """Names the data, not the place: full name and version, and the size and shards of every split."""
-    splits = ",".join(
-        f"{split.name}:{split.num_bytes:d}:{'-'.join(map(str, split.shard_lengths))}"
-        for split in sorted(builder.info.splits.values(), key=lambda split: str(split.name))
-    )
-    return f"{builder.info.full_name}[{splits}]"
 
 
 def _columns_are_stored_as_is(builder: Any) -> bool:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episodes import Array, Episode, KnownEpisode
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import (
+    IsKnown,
     Source,
-    between,
     checked_spec,
+    episode_lengths_of,
+    episodes_of,
     kept_images,
     metadata_spec_of,
+    read,
     remarks_of,
     with_encoded,
-    without_first,
 )
 from rlds2reverb.specs import Nest, column_spec, flatten, same_dtype, shape_fits
 from rlds2reverb.transforms.columns import Made, Specs, Taken, left_out, made_columns
@@ -48,6 +51,10 @@ class Transformed:
         """The source's."""
         return self._source.episode_count
 
+    def episode_lengths(self) -> Sequence[int] | None:
+        """The source's."""
+        return episode_lengths_of(self._source)
+
     def spec(self) -> Nest:
         """The spec of the steps that are made.
 
@@ -76,23 +83,17 @@ class Transformed:
         return remarks_of(self._source)
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.without_first(0)
+        return episodes_of(self)
 
     def shard(self, index: int, count: int) -> Transformed:
         """Every `count`-th episode, transformed in the same way."""
         return Transformed(self._source.shard(index, count), self._transform)
 
-    def without_first(self, count: int) -> Iterator[Episode]:
-        """The episodes after the first `count`, transformed in the same way."""
-        return self._made_of(without_first(self._source, count))
-
-    def between(self, start: int, stop: int) -> Iterator[Episode]:
-        """The episodes from number `start` to number `stop`, which is left out, transformed in the same way."""
-        return self._made_of(between(self._source, start, stop))
-
-    def _made_of(self, episodes: Iterable[Episode]) -> Iterator[Episode]:
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        """See `base.read`; what is read is transformed."""
         made, recorded = self._made, flatten(self._recorded)
-        return (made_of(episode, made, recorded) for episode in episodes)
+        episodes = read(self._source, start, stop, is_known)
+        return (one if isinstance(one, KnownEpisode) else made_of(one, made, recorded) for one in episodes)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -153,7 +154,7 @@ def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Epis
             faults.append((path, "the dataset's spec has no such column, and the transform makes one of this name"))
         elif path not in recorded:
             columns[path] = column
-    return Episode(columns, episode.metadata, episode.id, (*episode.faults, *faults))
+    return replace(episode, columns=columns, faults=(*episode.faults, *faults))
 
 
 def _fault(episode: Episode, path: str, recorded: Specs, made: Made) -> tuple[str, str] | None:

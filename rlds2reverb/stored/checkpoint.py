@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError
 
 from rlds2reverb.errors import SourceError, WireError
+from rlds2reverb.files import check_regular
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest
 from rlds2reverb.stored.chunks import ChunkBuilder
@@ -24,7 +25,6 @@ from rlds2reverb.stored.items import Items
 from rlds2reverb.stored.messages import reader_of
 from rlds2reverb.stored.records import records_of
 from rlds2reverb.stored.snapshot import Snapshot
-from rlds2reverb.tfds_files.tfrecord import check_kind
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature
 
@@ -163,7 +163,7 @@ def _held(table: Any) -> int:
 
 def _opened(path: Path, may_lack: bool) -> BinaryIO | None:
     try:
-        check_kind(path)
+        check_regular(path)
         return path.open("rb")
     except FileNotFoundError as error:
         if may_lack:

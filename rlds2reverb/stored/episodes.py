@@ -12,7 +12,6 @@ from rlds2reverb.episodes import EPISODE_ID, IS_LAST, Array
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
-from rlds2reverb.stored.fingerprints import fingerprint_of
 from rlds2reverb.stored.index import Index
 from rlds2reverb.stored.reads import Layout
 from rlds2reverb.stored.rows import RowReader
@@ -75,7 +74,6 @@ class StoredEpisodes:
         self._are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
         self._without_end: set[int] = set()
         self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
-        self.fingerprint = fingerprint_of(snapshot, index) + ("" if self._is_truncated else "?no_end=open")
 
     @property
     def count(self) -> int:

@@ -16,7 +16,6 @@ from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
-from rlds2reverb.stored.fingerprints import fingerprint_of
 from rlds2reverb.stored.index import Index
 from rlds2reverb.stored.snapshot import Snapshot
 from rlds2reverb.wire.codec import item_values
@@ -44,7 +43,6 @@ class StoredItems:
         self._squeezed = index.squeezed.tolist()
         self._are_rows = not index.unlike and not (index.lengths > 0).any()
         self._order = np.lexsort((index.keys, index.inserted))
-        self.fingerprint = fingerprint_of(snapshot, index)
 
     @property
     def count(self) -> int:

@@ -14,6 +14,7 @@ from tf_agents.trajectories import trajectory
 from rlds2reverb.client import Target
 from rlds2reverb.episodes import DISCOUNT, STEP_FIELDS
 from rlds2reverb.errors import SpecError, SpecMismatch
+from rlds2reverb.push.tables import check_tables
 from rlds2reverb.sources.rlds import STEPS, array_spec
 from rlds2reverb.specs import differences, flatten, map_leaves
 from rlds2reverb.tf_agents.observers import item_rows
@@ -73,21 +74,31 @@ def check_signature(spec: Any, observer: Any) -> None:
     """Raises TF-Agents' ValueError unless the observer's table takes such trajectories, leaf by leaf; see `specs.differences`.
 
     A table whose sizes are fixed takes items of as many rows. A table without policy_info takes what an observer stores
-    with it, too, as with TF-Agents: its items then have more columns than its signature.
+    with it, too, as with TF-Agents: its items then have more columns than its signature. A target names its view, so it is refused by a
+    table that was made for another one; an observer has no view, and is not asked for one.
 
     Args:
       spec: of the trajectories, as `create_trajectory_data_spec` gives it.
       observer: what has `get_table_signature()`.
     """
-    if lines := _what_does_not_fit(spec, observer, observer.get_table_signature()):
+    found = observer.get_table_signature()
+    if found is not None and isinstance(observer, Target):
+        _check_target(spec, observer)
+    elif lines := _what_does_not_fit(spec, observer, found):
         raise ValueError(_SPEC_MISMATCH) from SpecMismatch("table", lines, _RIGHT_SIGNATURE)
+
+
+def _check_target(spec: Any, target: Target) -> None:
+    items = with_window(_array_specs(spec), _rows(target.output.view))
+    try:
+        check_tables(target.output, items, target.client.server_info(), target.allow_other_views)
+    except SpecMismatch as error:
+        raise ValueError(_SPEC_MISMATCH) from error
 
 
 def _what_does_not_fit(spec: Any, observer: Any, found: Any) -> list[str]:
     if found is None:
         return ["the table has no signature"]
-    if isinstance(observer, Target):
-        return _differences(spec, _rows(observer.output.view), found)
     bare = spec._replace(policy_info=())
     if found == tensor_spec.add_outer_dim(bare):
         return []

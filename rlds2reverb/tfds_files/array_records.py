@@ -12,7 +12,7 @@ from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.tfds_files.tfrecord import check_kind
+from rlds2reverb.files import check_regular
 
 _EXTRA = "array-record"
 _AT_ONCE = 64
@@ -47,7 +47,7 @@ def _count(path: Path, reader: Any) -> int:
 
 def _open(path: Path) -> Any:
     try:
-        check_kind(path)
+        check_regular(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
     with needing(f"{path}: reading array_record files", _EXTRA, SourceError):

@@ -61,7 +61,7 @@ def decode_images(
       files: PNG or JPEG, in any mixture.
       where: what messages call them.
       threads: how many decode, at most; by default as many as there are cores.
-      exact: JPEG by the slow DCT, as Pillow does and not TensorFlow; values differ by a few levels.
+      exact: JPEG by the accurate DCT, as Pillow does and not TensorFlow; values differ by a few levels.
 
     Raises:
       SourceError: a file that is damaged, of another format or of another size than the feature and the others; or the

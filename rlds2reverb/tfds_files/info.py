@@ -93,15 +93,6 @@ class DatasetInfo:
         names = (self.name, self.config, self.version) if self.config else (self.name, self.version)
         return posixpath.join(*names)
 
-    @property
-    def fingerprint(self) -> str:
-        """Names the data, not the place: full name, and the size and the shards of every split."""
-        splits = ",".join(
-            f"{split.name}:{split.num_bytes:d}:{'-'.join(map(str, split.shard_lengths))}"
-            for split in sorted(self.splits.values(), key=lambda split: split.name)
-        )
-        return f"{self.full_name}[{splits}]"
-
 
 def read_info(directory: Path) -> DatasetInfo:
     """Reads dataset_info.json of a version directory.

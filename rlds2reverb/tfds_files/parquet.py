@@ -16,7 +16,7 @@ from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.tfds_files.tfrecord import check_kind
+from rlds2reverb.files import check_regular
 
 _EXTRA = "parquet"
 _COLUMN = "data"
@@ -59,7 +59,7 @@ def _check_rows(path: Path, found: int, expected: int, skips_lost: bool) -> None
 
 def _open(path: Path) -> Any:
     try:
-        check_kind(path)
+        check_regular(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
     with needing(f"{path}: reading parquet files", _EXTRA, SourceError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episodes import FLAGS, Array
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
@@ -105,6 +105,11 @@ class EpisodeFeatures:
         columns = {column.path: column.read(features, where) for column in self._steps}
         self._check(columns, where)
         return columns, {column.path: column.read(features, where) for column in self._metadata}
+
+    def length_of(self, record: bytes, where: str) -> int | None:
+        """How many steps an episode has, by one of its flags; None where there is none. Nothing else is decoded. Arguments and errors as `read`."""
+        flag = next((column for column in self._steps if column.path in FLAGS), None)
+        return None if flag is None else len(flag.read(features_of(record, where), where))
 
     def _check(self, columns: dict[str, Array], where: str) -> None:
         """All columns of one length; those without values have any."""

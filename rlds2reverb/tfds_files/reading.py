@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.files import check_regular
 from rlds2reverb.tfds_files.names import id_prefixes
 from rlds2reverb.tfds_files.order import Run, interleaved, runs
 from rlds2reverb.tfds_files.records import TFRECORD, open_records
 from rlds2reverb.tfds_files.splits import Part
-from rlds2reverb.tfds_files.tfrecord import check_kind
 
 _BYTES_AROUND_DATA = 16
 """Of a TFRecord."""
@@ -55,6 +55,18 @@ class Selection:
     def path(self, part: Part) -> Path:
         """The file of a part."""
         return self.directory / part.file
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all files that have records of it.
+
+        Raises:
+          SourceError: one cannot be looked at.
+        """
+        try:
+            return sum(path.stat().st_size for path in set(map(self.path, self.parts)))
+        except OSError as error:
+            raise SourceError(f"{self.directory}: {error}") from error
 
     def check_files(self) -> None:
         """Looks whether the files are there.
@@ -152,7 +164,7 @@ def _files_among(folder: Path, names: Collection[str]) -> set[str]:
 
 def _check_file(path: Path) -> None:
     try:
-        check_kind(path)
+        check_regular(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the name

@@ -10,7 +10,6 @@ Source: record_reader.cc and crc32c.h of TensorFlow 2.15.
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from itertools import count
@@ -20,6 +19,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.files import check_regular
 
 _HEAD = struct.Struct("<QI")
 _LENGTH_BYTES = 8
@@ -49,7 +49,7 @@ def check_records(path: Path, most: int | None = None) -> None:
       SourceError: it is no file, cannot be read, or a record is longer than the file or than 2 GiB.
     """
     try:
-        check_kind(path)
+        check_regular(path)
         with path.open("rb", buffering=0) as file:
             _check_lengths(path, file, most)
     except OSError as error:
@@ -63,7 +63,7 @@ def tfrecords(path: Path, skip: int, take: int) -> Iterator[bytes]:
       SourceError: the file cannot be read, ends too early, or a record is damaged; says which.
     """
     try:
-        check_kind(path)
+        check_regular(path)
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
             for number in range(skip):
@@ -72,17 +72,6 @@ def tfrecords(path: Path, skip: int, take: int) -> Iterator[bytes]:
                 yield _record(path, file, number, size)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def check_kind(path: Path) -> None:
-    """A pipe would never end, and a directory has no records.
-
-    Raises:
-      SourceError: it is no regular file.
-      OSError: there is none.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise SourceError(f"{path}: cannot be read: not a regular file")
 
 
 def _check_lengths(path: Path, file: BinaryIO, most: int | None) -> None:

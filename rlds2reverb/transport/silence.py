@@ -28,6 +28,9 @@ class Silent(Protocol):
         ...
 
 
+_UNEXPLAINED = "no rate limiter blocks: the server is busy or saves a checkpoint; if the connection is dead, another one is opened soon"
+
+
 def why_silent(transport: Transport, streams: Sequence[Silent]) -> Reason:
     """Asks the server why nothing comes. A stream whose silence has no reason is given up for another one.
 
@@ -42,7 +45,7 @@ def why_silent(transport: Transport, streams: Sequence[Silent]) -> Reason:
     if waits:
         return _explained(streams, Reason("; ".join(map(sentence, waits.values())), tuple(waits)))
     broken = [words for stream in streams if (words := stream.unexplained(info))]
-    return Reason(broken[0] if broken else "no rate limiter blocks: the server is busy or saves a checkpoint")
+    return Reason(broken[0] if broken else _UNEXPLAINED)
 
 
 def _explained(streams: Sequence[Silent], reason: Reason) -> Reason:

@@ -16,6 +16,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.wording import counted
 
 _ROWS = 16
 """Rows of an episode that are looked at; values that are not of float32 fill a column, or none of it."""
@@ -84,6 +85,17 @@ _ROUNDED = (
     "unless the dataset is prepared with an encoding (bytes, zlib)"
 )
 _IMAGE = "every value of {:,} looked at is a whole number from 0 to 255; as uint8 the column would need a quarter of the room, or less"
+
+
+def duplicates_remark(copies: int) -> tuple[Remark, ...]:
+    """What to say where so many episodes are equal to earlier ones; nothing of none."""
+    if not copies:
+        return ()
+    text = (
+        f"{counted(copies, 'episode')}, equal to earlier ones step by step: a file that is there twice, perhaps, or parts of a "
+        'mix that overlap. A push stores each; duplicates="once" (--duplicates once) stores one of each'
+    )
+    return (Remark("duplicate_episode", text, copies),)
 
 
 def _together(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:

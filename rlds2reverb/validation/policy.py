@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError
-from rlds2reverb.files import can_be_written
+from rlds2reverb.files import append_whole, can_be_written
 from rlds2reverb.validation.items import view_refused
 from rlds2reverb.validation.problems import CODES, Problem
 from rlds2reverb.validation.repair import repair
@@ -200,10 +200,9 @@ class Policy:
     def _write_report(self, episode: Named, problems: Sequence[Problem]) -> None:
         assert self._report is not None  # the constructor saw to it
         named = {"episode": episode.id, "episode_id": episode.recorded_id}
-        with self._report.open("a", encoding="utf-8") as report:
-            for problem in problems:
-                line = {**named, "code": problem.code, "path": problem.path, "detail": problem.detail}
-                report.write(json.dumps(line, ensure_ascii=False) + "\n")
+        rows = [{**named, "code": problem.code, "path": problem.path, "detail": problem.detail} for problem in problems]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        append_report(self._report, lines, f"episode {episode.title}")
 
 
 def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[str]) -> None:
@@ -224,6 +223,16 @@ def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[st
         raise ConfigError(f"allow (--allow): unknown code {', '.join(unknown)}; known: {', '.join(CODES)}")
     if refused := sorted(set(allow) & set(_INTOLERABLE)):
         raise ConfigError(f"allow (--allow): {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
+
+
+def append_report(report: Path, lines: str, whose: str) -> None:
+    """Appends the lines of rejected episodes to a quarantine file, all of them or none.
+
+    Raises:
+      WriteError: the disk is full, say; names `whose` lines are missing.
+    """
+    way_out = f"the problems of {whose} are not in it. Make room or name another file, and run the same again"
+    append_whole(report, lines, f"quarantine file {report}", way_out)
 
 
 def check_report(report: Path) -> Path:

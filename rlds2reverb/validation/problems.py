@@ -83,6 +83,7 @@ CODES: dict[str, Code] = {
     "float_image": _of_dataset(
         "an image column of floats holds only whole numbers from 0 to 255, which uint8 has in a quarter of the bytes or less",
     ),
+    "duplicate_episode": _of_dataset("episodes are equal to earlier ones; each is stored, and counts, once more"),
     "lost_records": _of_dataset(
         "records of the dataset are missing or cannot be read, as in parquet files of TFDS 4.9.10 with more than 100; they are skipped"
     ),

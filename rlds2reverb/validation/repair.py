@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,19 +27,23 @@ def repair(episode: Episode, problems: Sequence[Problem]) -> Episode:
 def _mend_first(episode: Episode, _: Problem) -> Episode:
     flag = episode.columns[IS_FIRST].copy()
     flag[0] = True
-    return episode.with_columns(is_first=flag)
+    return replace(episode, columns={**episode.columns, "is_first": flag})
 
 
 def _mend_last(episode: Episode, _: Problem) -> Episode:
     flag = episode.columns[IS_LAST].copy()
     flag[-1] = True
-    return episode.with_columns(is_last=flag)
+    return replace(episode, columns={**episode.columns, "is_last": flag})
 
 
 def _mend_flag_dtype(episode: Episode, problem: Problem) -> Episode:
     flag = episode.columns[problem.path]
     is_binary = flag.dtype.kind in "biuf" and flag.size == len(flag) and bool(np.isin(flag, (0, 1)).all())
-    return episode.with_columns(**{problem.path: flag.reshape(-1).astype(bool)}) if is_binary else episode
+    return (
+        replace(episode, columns={**episode.columns, problem.path: flag.reshape(-1).astype(bool)})
+        if is_binary
+        else episode
+    )
 
 
 def _mend_terminal_discount(episode: Episode, _: Problem) -> Episode:

@@ -86,6 +86,23 @@ class View(Protocol):
         """
 
 
+@runtime_checkable
+class CountsItems(Protocol):
+    """A view that can tell how many items it makes without seeing an episode. Offering it is optional."""
+
+    def item_count(self, rows: int | None) -> int | None:
+        """Items of a good episode of so many rows; None when that is not known.
+
+        Args:
+          rows: of the episode; None for the most items of an episode of any length.
+        """
+
+
+def item_count_of(view: View, rows: int | None) -> int | None:
+    """See `CountsItems.item_count`; None for a view that cannot tell."""
+    return view.item_count(rows) if isinstance(view, CountsItems) else None
+
+
 def not_in_items(view: View, step_spec: Nest) -> tuple[str, ...]:
     """Paths of the step columns that are in no item of a view, in whatever form; in the spec's order."""
     read = view.reads(step_spec)

@@ -60,6 +60,10 @@ class WholeEpisode:
         """All of a trajectory."""
         return *READS, *extras_read(self.extras, READS, step_spec)
 
+    def item_count(self, rows: int | None) -> int | None:
+        """One, unless the episode is too long."""
+        return int(rows is None or self.max_length is None or rows <= self.max_length)
+
     def cut(self, episode: Episode) -> Cut:
         """One window over all rows.
 

@@ -42,6 +42,7 @@ from rlds2reverb.views.steps import (
     fields_of,
     fill_name,
     need,
+    one_per_transition,
     pad,
     priorities,
     transition_count,
@@ -110,6 +111,10 @@ class FrameStack:
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """The four step fields of its items, and extras; no flags."""
         return *_READS, *extras_read(self.extras, _READS, step_spec)
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition."""
+        return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """Puts k - 1 rows before the first; an item's windows look back."""

@@ -39,6 +39,7 @@ from rlds2reverb.views.steps import (
     fields_of,
     generator,
     need,
+    one_per_transition,
     priorities,
     transition_count,
     under,
@@ -96,6 +97,10 @@ class Goal:
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """Observation and action; the reward of its items is made, not read."""
         return *_READS, *extras_read(self.extras, _READS, step_spec)
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition."""
+        return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """Three fields read the stored observations: at t, at t + 1, and at the goal's row."""

@@ -42,7 +42,16 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.base import check_options
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
-from rlds2reverb.views.steps import check_seed, choice, fields_of, generator, need, priorities, transition_count
+from rlds2reverb.views.steps import (
+    check_seed,
+    choice,
+    fields_of,
+    generator,
+    need,
+    one_per_transition,
+    priorities,
+    transition_count,
+)
 from rlds2reverb.views.tile_orders import read_tile_orders, tile_orders
 
 CONTEXT, TARGET, TIMESTEP = "context", "target", "timestep"
@@ -125,6 +134,10 @@ class Jigsaw:
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """The image, and extras."""
         return *_READS, *extras_read(self.extras, _READS, step_spec)
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition."""
+        return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """One row per transition; all columns but extras are made.

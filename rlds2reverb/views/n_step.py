@@ -42,7 +42,18 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.views.base import check_flags, check_options
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
-from rlds2reverb.views.steps import ONE_ROW, choice, columns, fields_of, need, pad, priorities, transition_count, under
+from rlds2reverb.views.steps import (
+    ONE_ROW,
+    choice,
+    columns,
+    fields_of,
+    need,
+    one_per_transition,
+    pad,
+    priorities,
+    transition_count,
+    under,
+)
 
 STYLES = ("acme", "torchrl")
 NEXT_OBSERVATION = "next_observation"
@@ -121,6 +132,11 @@ class NStep:
         if self.style == "acme":
             return OBSERVATION, ACTION, REWARD, DISCOUNT
         return OBSERVATION, ACTION, REWARD
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition, and with `early` the shorter ones from the first row."""
+        count = one_per_transition(rows)
+        return count if not count or not self.early else count + min(self.n, count) - 1
 
     def cut(self, episode: Episode) -> Cut:
         """Returns are columns of their own; both observations are one."""

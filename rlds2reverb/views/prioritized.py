@@ -34,7 +34,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.base import StreamView, View, item_count_of
 from rlds2reverb.views.extras import EXTRAS, Extras, Wanted, signature_of
 from rlds2reverb.views.sequence import name_of
 
@@ -99,6 +99,10 @@ class Prioritized:
         """What the items are made of, and the column of their priorities."""
         read = self.view.reads(step_spec)
         return (*read, self.by) if isinstance(self.by, str) else read
+
+    def item_count(self, rows: int | None) -> int | None:
+        """As many as the view whose items these are."""
+        return item_count_of(self.view, rows)
 
     def cut(self, episode: Episode) -> Cut:
         """The view's cut with other priorities.

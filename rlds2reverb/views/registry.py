@@ -23,6 +23,9 @@ from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.transition import Transition
 
+ViewLike = View | str | Mapping[str, Any]
+"""What people give for a view: one, its name with options ("sequence:length=8"), or a mapping with `view` (the name) and the options."""
+
 VIEWS: dict[str, Callable[..., View]] = {
     "two_step": two_step,
     "sequence": SequenceView,
@@ -63,7 +66,7 @@ def view_of(text: str) -> View:
             raise ViewError(f'view "{text}": expected option=value, got "{part}"')
         if key in arguments:
             raise ViewError(f'view "{text}": option "{key}" stands twice')
-        arguments[key] = _value(value)
+        arguments[key] = _value(name, key, value)
     if name in FROM_CONFIG_ONLY and not arguments:
         raise ViewError(f'view "{name}": its options do not fit here; write them to a YAML file (--view-config FILE)')
     return _make(name, arguments, f'view "{text}"')
@@ -81,6 +84,12 @@ def view_from(config: Any, where: str = "view") -> View:
         came = f"the keys {', '.join(map(str, config))}" if isinstance(config, Mapping) else repr(config)
         raise ViewError(f'{where}: expected a view\'s name, or a mapping with "view" and its options, got {came}')
     return _make(config["view"], {key: value for key, value in config.items() if key != "view"}, where)
+
+
+def is_view_config(given: Mapping[str, Any]) -> bool:
+    """Whether a mapping writes one view, as `view_from` takes it; else it may be one from tables to views."""
+    name = given.get("view")
+    return name in VIEWS and given.keys() - {"view"} <= signature(VIEWS[name]).parameters.keys()
 
 
 def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
@@ -109,8 +118,12 @@ def _check_names(name: str, arguments: Mapping[str, Any], where: str) -> None:
         raise ViewError(f"{where}: {name} needs {', '.join(missing)}; it has {', '.join(options)}")
 
 
-def _value(text: str) -> Any:
-    """A number, true, false, none, or else a word."""
+def _value(view: str, option: str, text: str) -> Any:
+    """A number, true, false, none, or else a word; nothing but a word where the option is one, as the mode "none" of target_pair."""
+    known = signature(VIEWS[view]).parameters if view in VIEWS else {}
+    is_word = option in known and known[option].annotation in (str, "str")
+    if is_word or (option == "extras" and text.lower() != "none"):
+        return text
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -53,6 +53,7 @@ from rlds2reverb.views.steps import (
     fields_of,
     float32_spec,
     need,
+    one_per_transition,
     pad,
     priorities,
     transition_count,
@@ -144,6 +145,10 @@ class Requirements:
         columns = {_source(name, one)[0] for name, one in self._requirements.items()}
         made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
         return tuple(sorted(made | {_STEP_FIELDS.get(column, column) for column in columns - _DERIVED.keys()}))
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition."""
+        return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """Every stored column has rows before and after the episode's; shifted columns are windows into it."""

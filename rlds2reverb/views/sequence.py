@@ -87,6 +87,12 @@ class SequenceView:
         """All of a trajectory."""
         return *READS, *extras_read(self.extras, READS, step_spec)
 
+    def item_count(self, rows: int | None) -> int | None:
+        """Whole windows of the rows, with those that are padded."""
+        if rows is None:
+            return None
+        return len(range(0, max(0, rows + self._padding(rows) - self.length + 1), self.stride)) if rows else 0
+
     def cut(self, episode: Episode) -> Cut:
         """Windows over the episode's rows, its last step followed by a padding first step."""
         return self.cut_rows(trajectory_rows(columns_with_extras("sequence", self.extras, episode)))

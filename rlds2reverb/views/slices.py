@@ -92,6 +92,13 @@ class Slices:
         """All step fields; extras are metadata."""
         return tuple(need("slices", step_spec))
 
+    def item_count(self, rows: int | None) -> int | None:
+        """At most `per_episode`."""
+        if rows is None:
+            return self.per_episode
+        starts = rows - self.length + 1
+        return min(self.per_episode, starts) if starts > 0 else int(not self.strict and rows > 0)
+
     def cut(self, episode: Episode) -> Cut:
         """Starts in rising order."""
         anchors = self._starts(episode)

@@ -70,6 +70,11 @@ def transition_count(episode: Episode) -> int:
     return max(0, len(episode) - 1)
 
 
+def one_per_transition(rows: int | None) -> int | None:
+    """T - 1, as `views.base.CountsItems` has it."""
+    return None if rows is None else max(0, rows - 1)
+
+
 def pad(column: Array, before: int, after: int, fill: Fill = "first") -> Array:
     """[before + T + after, ...]: the column with rows filled as `fill` says, which must fit its dtype."""
     if not before and not after:

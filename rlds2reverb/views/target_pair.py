@@ -100,6 +100,10 @@ class TargetPair:
     def _reads(self) -> tuple[str, ...]:
         return tuple(sorted({ACTION if kind == "actions" else OBSERVATION for kind in _LAYOUT[self.mode].values()}))
 
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition that has a target and what comes before it."""
+        return None if rows is None else max(0, rows - 1 - self._offset)
+
     def cut(self, episode: Episode) -> Cut:
         """Contexts, targets and extra contexts are windows into the same stored observations and actions."""
         windows = {

@@ -34,7 +34,7 @@ from rlds2reverb.episodes import (
     columns_under,
 )
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type, with_view
 from rlds2reverb.views.extras import Wanted, extras_columns, extras_spec
 from rlds2reverb.views.steps import zeros_like
 
@@ -154,7 +154,7 @@ def padding_rows(rows: Mapping[str, Array], count: int) -> dict[str, Array]:
     return padding
 
 
-def table_signature(items: Nest) -> Nest:
+def table_signature(items: Nest, view: str = "") -> Nest:
     """The signature for a table of such items.
 
     A table of trajectories has the one signature that TF-Agents' own `push_rlds_to_reverb` takes: the number of rows is free, and
@@ -162,11 +162,12 @@ def table_signature(items: Nest) -> Nest:
 
     Args:
       items: `view.signature(step_spec)`.
+      view: what people call the view (`name_of(view)`): a push by another one is refused. "" for a table that takes items of any view.
     """
-    if type(items).__name__ != TRAJECTORY or getattr(items, "_fields", ()) != FIELDS:
-        return items
-    free: Any = map_leaves(lambda leaf: replace(leaf, shape=(None, *leaf.shape[1:])), items)
-    return free._replace(discount=_bounded_discount(free.discount))
+    if type(items).__name__ == TRAJECTORY and getattr(items, "_fields", ()) == FIELDS:
+        free: Any = map_leaves(lambda leaf: replace(leaf, shape=(None, *leaf.shape[1:])), items)
+        items = free._replace(discount=_bounded_discount(free.discount))
+    return with_view(items, view) if view else items
 
 
 def _bounded_discount(leaf: Nest) -> Nest:

@@ -37,6 +37,7 @@ from rlds2reverb.views.steps import (
     end_flags,
     fields_of,
     need,
+    one_per_transition,
     priorities,
     transition_count,
     under,
@@ -88,6 +89,10 @@ class Transition:
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """Observation, action, reward, and the flags that say how the episode ends."""
         return *_READS, *extras_read(self.extras, _READS, step_spec)
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One per transition."""
+        return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """A row's observation is stored once, as root of one transition and next of the one before."""

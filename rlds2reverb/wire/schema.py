@@ -1,6 +1,6 @@
 """The messages of Reverb's protocol, described once and built when imported.
 
-Sources: reverb_service.proto and schema.proto of dm-reverb 0.14; tensor.proto, tensor_shape.proto and
+Sources: reverb_service.proto, schema.proto and checkpoint.proto of dm-reverb 0.14; tensor.proto, tensor_shape.proto and
 struct.proto of TensorFlow 2.15. Field numbers are the protocol.
 
 Only the fields that this package reads or writes are described; protobuf keeps or skips the others.
@@ -140,6 +140,25 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "ResetRequest": ("string table = 1",),
     "RateLimiterTimeout": ("int64 milliseconds = 1",),
     "SampleStreamRequest": ("string table = 1", "int64 num_samples = 2", "RateLimiterTimeout rate_limiter_timeout = 3"),
+    # checkpoint.proto: what describes a table there
+    "RateLimiterCheckpoint": (
+        "double samples_per_insert = 2",
+        "double min_diff = 3",
+        "double max_diff = 4",
+        "int64 min_size_to_sample = 5",
+        "int64 sample_count = 6",
+        "int64 insert_count = 7",
+        "int64 delete_count = 8",
+    ),
+    "PriorityTableCheckpoint": (
+        "string table_name = 1",
+        "RateLimiterCheckpoint rate_limiter = 3",
+        "KeyDistribution sampler = 4",
+        "KeyDistribution remover = 5",
+        "int64 max_size = 6",
+        "int32 max_times_sampled = 7",
+        "StructuredValue signature = 9",
+    ),
     # What a sample says of an item: its trajectory stays bytes, read for many items at once (`sample.pointers`). So do the tensors
     # of a chunk: parsed only where the chunk is new.
     "SampledItem": (

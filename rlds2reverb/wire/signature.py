@@ -1,11 +1,22 @@
 """A table's signature: TensorFlow's StructuredValue -> nest of `ArraySpec`, and back.
 
 Source: struct.proto of TensorFlow 2.15. Namedtuples come back as one cached class per name and field list.
+
+The view that a table is for (`ArraySpec.view`) is the name of the first axis of a leaf (`TensorShapeProto.Dim.name`). Reverb and its
+checkpoints keep that, and TensorFlow does not read it: a spec with such an axis equals one without, as TF-Agents' own
+`push_rlds_to_reverb` demands. A leaf without axes has the view in its own name, in characters that TensorFlow takes there.
+
+>>> names_on_wire(ArraySpec((None, 4), np.dtype(np.float32), view="n_step:n=3"))
+('', 'n_step:n=3')
+>>> names_on_wire(ArraySpec((), np.dtype(np.int64), view="n_step:n=3"))
+('items_of.n_5fstep_3an_3d3', '')
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +29,9 @@ from rlds2reverb.wire.schema import message_class
 
 _MAX_DEPTH = 64
 """Nesting that a signature may have; protobuf itself stops at 100 messages."""
+
+_OF_VIEW = "items_of."
+_ESCAPED = re.compile(r"(?:[A-Za-z0-9.]|_[0-9a-f]{2})*", re.ASCII)
 
 
 def decode_signature(proto: Any, depth: int = 0) -> Nest:
@@ -58,6 +72,23 @@ def encode_signature(nest: Nest) -> Any:
     return value
 
 
+def names_on_wire(spec: ArraySpec) -> tuple[str, str]:
+    """The name of a leaf, and of its first axis; "" for none. They say which view the table is for."""
+    if not spec.view or spec.shape or spec.name:
+        return spec.name, spec.view if spec.shape else ""
+    escaped = re.sub(rb"[^A-Za-z0-9.]", lambda match: b"_%02x" % ord(match[0]), spec.view.encode())
+    return _OF_VIEW + escaped.decode(), ""
+
+
+def _view_in_name(name: str) -> str:
+    """The view that the name of a leaf without axes says; "" for any other name."""
+    escaped = name.removeprefix(_OF_VIEW)
+    if escaped == name or _ESCAPED.fullmatch(escaped) is None:
+        return ""
+    plain = re.sub(rb"_([0-9a-f]{2})", lambda match: bytes.fromhex(match[1].decode()), escaped.encode())
+    return plain.decode(errors="backslashreplace")
+
+
 def _encode_leaf(value: Any, spec: ArraySpec) -> None:
     if spec.minimum is None or spec.maximum is None or spec.dtype.kind == "O":
         _encode_spec(value.tensor_spec_value, spec)
@@ -77,24 +108,28 @@ def _encode_bound(target: Any, bound: Any) -> None:
 
 
 def _encode_spec(target: Any, spec: ArraySpec) -> None:
-    target.name = spec.name
+    target.name, axis = names_on_wire(spec)
     target.dtype = dtypes.wire_number(spec.dtype)
     target.shape.SetInParent()
     for size in spec.shape:
         target.shape.dim.add(size=-1 if size is None else size)
+    if axis:
+        target.shape.dim[0].name = axis
 
 
 def _decode_spec(proto: Any, _: int) -> ArraySpec:
     if proto.shape.unknown_rank:
         raise WireError(f'signature leaf "{proto.name}": unknown rank; give the table a spec with a shape')
     shape = tuple(None if dim.size < 0 else dim.size for dim in proto.shape.dim)
-    return ArraySpec(shape, dtypes.numpy_dtype(proto.dtype), proto.name)
+    view = proto.shape.dim[0].name if shape else _view_in_name(proto.name)
+    name = "" if view and not shape else proto.name
+    return ArraySpec(shape, dtypes.numpy_dtype(proto.dtype), name, view=view)
 
 
 def _decode_bounded(proto: Any, depth: int) -> ArraySpec:
     plain = _decode_spec(proto, depth)
     minimum, maximum = _bound(proto.minimum), _bound(proto.maximum)
-    return ArraySpec(plain.shape, plain.dtype, plain.name, minimum, maximum)
+    return replace(plain, minimum=minimum, maximum=maximum)
 
 
 _BOUND_FIELDS: dict[str, Any] = {

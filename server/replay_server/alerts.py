@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from replay_server.generations import LeftOut
 from replay_server.history import Written
 from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Counts, Moment
@@ -72,10 +73,11 @@ def _not_ready(facts: Facts) -> Found:
 
 
 def _old(facts: Facts) -> Found:
-    last = facts.state.checkpoints.state.last
+    known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
     seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
     if seconds > OLD_SECONDS:
-        yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}"
+        gone = "" if known is None or last is not None else f"; generation {known.number} is gone from the folder"
+        yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}{gone}"
 
 
 def _failed(facts: Facts) -> Found:
@@ -122,12 +124,30 @@ def _memory(facts: Facts) -> Found:
         yield "", f"{needed / facts.limit_bytes:.0%} of the memory limit, with what a checkpoint takes"
 
 
+def _set_aside(facts: Facts) -> Found:
+    """Tables of which a start has left items out, then what is not known by table."""
+    by_table: dict[str, list[LeftOut]] = {}
+    for one in facts.state.left_out():
+        by_table.setdefault(one.table, []).append(one)
+    damaged = by_table.pop("", [])
+    for table, rows in by_table.items():
+        newest, count = rows[0], counted(sum(one.items for one in rows), "item")
+        elsewhere = f" and {counted(len(rows) - 1, 'folder')} beside it" if len(rows) > 1 else ""
+        yield table, f"{count} not restored: {newest.reason}; in {newest.folder}{elsewhere}"
+    said = [f"{one.folder} holds items that were not restored: {one.reason}" for one in damaged]
+    if unloaded := facts.state.unloaded:
+        said.append(f"{counted(len(unloaded), 'newer generation')} not loaded, the newest: {unloaded[0].reason}")
+    if said:
+        yield "", "; ".join(said)
+
+
 ALERTS = (
     Alert("ReplayDown", "critical", 60, _nothing),  # the page says it itself: it gets no answer
     Alert("ReplayNotReady", "critical", 120, _not_ready),
     Alert("ReplayCheckpointTooOld", "warning", 300, _old),
     Alert("ReplayCheckpointFailed", "critical", 0, _failed),
     Alert("ReplayCheckpointDiskFull", "critical", 60, _disk_full),
+    Alert("ReplayItemsSetAside", "warning", 0, _set_aside),
     Alert("ReplayTableNearlyFull", "warning", 300, _nearly_full),
     Alert("ReplayLimiterBlocked", "warning", 600, _blocked),
     Alert("ReplayMemoryNearLimit", "critical", 120, _memory),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from replay_server.freed_memory import give_back
 from replay_server.generation import Generation
 from replay_server.generations import Generations
 from replay_server.logs import logger
+from replay_server.reading import stands_at
 from replay_server.record_files import written_at
 from replay_server.space import Space, check_space, space_for
 from replay_server.telling import bytes_in, share, telling
@@ -100,8 +101,11 @@ class CheckpointWriter:
         self.state = CheckpointState()
 
     def restored(self, generation: Generation | None) -> None:
-        """Notes which generation the server has started from."""
+        """Notes which generation the server has started from, and removes what is too much by the config of now."""
         self.state, self._lasting = CheckpointState(last=generation), generation
+        if generation is not None:
+            self._generations.highest = max(self._generations.highest, generation.number)
+            self._prune()
 
     def write(self, reason: str) -> Generation:
         """Writes one and waits for it; a second caller waits for the first, then writes its own.
@@ -135,7 +139,7 @@ class CheckpointWriter:
           CheckpointError: what Reverb wrote is not valid, and was removed.
         """
         with self.turn:
-            self._generations.guard()
+            self._make_folders()
             staged = self._newest_finished()
             if staged is None:
                 return None
@@ -143,6 +147,14 @@ class CheckpointWriter:
             return self._told(
                 "checkpoint kept that a client asked for", CLIENT, lambda: self._keep(staged, began, ended)
             )
+
+    def newest(self) -> Generation | None:
+        """The newest generation, as long as nobody has removed it; None also before the first."""
+        last = self.state.last
+        try:
+            return last if last is not None and stands_at(last.folder) else None
+        except CheckpointError:  # nobody can tell
+            return last
 
     def space(self) -> Space | None:
         """Room on the disk, and what the newest generation takes; None when the disk does not answer."""
@@ -199,15 +211,22 @@ class CheckpointWriter:
         return generation
 
     def _write(self, began: float, reason: str) -> Generation:
-        self._generations.guard()
+        self._make_folders()
         self.tidy()
         if reason != SHUTDOWN:
-            check_space(self._generations.folder, self.state.last, self._items)
+            check_space(self._generations.folder, self._generations.keep, self.state.last, self._items)
         return self._keep(self._have_written(), began)
+
+    def _make_folders(self) -> None:
+        for path in self._generations.make_folders():
+            self._log.warning(
+                "folder made again", path=str(path), meaning="someone removed it, and what it held is gone"
+            )
 
     def _have_written(self) -> Path:
         """Asks Reverb to write one. When that is gone already, any finished one that was begun after the request will do."""
         for _ in range(_ATTEMPTS):
+            self._make_folders()
             with self.working.holding(self._generations.guard) as before, self._telling(before):
                 name, error = self._asked()
             self._generations.guard()  # writing may have taken long
@@ -264,6 +283,9 @@ class CheckpointWriter:
         age = None if lasting is None else generation.manifest.created - lasting.manifest.created
         if reason != CLIENT or age is None or age >= self._spacing_seconds:
             self._lasting = generation
+        self._prune(gives_way)
+
+    def _prune(self, gives_way: Sequence[Path] = ()) -> None:
         try:
             for old in self._generations.prune(gives_way):
                 self._log.debug("generation removed", generation=old.name)

@@ -2,7 +2,8 @@
 
 | newest first | the start |
 | --- | --- |
-| no generation | goes on, with `start_from` or empty |
+| no generation, and the folder's history knows of none | goes on, with `start_from` or empty |
+| no generation, and the history knows one | is refused; with `start_empty` goes on as with none |
 | valid | loads it |
 | broken, then a valid one | loads the valid one; the broken ones are set aside |
 | all broken | is refused; with `start_empty` they are set aside, and it goes on as with no generation |
@@ -15,13 +16,22 @@ Nothing is moved before a refusal: a start that is tried again must not find an 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.generation import Generation, numbered, read_generation
-from replay_server.reading import stands_at
+from replay_server.generation import (
+    GENERATIONS,
+    LEFT_OUT_NAME,
+    SET_ASIDE,
+    Generation,
+    number_of,
+    numbered,
+    read_generation,
+)
+from replay_server.history import Written
+from replay_server.reading import listed, stands_at
 from replay_server.record_files import DONE, MANIFEST, as_of, verify_record_files
 
 
@@ -56,8 +66,12 @@ class Survey:
             paths.append(self.generation.folder)
         return max((as_of(path) or math.inf for path in paths), default=0)
 
-    def refusal(self) -> str:
-        """Why a start should not go on from these by itself; "" when it may."""
+    def refusal(self, missing: str = "") -> str:
+        """Why a start should not go on from these by itself; "" when it may.
+
+        Args:
+          missing: what is missing, see the function of this name; no reason to refuse where there is an older generation.
+        """
         unreadable = [one for one in self.unloaded if not one.is_readable]
         if self.generation is not None:
             if not unreadable:
@@ -65,7 +79,7 @@ class Survey:
             newest = f"generation {self.generation.number} is older: what came after it would be missing"
             return f"{self.folder}: what is newest is there and cannot be read: {unreadable[0].reason}; {newest}"
         if not self.unloaded:
-            return ""
+            return missing
         first = (unreadable or self.unloaded)[0]
         count = f"none of {len(self.unloaded)} loads" if len(self.unloaded) > 1 else "it does not load"
         return f"{self.folder}: there are generations, and {count}: {first.reason}"
@@ -92,6 +106,30 @@ def survey(folder: Path) -> Survey:
     return Survey(folder, None, tuple(unloaded))
 
 
+def missing(folder: Path, newest: Written | None) -> str:
+    """What to say where the newest generation that the history knows is in the folder no more, nor set aside; "" where it is.
+
+    A copy of what a start has left out does not count: it was made of a generation that stayed.
+
+    Args:
+      folder: of the checkpoints; one that cannot be looked into is judged by `survey`.
+      newest: see `history_file.newest_generation`.
+    """
+    if newest is None:
+        return ""
+    try:
+        paths = [*listed(folder / GENERATIONS), *listed(folder / SET_ASIDE)]
+    except CheckpointError:
+        return ""
+    if any(number_of(path) >= newest.generation and LEFT_OUT_NAME not in path.name for path in paths):
+        return ""
+    written = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(newest.last))
+    return (
+        f"{folder}: generation {newest.generation}, written at {written}, is not there any more: "
+        "it was removed, or not copied with the folder"
+    )
+
+
 def how_to_go_on(refusal: str) -> str:
     """What to say of a start that was refused because of its own generations."""
     return (
@@ -112,12 +150,10 @@ class Found:
     Attributes:
       folder: with its record files.
       unloaded: newer ones, which are broken.
-      items: table -> items held; None for a checkpoint of Reverb's own, which has no manifest.
     """
 
     folder: Path
     unloaded: tuple[Unloaded, ...] = ()
-    items: Mapping[str, int] | None = None
 
 
 def find_checkpoint(path: Path) -> Found:
@@ -131,11 +167,11 @@ def find_checkpoint(path: Path) -> Found:
       CheckpointError: none of these, or not valid.
     """
     if stands_at(path / MANIFEST):
-        return Found(path, items=read_generation(path).manifest.items)
+        return Found(read_generation(path).folder)
     if stands_at(path / DONE):
         verify_record_files(path)
         return Found(path)
-    found = survey(path / "generations")
+    found = survey(path / GENERATIONS)
     if refusal := found.refusal():
         unreadable = any(not one.is_readable for one in found.unloaded)
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
@@ -143,7 +179,7 @@ def find_checkpoint(path: Path) -> Found:
         raise CheckpointError(
             f"{path}: expected a checkpoint folder, a generation, or a checkpoint of Reverb's with its {DONE}"
         )
-    return Found(found.generation.folder, found.unloaded, found.generation.manifest.items)
+    return Found(found.generation.folder, found.unloaded)
 
 
 def find_start(start_from: str) -> Found:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -16,13 +17,18 @@ from replay_server import feasibility, logs
 from replay_server.admission import names_of, wanted_token
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
+from replay_server.generation import GENERATIONS, numbered
 from replay_server.outlook import Outlook, outlook
 from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
-from rlds2reverb.specs import spec_texts
+from rlds2reverb.extras import needing
+from rlds2reverb.specs import spec_texts, view_in
 
 EXIT_CONFIG = 2
 EXIT_START = 3
+
+_LATE = ("reverb", "tensorflow")
+"""What a server needs that is imported only when nothing stands against its start."""
 
 
 def run(path: Path, overrides: Sequence[str], check: bool) -> None:
@@ -41,20 +47,21 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         wanted_token(config.http.token, config.http.token_file)
     except Rlds2ReverbError as error:
         sys.exit(_refuse(_with_file(error, path), EXIT_CONFIG))
+    elsewhere = other_folder(path, config)
     if check:
-        _check(config, tables)
+        _check(config, tables, elsewhere)
         return
     logs.configure(config.log.format, config.log.level)
+    if elsewhere:
+        logs.logger("service").warning("another checkpoint folder", meaning=elsewhere)
     sys.stderr.flush()
     os._exit(_serve(config, tables))  # Reverb's own shutdown waits for open streams
 
 
 def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
-    from replay_server.service import serve
-
     log = logs.logger("service")
     try:
-        return serve(config, tables)
+        return _service()(config, tables)
     except (ConfigError, CheckpointError) as error:
         log.critical("cannot start", error=str(error))
     except Exception:
@@ -62,11 +69,43 @@ def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
     return EXIT_START
 
 
-def _check(config: ServerConfig, tables: Sequence[TableConfig]) -> None:
+def _service() -> Callable[[ServerConfig, Sequence[TableConfig]], int]:
+    """What serves.
+
+    Raises:
+      ConfigError: a library is missing; says which, and how to get it.
+    """
+    with needing("serve", "server", ConfigError):
+        from replay_server.service import serve
+
+        for name in _LATE:
+            if find_spec(name) is None:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return serve
+
+
+def other_folder(path: Path, config: ServerConfig) -> str:
+    """What to say where the checkpoint folder has no checkpoint, and one that the same words would name from here has; else ""."""
+    folder, place = Path(config.checkpoints.folder).absolute(), path.absolute().parent
+    if not folder.is_relative_to(place):
+        return ""
+    other = Path.cwd() / folder.relative_to(place)
+    try:
+        if numbered(folder / GENERATIONS) or not numbered(other / GENERATIONS):
+            return ""
+    except CheckpointError:
+        return ""  # a start says what is wrong with its folder; the other one is not its business
+    return (
+        f"{folder} holds no checkpoint, and {other} does: a relative checkpoints.folder is taken from the config's folder, not from "
+        f"where the server is started. If that one is meant, move it, or set checkpoints.folder to it"
+    )
+
+
+def _check(config: ServerConfig, tables: Sequence[TableConfig], elsewhere: str) -> None:
     """Says what would run; ends the process with `EXIT_START` when the start would be refused."""
     found = outlook(config.checkpoints, tables)
     click.echo(describe(config, tables, found))
-    for note in found.notes:
+    for note in filter(None, (elsewhere, *found.notes)):
         _talk(note)
     if found.refusal:
         sys.exit(_refuse(found.refusal, EXIT_START))
@@ -93,6 +132,8 @@ def _talk(text: str) -> None:
 
 def describe(config: ServerConfig, tables: Sequence[TableConfig], found: Outlook) -> str:
     """What would run, as YAML: every table with its bounds and leaves, the ports, and the checkpoint it would start from."""
+    names = {table.name for table in tables}
+    others = {name: words for name, words in found.tables.items() if name not in names}
     document = {
         "grpc": f"every interface, {_port(config.grpc.port)}",
         "http": {
@@ -106,8 +147,9 @@ def describe(config: ServerConfig, tables: Sequence[TableConfig], found: Outlook
             "keep": config.checkpoints.keep,
             "starts_from": found.starts_from,
             **({"used_by": found.used_by} if found.used_by else {}),
+            **({"other_tables": others} if others else {}),
         },
-        "tables": {table.name: _describe_table(table) for table in tables},
+        "tables": {table.name: _describe_table(table, found.tables.get(table.name)) for table in tables},
     }
     return yaml.safe_dump(document, sort_keys=False, width=120).rstrip()
 
@@ -116,9 +158,10 @@ def _port(port: int) -> str:
     return f"port {port}" if port else "a free port"
 
 
-def _describe_table(table: TableConfig) -> dict[str, object]:
+def _describe_table(table: TableConfig, at_start: str | None) -> dict[str, object]:
     bounds = table.filled().rate_limiter.bounds()
     return {
+        **({} if at_start is None else {"at_start": at_start}),
         "sampler": _describe_selector(table, table.sampler),
         "remover": _describe_selector(table, table.remover),
         "max_size": table.max_size,
@@ -127,6 +170,7 @@ def _describe_table(table: TableConfig) -> dict[str, object]:
         "samples_wait_for_items": bounds.min_size_to_sample,
         "samples_per_insert": bounds.samples_per_insert if bounds.has_ratio else "any",
         "signature": "none: anything is taken" if table.signature is None else spec_texts(table.signature),
+        "view": view_in(table.signature) or "any",
     }
 
 

@@ -3,6 +3,9 @@
 Unknown keys are refused, and every error has its path, such as `$.tables[1].max_size`. An override names a path with
 dots (`http.port=9000`, `tables.0.max_size=500`), in the environment with double underscores (`REPLAY__HTTP__PORT=9000`).
 Precedence: flags, then environment, then file.
+
+Relative paths in the file are taken from its own folder, so that it means the same wherever the server is started; those of
+flags and of the environment from where it is started, as in any command.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ from rlds2reverb.errors import ConfigError, SpecError
 from rlds2reverb.specs import Nest, flatten
 
 ENVIRONMENT_PREFIX = "REPLAY__"
+_PATHS = (("checkpoints", "folder"), ("checkpoints", "start_from"), ("http", "token_file"))
+"""Section and key of the values that are paths."""
+
 _UNKNOWN_FIELD = re.compile(r"unknown field `[^`]*`(?: - at `\$\.(\w+)(?:\[\d+\])?`)?$")
 
 
@@ -43,13 +49,28 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
-    """A selector by priority ** exponent."""
+    """A sampler or remover by priority to the power of an exponent.
+
+    Attributes:
+      exponent: 0 for as likely as any other; a table's sampler and remover share one.
+    """
 
     exponent: Annotated[float, Meta(ge=0, le=1000)] = TableConfig.priority_exponent
 
 
 class TableSection(_Section, frozen=True):
-    """One entry of `tables`; `signature` is inline, from a dataset, or absent. `TableConfig` has the meaning and the defaults."""
+    """One entry of `tables`; `replay_server.TableConfig` is the same in Python.
+
+    Attributes:
+      name: of this table alone.
+      sampler: chooses what is sampled; a queue or stack has its own.
+      remover: chooses what goes when the table is full; a queue or stack has its own.
+      max_size: items.
+      max_times_sampled: samples of one item before it is removed; 0 for no limit, 1 in a queue or stack.
+      rate_limiter: what inserts and samples wait for.
+      signature: dtypes and shapes of an item's columns, nested, or `{from_dataset: SOURCE, view: VIEW}`, which is read at every
+        start; None for a table that takes anything.
+    """
 
     name: Annotated[str, Meta(min_length=1)]
     sampler: Selector | Prioritized = TableConfig.sampler
@@ -61,7 +82,11 @@ class TableSection(_Section, frozen=True):
 
 
 class GrpcSection(_Section, frozen=True):
-    """Reverb itself. It listens on every interface; what may reach the port is up to the network around it."""
+    """Reverb itself. It listens on every interface; what may reach the port is up to the network around it.
+
+    Attributes:
+      port: of gRPC; 0 for a free one, which the log and the status page tell.
+    """
 
     port: Port = 8000
 
@@ -71,9 +96,10 @@ class HttpSection(_Section, frozen=True):
 
     Attributes:
       host: to listen on.
+      port: to listen on; 0 for a free one, which the log tells.
       allowed_hosts: names, besides localhost and `host`, by which the server may be asked; see `replay_server.admission`.
       token: wanted of requests that change something, as "Authorization: Bearer TOKEN"; none by default.
-      token_file: a file that holds it, in place of `token`.
+      token_file: a file that holds it, in place of `token`. A relative one is taken from the config's own folder.
       peers: "HOST:PORT" of the HTTP of other replay servers, which the status page shows and sums up beside this one. This one,
         by a name in `allowed_hosts`, may be among them.
     """
@@ -94,13 +120,13 @@ class CheckpointSection(_Section, frozen=True):
     """Where and how often the tables are saved.
 
     Attributes:
-      folder: of this server alone; made when missing.
-      every_seconds: between checkpoints; None for none on a schedule.
+      folder: of this server alone; made when missing. A relative one is taken from the config's own folder.
+      every_seconds: between checkpoints; null for none on a schedule.
       keep: generations kept. One that a client asked Reverb for gives way to the next if it came sooner than
         `every_seconds` (10 minutes without) after the one before.
       on_shutdown: whether SIGTERM and SIGINT write one.
       start_from: a checkpoint of another experiment (its folder, a generation, or one of Reverb's own), taken when
-        this folder has no generation yet.
+        this folder has no generation yet. A relative one is taken from the config's own folder.
       start_empty: whether a start goes on when generations exist that it cannot load: with the newest one that loads,
         else as with a new folder. Otherwise it is refused.
       unfit_tables: what becomes of a checkpoint's table whose signature is not the config's: "set_aside" starts it
@@ -119,14 +145,27 @@ class CheckpointSection(_Section, frozen=True):
 
 
 class LogSection(_Section, frozen=True):
-    """One line for every event that matters, to standard error."""
+    """One line for every event that matters, to standard error.
+
+    Attributes:
+      format: text for people, or one JSON object per line.
+      level: of the least important events that are written.
+    """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class ServerConfig(_Section, frozen=True):
-    """The whole file."""
+    """The whole file.
+
+    Attributes:
+      tables: at least one.
+      grpc: where Reverb listens.
+      http: where health, metrics and the status page are.
+      checkpoints: where and how often the tables are saved.
+      log: what is written of events.
+    """
 
     tables: Annotated[tuple[TableSection, ...], Meta(min_length=1)]
     grpc: GrpcSection = GrpcSection()
@@ -139,7 +178,7 @@ def load(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, st
     """Reads a config file.
 
     Args:
-      path: of the YAML file.
+      path: of the YAML file. Relative paths in it are made absolute: they are taken from its folder.
       overrides: "path.to.key=VALUE" each, the value in YAML.
       environment: os.environ by default.
 
@@ -147,7 +186,8 @@ def load(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, st
       ConfigError: unreadable, not YAML, or not a config; says the path, what was expected and what came.
     """
     plain = strict_yaml.read(path, "; name a config with --config") or {}
-    sources = [str(path)]
+    place, sources = path.absolute().parent, [str(path)]
+    _anchor(plain, place)
     for name, value in sorted((os.environ if environment is None else environment).items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             keys = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
@@ -160,7 +200,17 @@ def load(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, st
         shown = f"{key}=..." if key == "http.token" else text
         _override(plain, key.split("."), value, f'{path}: --set "{shown}"')
         sources.append(f'--set "{shown}"')
+    if isinstance(plain, dict) and isinstance(section := plain.setdefault("checkpoints", {}), dict):
+        section.setdefault("folder", str(place / CheckpointSection().folder))
     return decode(plain, " with ".join(filter(None, (sources[0], ", ".join(sources[1:])))))
+
+
+def _anchor(plain: Any, place: Path) -> None:
+    """Takes relative paths from a folder, in place; what is no path is refused later."""
+    for name, key in _PATHS:
+        section = plain.get(name) if isinstance(plain, dict) else None
+        if isinstance(section, dict) and isinstance(value := section.get(key), str) and value:
+            section[key] = str(place / value)
 
 
 def decode(plain: Any, where: str) -> ServerConfig:

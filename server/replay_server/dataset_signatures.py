@@ -15,8 +15,11 @@ from rlds2reverb.specs import Nest
 class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
 
-    A view is text as for --view, or a mapping as in a file for --view-config. `encoded` names images as --encoded does. A transform is text or a
-    file as for --transform, or a mapping as in such a file.
+    Attributes:
+      from_dataset: as for `push`; a relative path is taken from where the server is started.
+      view: text as for --view, or a mapping as in a file for --view-config.
+      transform: text or a file as for --transform, or a mapping as in such a file.
+      encoded: names images as --encoded does.
     """
 
     from_dataset: str
@@ -54,10 +57,11 @@ def _signature_of(wanted: FromDataset) -> Nest:
     from rlds2reverb.transforms.reading import transform_of
     from rlds2reverb.views.extras import signature_of, wants_metadata
     from rlds2reverb.views.registry import view_from
+    from rlds2reverb.views.sequence import name_of
     from rlds2reverb.views.trajectory import table_signature
 
     view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
     encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
     source = transformed(with_encoded(open_source(wanted.from_dataset), encoded), transform)
     metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
-    return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec))
+    return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))

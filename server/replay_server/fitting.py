@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from google.protobuf.message import DecodeError
+
 from replay_server.errors import CheckpointError
 from replay_server.limiters import Bounds
 from replay_server.record_files import DONE, RECORD_FILES, link_files, read_records
 from replay_server.records import write_records
 from replay_server.selectors import Entries, removal_order
 from replay_server.tables import TableConfig, reverb_table
+from rlds2reverb.errors import WireError
 from rlds2reverb.specs import Nest, differences
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature, encode_signature
@@ -62,25 +65,40 @@ class Fit:
     configs: tuple[TableConfig, ...]
     tables: tuple[TableFit, ...]
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether every item of the checkpoint is restored."""
-        return not any(table.lost for table in self.tables)
-
 
 @dataclass(frozen=True)
-class _Plan:
-    """What a checkpoint's tables are to become, by name.
+class Plan:
+    """What a start makes of a checkpoint's tables; nothing is written yet.
 
     Attributes:
-      records: the checkpoint's descriptions of them.
-      fits: what becomes of each.
-      started: configs of those that are restored.
+      source: the checkpoint's folder.
+      configs: tables that the config has.
+      records: the checkpoint's descriptions of its tables, by name.
+      fits: what becomes of each of these, by name.
+      started: configs of those that are restored, by name.
     """
 
+    source: Path
+    configs: tuple[TableConfig, ...]
     records: Mapping[str, Any]
     fits: Mapping[str, TableFit]
     started: Mapping[str, TableConfig]
+
+    @property
+    def fit(self) -> Fit:
+        """The start, if it is not refused."""
+        new = (TableFit(one.name, 0, changes=("new",)) for one in self.configs if one.name not in self.records)
+        return Fit(tuple(self.started.get(one.name, one) for one in self.configs), (*self.fits.values(), *new))
+
+    def refusal(self, unfit_tables: Literal["set_aside", "refuse"]) -> str:
+        """Why the start is refused, a line per table and one on how to go on; "" when it is not."""
+        unfit = [fit for fit in self.fits.values() if "other_signature" in fit.changes]
+        if unfit_tables == "set_aside" or not unfit:
+            return ""
+        return (
+            "\n".join(f'{self.source}: table "{fit.name}": {fit.detail}' for fit in unfit)
+            + "\nput the signature back, rename the table, or set checkpoints.unfit_tables to set_aside"
+        )
 
     def tables(self) -> Iterator[bytes]:
         """Their new descriptions."""
@@ -96,6 +114,22 @@ class _Plan:
         return [config for name, config in self.started.items() if "trimmed" in self.fits[name].changes]
 
 
+def plan_fit(source: Path, configs: Sequence[TableConfig]) -> Plan:
+    """What a start with `configs` makes of the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb.
+
+    Raises:
+      CheckpointError: unreadable.
+    """
+    wanted = {config.name: config for config in configs}
+    records = {record.table_name: record for record in _table_records(source)}
+    fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
+    kept = {name: fit for name, fit in fits.items() if not _LEFT_OUT & set(fit.changes)}
+    started = {
+        name: wanted[name].filled() if "prefill_done" in fit.changes else wanted[name] for name, fit in kept.items()
+    }
+    return Plan(source, tuple(configs), records, fits, started)
+
+
 def fit_checkpoint(
     source: Path, target: Path, configs: Sequence[TableConfig], unfit_tables: Literal["set_aside", "refuse"]
 ) -> Fit:
@@ -104,12 +138,11 @@ def fit_checkpoint(
     Raises:
       CheckpointError: unreadable, or a table's signature is another one and `unfit_tables` is "refuse".
     """
-    plan = _plan(source, {config.name: config for config in configs})
-    if unfit_tables == "refuse":
-        _refuse_unfit(source, plan)
+    plan = plan_fit(source, configs)
+    if refusal := plan.refusal(unfit_tables):
+        raise CheckpointError(refusal)
     _write(source, target, plan)
-    new = tuple(TableFit(one.name, 0, changes=("new",)) for one in configs if one.name not in plan.records)
-    return Fit(tuple(plan.started.get(one.name, one) for one in configs), (*plan.fits.values(), *new))
+    return plan.fit
 
 
 def items_by_table(checkpoint: Path) -> dict[str, int]:
@@ -118,28 +151,10 @@ def items_by_table(checkpoint: Path) -> dict[str, int]:
     Raises:
       CheckpointError: unreadable.
     """
-    return {record.table_name: _held(record) for record in map(_parse_table, read_records(checkpoint / TABLES))}
+    return {record.table_name: _held(record) for record in _table_records(checkpoint)}
 
 
-def _plan(source: Path, wanted: Mapping[str, TableConfig]) -> _Plan:
-    records = {record.table_name: record for record in map(_parse_table, read_records(source / TABLES))}
-    fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
-    kept = {name: fit for name, fit in fits.items() if not _LEFT_OUT & set(fit.changes)}
-    started = {
-        name: wanted[name].filled() if "prefill_done" in fit.changes else wanted[name] for name, fit in kept.items()
-    }
-    return _Plan(records, fits, started)
-
-
-def _refuse_unfit(source: Path, plan: _Plan) -> None:
-    if unfit := [fit for fit in plan.fits.values() if "other_signature" in fit.changes]:
-        raise CheckpointError(
-            "\n".join(f'{source}: table "{fit.name}": {fit.detail}' for fit in unfit)
-            + "\nput the signature back, rename the table, or set checkpoints.unfit_tables to set_aside"
-        )
-
-
-def _write(source: Path, target: Path, plan: _Plan) -> None:
+def _write(source: Path, target: Path, plan: Plan) -> None:
     link_files(source, target)
     (target / TABLES).unlink()  # a link to a file that must not change
     write_records(target / TABLES, plan.tables())
@@ -187,8 +202,10 @@ def _signature_differences(record: Any, config: TableConfig) -> list[str]:
         return []
     if not record.HasField("signature"):
         return ["its items were stored without a signature, the config has one"]
-    proto = message_class("StructuredValue").FromString(record.signature.SerializeToString())
-    stored: Nest = decode_signature(proto)
+    try:
+        stored: Nest = decode_signature(record.signature)
+    except WireError as error:
+        return [f"the signature of its items cannot be read: {error}"]
     return differences(stored, config.signature)  # a size that the config leaves free is any
 
 
@@ -256,10 +273,18 @@ def _items_left(
             yield data
 
 
-def _parse_table(data: bytes) -> Any:
-    from reverb.cc.checkpointing import checkpoint_pb2
+def _table_records(checkpoint: Path) -> Iterator[Any]:
+    """What describes the tables.
 
-    return checkpoint_pb2.PriorityTableCheckpoint.FromString(data)
+    Raises:
+      CheckpointError: unreadable, or not what Reverb writes there.
+    """
+    parse, path = message_class("PriorityTableCheckpoint").FromString, checkpoint / TABLES
+    for data in read_records(path):
+        try:
+            yield parse(data)
+        except (DecodeError, UnicodeDecodeError) as error:  # the latter from protobuf without its C library
+            raise CheckpointError(f"{path}: not the description of a table ({error})") from error
 
 
 def _parse_item(data: bytes) -> Any:

@@ -13,6 +13,12 @@ from replay_server.errors import CheckpointError
 from replay_server.reading import listed, read_small
 from replay_server.record_files import DONE, MANIFEST, RECORD_FILES, FileEntry, entry_of
 
+GENERATIONS, SET_ASIDE = "generations", "set_aside"
+"""Folders in a checkpoint folder: of the generations, and of what was put away."""
+
+LEFT_OUT_NAME = "-left-out-"
+"""In the name of a generation in `SET_ASIDE` between its number and the date on which a start left something out of it."""
+
 _MANIFEST_BYTES = 1 << 24
 """Most bytes of a manifest, which has a line per table."""
 

@@ -2,7 +2,7 @@
 
 ```
 FOLDER/generations/000012/   tables.tfrecord items.tfrecord chunks.tfrecord DONE MANIFEST.json
-FOLDER/set_aside/            generations that are broken, or hold a table that the config no longer has
+FOLDER/set_aside/            generations that are broken, or hold items that a start has left out; then with LEFT_OUT.json, which says so
 FOLDER/reverb/               what Reverb itself writes to and starts from; made anew at every start
 FOLDER/taken/                what has been taken out of it and is no generation yet, see `working_folder`
 ```
@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
-from replay_server.generation import Generation, Manifest, number_of, numbered
-from replay_server.reading import listed
+from replay_server.generation import GENERATIONS, LEFT_OUT_NAME, SET_ASIDE, Generation, Manifest, number_of, numbered
+from replay_server.reading import listed, read_small
 from replay_server.record_files import (
     DONE,
     MANIFEST,
@@ -37,9 +37,30 @@ from replay_server.record_files import (
     write_synced,
 )
 
+LEFT_OUT = "LEFT_OUT.json"
+
+_LEFT_OUT_BYTES = 1 << 24
+"""Most bytes of it: it has a line per table."""
+
 _PARTIAL = ".partial"
 _PINNED = ".keep"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Items of a table that a start has not restored from its generation.
+
+    Attributes:
+      table: its name.
+      items: how many.
+      reason: for people.
+      folder: where the generation is kept, in `set_aside`.
+    """
+
+    table: str
+    items: int
+    reason: str
+    folder: str = ""
 
 
 class Generations:
@@ -51,6 +72,7 @@ class Generations:
       guard: called before each change; raises `CheckpointError` when the folder is another server's by now.
 
     Attributes:
+      highest: number of the newest generation that was written or restored; the next one is higher, whatever became of it.
       kept: the folder of the finished generations.
       reverb, taken: see the module.
 
@@ -59,9 +81,10 @@ class Generations:
     """
 
     def __init__(self, folder: Path, keep: int, guard: Callable[[], None] = lambda: None) -> None:
-        self.folder, self._keep, self.guard = folder, keep, guard
+        self.folder, self.keep, self.guard = folder, keep, guard
+        self.highest = 0
         self.reverb, self.taken = folder / "reverb", folder / "taken"
-        self.kept, self._set_aside = folder / "generations", folder / "set_aside"
+        self.kept, self._set_aside = folder / GENERATIONS, folder / SET_ASIDE
         try:
             for path in (self.kept, self._set_aside):
                 path.mkdir(parents=True, exist_ok=True)
@@ -70,6 +93,26 @@ class Generations:
                 f"checkpoint folder {folder}: cannot be written to ({error.strerror}); "
                 "set checkpoints.folder to one that this user may write to"
             ) from error
+
+    def make_folders(self) -> list[Path]:
+        """Makes what is missing of its folders, should someone have removed one under the running server; which.
+
+        Raises:
+          CannotKeepError: one cannot be made, or something else has its name.
+        """
+        self.guard()  # never makes the checkpoint folder itself: a volume that is gone is no empty one
+        made = []
+        for path in (self.kept, self._set_aside, self.reverb, self.taken):
+            if path.is_dir():
+                continue
+            try:
+                path.mkdir()
+            except OSError as error:
+                raise CannotKeepError(
+                    f"{path}: no folder, and none can be made ({error.strerror}); clear the way"
+                ) from error
+            made.append(path)
+        return made
 
     def paths(self) -> list[Path]:
         """Folders of all finished generations, newest first; not verified.
@@ -118,17 +161,51 @@ class Generations:
         self.guard()
         path.with_name(path.name + _PINNED).touch()
 
-    def keep_for_good(self, generation: Generation, why: str) -> Path:
-        """Gives a second name, in set_aside, to a generation that holds what the server left out, and that will be rotated away."""
+    def note_left_out(self, generation: Generation, left_out: Sequence[LeftOut]) -> Path | None:
+        """Notes what this start has not restored from its generation, in place of what earlier starts from it have noted.
+
+        The generation gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
+
+        Returns:
+          The second name; None where everything was restored.
+        """
         self.guard()
-        target = self._set_aside / f"{generation.folder.name}-{why}"
-        if not target.exists():
-            partial = target.with_name(target.name + _PARTIAL)
-            shutil.rmtree(partial, ignore_errors=True)
-            link_files(generation.folder, partial)
-            partial.rename(target)
-            sync_folder(self._set_aside)
-        return target
+        target = self._set_aside / f"{generation.folder.name}{LEFT_OUT_NAME}{time.strftime('%Y%m%d', time.gmtime())}"
+        if left_out:
+            if not target.exists():
+                partial = target.with_name(target.name + _PARTIAL)
+                shutil.rmtree(partial, ignore_errors=True)
+                link_files(generation.folder, partial)
+                partial.rename(target)
+                sync_folder(self._set_aside)
+            write_synced(target / LEFT_OUT, msgspec.json.format(msgspec.json.encode(left_out)))
+            sync_folder(target)
+        for path in self._with_left_out():
+            if number_of(path) == generation.number and not (left_out and path == target):
+                (path / LEFT_OUT).unlink()
+        return target if left_out else None
+
+    def left_out(self) -> list[LeftOut]:
+        """What starts have left out, as far as it is still in `set_aside` with its `LEFT_OUT`; the newest generation first.
+
+        One whose record cannot be read is told without a table. Nothing where the folder cannot be listed.
+        """
+        found: list[LeftOut] = []
+        try:
+            paths = self._with_left_out()
+        except CheckpointError:
+            return []
+        for path in paths:
+            try:
+                rows = msgspec.json.decode(read_small(path / LEFT_OUT, _LEFT_OUT_BYTES), type=list[LeftOut])
+            except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError) as error:
+                rows = [LeftOut("", 0, f"{LEFT_OUT} there cannot be read ({error})")]
+            found += [msgspec.structs.replace(row, folder=str(path)) for row in rows]
+        return found
+
+    def _with_left_out(self) -> list[Path]:
+        paths = (path for path in listed(self._set_aside) if number_of(path) and (path / LEFT_OUT).is_file())
+        return sorted(paths, key=lambda path: (number_of(path), path.name), reverse=True)
 
     def clean(self) -> list[Path]:
         """Removes what was never finished, and empties Reverb's own folder and the one for what was taken out of it.
@@ -167,8 +244,7 @@ class Generations:
         """
         if not (checkpoint / DONE).is_file():
             raise CheckpointError(f"{checkpoint}: Reverb returned it without its {DONE} file; is the folder its own?")
-        number = max((int(path.name) for path in self.paths()), default=0) + 1
-        number = max(number, 1 + max((number_of(path) for path in self._set_aside.iterdir()), default=0))
+        number = 1 + max(self.highest, *(number_of(path) for path in (*self.paths(), *listed(self._set_aside))), 0)
         try:
             self.guard()
             files = {name: verified_entry(checkpoint / name) for name in (*RECORD_FILES, DONE)}
@@ -184,6 +260,7 @@ class Generations:
         except OSError as error:
             hint = "; make room on the disk" if error.errno in _FULL else ""
             raise CannotKeepError(f"{checkpoint}: cannot be kept ({error}){hint}") from error
+        self.highest = number
         return Generation(number, final, manifest)
 
     def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
@@ -196,7 +273,7 @@ class Generations:
           OSError: one cannot be removed; all others are.
         """
         free = [path for path in self.paths() if not path.with_name(path.name + _PINNED).exists()]
-        kept = [path for path in free if path not in given_way][: self._keep]
+        kept = [path for path in free if path not in given_way][: self.keep]
         old = [path for path in free if path not in kept]
         for path in old:
             self.guard()

@@ -65,7 +65,7 @@ class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
       first, last: when the first and the last of them ended.
       count: how many.
       seconds: the longest took so long.
-      bytes, generation, reason: of the newest; 0 when it failed.
+      bytes, generation, reason: of the newest; 0 when it failed. A generation that a start was told to do without is 0, too.
       error: of the newest; "" when they were written.
     """
 
@@ -103,6 +103,15 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
     def with_checkpoint(self, written: Written) -> History:
         """With one more."""
         return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))
+
+    def newest_generation(self) -> Written | None:
+        """The newest checkpoint that was written, and should be in the folder."""
+        return next((one for one in reversed(self.checkpoints) if one.generation), None)
+
+    def without_generations(self) -> History:
+        """With the same checkpoints, of which none is expected in the folder any more."""
+        rows = tuple(msgspec.structs.replace(one, generation=0) for one in self.checkpoints)
+        return msgspec.structs.replace(self, checkpoints=rows)
 
     def with_sample(self, sample: Sample) -> History:
         """With one more."""

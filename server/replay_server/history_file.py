@@ -11,10 +11,11 @@ It is of use and never in the way: what goes wrong with it is told, and neither 
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 from replay_server.errors import CheckpointError
 from replay_server.generations import Generations
-from replay_server.history import MOST_BYTES, History, decode, encode
+from replay_server.history import MOST_BYTES, History, Written, decode, encode
 from replay_server.logs import logger
 from replay_server.reading import read_small, stands_at
 from replay_server.record_files import sync_folder, write_synced
@@ -22,6 +23,14 @@ from replay_server.record_files import sync_folder, write_synced
 HISTORY = "HISTORY.json"
 
 _PARTIAL = f"{HISTORY}.partial"
+
+
+def newest_generation(folder: Path) -> Written | None:
+    """The newest generation that a checkpoint folder should have, as its history knows; None where that cannot be told."""
+    try:
+        return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_generation()
+    except CheckpointError:
+        return None
 
 
 class HistoryFile:

@@ -210,7 +210,7 @@ class _Once(_Kind, frozen=True):
 
 
 class Queue(_Once, frozen=True, tag="queue"):
-    """First in, first out."""
+    """First in, first out: each item is sampled once, and inserts wait while `size` items wait."""
 
     selector: ClassVar[Selector] = "fifo"
 
@@ -222,7 +222,7 @@ class Queue(_Once, frozen=True, tag="queue"):
 
 
 class Stack(_Once, frozen=True, tag="stack"):
-    """Last in, first out."""
+    """Last in, first out: each item is sampled once, and inserts wait while `size` items wait."""
 
     selector: ClassVar[Selector] = "lifo"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,8 @@ class _Server(Collector):
         yield from (one.metric(tables) for one in _TABLE_METRICS)
         yield from self._checkpoints()
         yield from self._space()
-        if (last := self._state.checkpoints.state.last) is not None:
+        yield from self._not_restored()
+        if (last := self._state.checkpoints.newest()) is not None:
             yield from _newest(last)
 
     def _checkpoints(self) -> Iterator[Metric]:
@@ -122,6 +124,18 @@ class _Server(Collector):
         if (space := self._state.checkpoints.space()) is not None:
             yield _GAUGE("replay_checkpoint_free_bytes", "free on the disk of the folder", space.free_bytes)
             yield _GAUGE("replay_checkpoint_needed_bytes", "of the next one, as of the newest", space.needed_bytes)
+
+    def _not_restored(self) -> Iterator[Metric]:
+        items: Counter[str] = Counter()
+        for one in self._state.left_out():
+            items[one.table] += one.items
+        left_out = _GAUGE("replay_items_set_aside", "items that a start has not restored", labels=["table"])
+        for table, count in items.items():
+            left_out.add_metric([table], count)
+        yield left_out
+        yield _GAUGE(
+            "replay_generations_not_loaded", "newer ones that the start passed over", len(self._state.unloaded)
+        )
 
 
 def _newest(generation: Generation) -> Iterator[Metric]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from replay_server.choosing import Survey, find_start, how_to_go_on, survey, why_left_unread
+from replay_server.choosing import Survey, find_start, how_to_go_on, missing, survey, why_left_unread
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.generation import Generation
+from replay_server.fitting import TableFit, plan_fit
+from replay_server.generation import GENERATIONS, Generation
+from replay_server.history_file import newest_generation
 from replay_server.holder import Holder, holder
 from replay_server.record_files import verify_record_files
 from replay_server.tables import TableConfig
@@ -17,6 +19,7 @@ from replay_server.working_folder import WorkingFolder
 from rlds2reverb.wording import counted
 
 _REFUSED = "nothing: the start would be refused"
+_SET_ASIDE = "set aside"
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,14 @@ class Outlook:
 
     Attributes:
       starts_from: in words.
+      tables: what becomes of each table of the config and of the checkpoint, in words; none where nothing can be read.
       used_by: the server that uses the folder now, "" when none does.
       notes: what would be passed over or left out, and why.
       refusal: why the start would be refused, one reason per line; "" when it would not.
     """
 
     starts_from: str
+    tables: Mapping[str, str] = field(default_factory=dict)
     used_by: str = ""
     notes: tuple[str, ...] = ()
     refusal: str = ""
@@ -52,31 +57,70 @@ def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outloo
 
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
-    found = survey(folder / "generations")
+    found = survey(folder / GENERATIONS)
     try:
         left, notes = _left_by_reverb(folder, found)
     except (CheckpointUnreadable, OSError) as error:
         reason = why_left_unread(folder, error)
         if not section.start_empty:
             return Outlook(_REFUSED, refusal=how_to_go_on(reason))
-        left, notes = "", [f"{reason}; it would be set aside"]
+        left, notes = None, [f"{reason}; it would be set aside"]
     if left:
-        return Outlook(f"what Reverb had finished as {left} before the server was killed", notes=tuple(notes))
-    if (reason := found.refusal()) and not section.start_empty:
+        words = f"what Reverb had finished as {left.name} before the server was killed"
+        fitted = _fitted(words, left, section, tables, _SET_ASIDE)
+        return replace(fitted, notes=(*notes, *fitted.notes))
+    gone = missing(folder, newest_generation(folder))
+    if (reason := found.refusal(gone)) and not section.start_empty:
         return Outlook(_REFUSED, notes=tuple(notes), refusal=how_to_go_on(reason))
     chosen = _chosen(section, found, tables)
-    return replace(chosen, notes=(*notes, *_passed_over(found), *chosen.notes))
+    return replace(chosen, notes=(*notes, *filter(None, [gone]), *_passed_over(found), *chosen.notes))
 
 
 def _chosen(section: CheckpointSection, found: Survey, tables: Sequence[TableConfig]) -> Outlook:
-    """What the tables come from, and what of it would be left out."""
+    """What the tables come from, and what becomes of each."""
     if (made := found.generation) is not None:
-        return Outlook(_words(made), notes=_left_out(made.manifest.items, tables))
+        return _fitted(_words(made), made.folder, section, tables, _SET_ASIDE)
     if section.start_from is None:
-        return Outlook("nothing: empty tables")
+        return Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
     other = find_start(section.start_from)
-    notes = [f"{one.reason}; it would be passed over" for one in other.unloaded]
-    return Outlook(f"{other.folder}, named by start_from", notes=(*notes, *_left_out(other.items or {}, tables)))
+    fitted = _fitted(f"{other.folder}, named by start_from", other.folder, section, tables, "left out")
+    passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
+    return replace(fitted, notes=(*passed_over, *fitted.notes))
+
+
+def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str) -> Outlook:
+    """A start from this checkpoint, which `words` name; `lost` says what becomes of items that are not restored."""
+    plan = plan_fit(source, tables)
+    if refusal := plan.refusal(section.unfit_tables):
+        fits = {fit.name: _refused(fit) for fit in plan.fit.tables}
+        return Outlook(_REFUSED, fits, refusal=refusal)
+    fits = {fit.name: _started(fit, lost) for fit in plan.fit.tables}
+    notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.lost)
+    return Outlook(words, fits, notes=notes)
+
+
+def _refused(fit: TableFit) -> str:
+    """A table at a start that is refused."""
+    if "other_signature" in fit.changes:
+        return f"refused: {fit.detail}"
+    return "not started, because the start is refused"
+
+
+def _started(fit: TableFit, lost: str) -> str:
+    """A table at a start that is not refused."""
+    left_out = f"{counted(fit.lost, 'item')} {lost}: {fit.detail}"
+    if "new" in fit.changes:
+        return "empty: it is not in the checkpoint"
+    if "other_signature" in fit.changes:
+        return f"empty, {left_out}"
+    if "not_in_config" in fit.changes:
+        return left_out
+    parts = [f"{counted(fit.items, 'item')} restored", *([left_out] if fit.lost else [])]
+    if "limiter_changed" in fit.changes:
+        parts.append("the rate limiter changed and counts samples anew")
+    if "prefill_done" in fit.changes:
+        parts.append("the prefill is done")
+    return ", ".join(parts)
 
 
 def _words(made: Generation) -> str:
@@ -88,31 +132,16 @@ def _passed_over(found: Survey) -> list[str]:
     return [f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded]
 
 
-def _left_out(items: Mapping[str, int], tables: Sequence[TableConfig]) -> tuple[str, ...]:
-    """One line per table of a checkpoint that does not fit into the config's."""
-    wanted = {table.name: table for table in tables}
-    return tuple(line for name, held in items.items() if (line := _does_not_fit(name, held, wanted.get(name))))
-
-
-def _does_not_fit(name: str, held: int, table: TableConfig | None) -> str:
-    if table is None:
-        return f'table "{name}" is not in the config: {counted(held, "item")} would be left out' if held else ""
-    if held <= table.max_size:
-        return ""
-    lost = counted(held - table.max_size, "item")
-    return f'table "{name}": max_size is {table.max_size} now: {lost} of {held} would be removed, as its remover would'
-
-
-def _left_by_reverb(folder: Path, found: Survey) -> tuple[str, list[str]]:
-    """The entry that the start would keep as the newest generation, "" for none; and why not newer ones."""
+def _left_by_reverb(folder: Path, found: Survey) -> tuple[Path | None, list[str]]:
+    """The entry that the start would keep as the newest generation, None for none; and why not newer ones."""
     working = WorkingFolder(folder / "reverb", folder / "taken")
     notes: list[str] = []
     for name in working.finished_after(found.as_of):
         try:
-            verify_record_files(working.place(name))
-            return name, notes
+            verify_record_files(place := working.place(name))
+            return place, notes
         except CheckpointError as error:
             if not error.is_broken:
                 raise
             notes.append(f"{error}; it would be set aside")
-    return "", notes
+    return None, notes

@@ -69,7 +69,7 @@ class PrefillTeller:
         if before is None or now <= before[0] or items <= before[1]:
             return {}
         rate = (items - before[1]) / (now - before[0])
-        return {"items_per_second": round(rate, 1), "eta_seconds": round((self._wanted[name] - items) / rate)}
+        return {"items_per_second": float(f"{rate:.4g}"), "eta_seconds": round((self._wanted[name] - items) / rate)}
 
     def _run(self) -> None:
         while self._wanted:

@@ -77,6 +77,12 @@ class Recorder:
             self._history = self._history.with_checkpoint(row)
         self._noted.set()
 
+    def forget_generations(self) -> None:
+        """Records that the server has started without the generations of before, and that the next start need not look for them."""
+        with self._changing:
+            self._history = self._history.without_generations()
+        self._noted.set()
+
     def history(self) -> History:
         """As of now."""
         with self._changing:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from replay_server.choosing import Unloaded, find_start, how_to_go_on, survey
+from replay_server.choosing import Unloaded, find_start, how_to_go_on, missing, survey
 from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError
 from replay_server.fitting import Fit, TableFit, fit_checkpoint
 from replay_server.generation import Generation
-from replay_server.generations import Generations
+from replay_server.generations import Generations, LeftOut
+from replay_server.history_file import newest_generation
 from replay_server.logs import Logger, logger
 from replay_server.tables import TableConfig
 from replay_server.telling import bytes_in, telling
@@ -68,9 +68,11 @@ def prepare(generations: Generations, section: CheckpointSection, tables: Sequen
     with telling(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
         fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
     _tell(log, fit)
-    if generation is not None and not fit.is_whole:
-        kept = generations.keep_for_good(generation, time.strftime("left-out-%Y%m%d", time.gmtime()))
-        log.warning("the generation is kept for good, because not all of it was restored", path=str(kept))
+    if generation is not None:
+        left_out = [LeftOut(table.name, table.lost, table.detail) for table in fit.tables if table.lost]
+        kept = generations.note_left_out(generation, left_out)
+        if kept is not None:
+            log.warning("the generation is kept for good, because not all of it was restored", path=str(kept))
     log.info("restoring", checkpoint=str(source), items=sum(table.items for table in fit.tables))
     return Start(generation, fit, staged, unloaded)
 
@@ -89,8 +91,11 @@ def choose(generations: Generations, start_empty: bool) -> tuple[Generation | No
     """
     log = logger("restore")
     found = survey(generations.kept)
-    if (reason := found.refusal()) and not start_empty:
+    gone = missing(generations.folder, newest_generation(generations.folder))
+    if (reason := found.refusal(gone)) and not start_empty:
         raise CheckpointError(how_to_go_on(reason))
+    if gone:
+        log.warning("newest generation missing", reason=gone)
     unloaded = []
     for one in found.unloaded:
         if one.is_readable:

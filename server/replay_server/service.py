@@ -16,6 +16,7 @@ import msgspec
 from replay_server import restore
 from replay_server.alerts import AlertWatch
 from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Schedule
+from replay_server.choosing import missing
 from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
@@ -179,7 +180,6 @@ class ReplayService:
 
     def _start_reverb(self) -> None:
         import reverb
-        import reverb.cc.checkpointing.checkpoint_pb2  # here, not at the first checkpoint, when every thread would wait
 
         start = self._prepared()
         self.state.phase = "restoring"
@@ -194,6 +194,9 @@ class ReplayService:
         restore.forget_staged(self._generations)
         self.state.start = start
         self.checkpoints.restored(start.generation)
+        known = self.state.recorder.history().newest_generation()
+        if start.generation is None and missing(self._generations.folder, known):
+            self.state.recorder.forget_generations()  # the start was told to: the next one need not be
         if start.staged is not None:
             items = sum(table.items for table in start.fit.tables)
             self._log.info("restored", items=items, seconds=round(time.time() - began, 3))

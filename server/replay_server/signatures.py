@@ -1,7 +1,7 @@
 """Table signatures in YAML.
 
 A leaf is text, `float32[2, 17]` (`?` for a free size, `string` for text), or a mapping with `dtype`, `shape` and, for
-bounded specs, `minimum` and `maximum`. Mappings and lists are nests; a tuple is `{"!tuple": [...]}`, a namedtuple
+bounded specs, `minimum` and `maximum`. One leaf may have the `view` that the table is for. Mappings and lists are nests; a tuple is `{"!tuple": [...]}`, a namedtuple
 `{"!namedtuple": NAME, "fields": [...]}` with one mapping per field, in the order of the table's columns.
 `to_plain` writes what `from_plain` reads.
 """
@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, named_tuple_type
+from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.sequence import name_of
 from rlds2reverb.wire.dtypes import NUMPY_DTYPES
 
 _LEAF = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>[0-9?, ]*)\]")
 _NAMED_TUPLE = "!namedtuple"
 _TUPLE = "!tuple"
-_LEAF_KEYS = {"dtype", "shape", "name", "minimum", "maximum"}
+_LEAF_KEYS = {"dtype", "shape", "name", "minimum", "maximum", "view"}
 
 
 def from_plain(value: Any, path: str = "$") -> Nest:
@@ -66,7 +68,7 @@ def _plain_child(key: str, child: Nest) -> Any:
 
 
 def _plain_leaf(spec: ArraySpec) -> Any:
-    return str(spec) if spec.minimum is None and not spec.name else _leaf_mapping(spec)
+    return str(spec) if spec.minimum is None and not spec.name and not spec.view else _leaf_mapping(spec)
 
 
 def _leaf_mapping(spec: ArraySpec) -> dict[str, Any]:
@@ -75,6 +77,8 @@ def _leaf_mapping(spec: ArraySpec) -> dict[str, Any]:
         leaf["name"] = spec.name
     if spec.minimum is not None:
         leaf |= {"minimum": np.asarray(spec.minimum).tolist(), "maximum": np.asarray(spec.maximum).tolist()}
+    if spec.view:
+        leaf["view"] = spec.view
     return leaf
 
 
@@ -94,7 +98,21 @@ def _leaf_from_mapping(leaf: Mapping[str, Any], path: str) -> ArraySpec:
     if ("minimum" in leaf) != ("maximum" in leaf):
         raise ConfigError(f"{path}: minimum and maximum go together")
     bounds = [_bound(leaf[key], dtype, f"{path}.{key}") if key in leaf else None for key in ("minimum", "maximum")]
-    return ArraySpec(_shape(sizes, f"{path}.shape"), dtype, str(leaf.get("name", "")), *bounds)
+    shape, name = _shape(sizes, f"{path}.shape"), str(leaf.get("name", ""))
+    view = _view(leaf["view"], f"{path}.view") if "view" in leaf else ""
+    if view and name and not shape:
+        raise ConfigError(f"{path}: a leaf without axes has a name or a view, not both; write the view at another leaf")
+    return ArraySpec(shape, dtype, name, *bounds, view=view)
+
+
+def _view(text: object, path: str) -> str:
+    """The view that the items are of, as a push says it: `sequence:length=4` stands for its other options, too. One's own view has its label."""
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f'{path}: expected a view\'s name such as "two_step" or "sequence:length=8", got {text!r}')
+    try:
+        return name_of(view_of(text))
+    except ViewError:
+        return text
 
 
 def _bound(value: Any, dtype: np.dtype[Any], path: str) -> Any:

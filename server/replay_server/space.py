@@ -1,7 +1,7 @@
 """Whether the disk has room for the next checkpoint, before Reverb is asked for it.
 
 What is needed is what the newest generation takes: Reverb writes every item and chunk anew each time, however little has
-changed, and the older generations go only when the new one is finished. Where that does not fit, the items are counted:
+changed, and the older generations go only when the new one is finished: a disk holds one more than `checkpoints.keep`. Where that does not fit, the items are counted:
 tables that hold fewer by now need that much less, as far as items are of one size. A table that has grown since needs more;
 Reverb finds that out, and what it leaves half done is removed.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError
-from replay_server.generation import Generation
+from replay_server.generation import GENERATIONS, SET_ASIDE, Generation, numbered
+from replay_server.reading import listed
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,14 @@ def space_for(folder: Path, newest: Generation | None) -> Space:
     return Space(shutil.disk_usage(folder).free, 0 if newest is None else newest.bytes)
 
 
-def check_space(folder: Path, newest: Generation | None, items: Callable[[], int | None] = lambda: None) -> None:
+def check_space(
+    folder: Path, keep: int, newest: Generation | None, items: Callable[[], int | None] = lambda: None
+) -> None:
     """Refuses a checkpoint that would not fit.
 
     Args:
       folder: of the checkpoints.
+      keep: generations that are kept there.
       newest: generation.
       items: how many all tables hold now, None when they do not answer; asked only when the newest would not fit again.
 
@@ -57,9 +62,25 @@ def check_space(folder: Path, newest: Generation | None, items: Callable[[], int
         scaled = "" if needed == newest.bytes else f" for each of its items, for {held} items"
         raise CheckpointError(
             f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as generation "
-            f"{newest.number} takes{scaled}; nothing was written. Delete what you do not need of {folder / 'set_aside'}, or make "
-            "the disk larger; the next checkpoint is then tried as usual"
+            f"{newest.number} takes{scaled}; nothing was written. {_ways_on(folder, keep)}; "
+            "the next checkpoint is then tried as usual"
         )
+
+
+def _ways_on(folder: Path, keep: int) -> str:
+    """How to make room: first what mostly fills the disk."""
+    ways = []
+    with suppress(CheckpointError):
+        if len(kept := numbered(folder / GENERATIONS)) > 1:
+            ways.append(
+                f"{len(kept)} generations are kept there: lower checkpoints.keep, which is {keep}, and restart, "
+                f"or first delete the oldest of {folder / GENERATIONS}"
+            )
+        if listed(folder / SET_ASIDE):
+            ways.append(f"delete what you do not need of {folder / SET_ASIDE}")
+    ways.append("make the disk larger")
+    text = "; or ".join(ways)
+    return text[0].upper() + text[1:]
 
 
 def _needed_bytes(newest: Generation, items: int | None) -> int:

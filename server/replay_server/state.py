@@ -16,7 +16,7 @@ from replay_server.choosing import Unloaded
 from replay_server.config import ServerConfig
 from replay_server.fitting import TableFit
 from replay_server.folder_lock import FolderLock
-from replay_server.generations import Generations
+from replay_server.generations import Generations, LeftOut
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.restore import Start
@@ -65,6 +65,14 @@ class ServerState:
     def unloaded(self) -> tuple[Unloaded, ...]:
         """Generations that exist and were not loaded at the start."""
         return () if self.start is None else self.start.unloaded
+
+    def left_out(self) -> list[LeftOut]:
+        """What starts have not restored, as long as it is kept; of `start_from` what this start has not."""
+        if self.start is None or self.start.generation is not None:
+            return self.generations.left_out()
+        place = str(self.config.checkpoints.start_from)
+        own = [LeftOut(one.name, one.lost, one.detail, place) for one in self.tables if one.lost]
+        return own + self.generations.left_out()
 
     def obstacle(self) -> str:
         """Why the server is not ready, as far as nobody needs to ask Reverb; "" when nothing is in the way."""

@@ -13,7 +13,7 @@ from replay_server.choosing import Unloaded
 from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Counts, Moment
 from replay_server.state import ServerState
-from rlds2reverb.specs import spec_texts
+from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
 from rlds2reverb.wire.messages import TableInfo
 
@@ -25,7 +25,7 @@ def status(state: ServerState) -> dict[str, Any]:
     """Everything that the page shows.
 
     `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: one entry per
-    table, with fill, limiter in words, signature leaves, and rates (per second) over the last minutes. `checkpoints`: the
+    table, with fill, limiter in words, signature leaves, the view that it is for, and rates (per second) over the last minutes. `checkpoints`: the
     newest, what went wrong, `problem` (why nothing may be written to the folder, or ""), and what the start passed over.
     """
     history, tables = state.monitor.history(), state.monitor.snapshot.tables()
@@ -61,6 +61,7 @@ def _table(state: ServerState, table: TableInfo, history: Sequence[Moment], poin
         **_counts(table),
         "limiter": {**_limiter(table), "prefilling": is_prefilling},
         "signature": _leaves(table),
+        "view": view_in(table.signature) or None,
         "restored": next((one.items for one in state.tables if one.name == table.name), 0),
         "rates": _rates(table.name, history, points),
     }
@@ -136,10 +137,10 @@ def _checkpoints(state: ServerState) -> dict[str, Any]:
 
 
 def _last(state: ServerState) -> dict[str, Any] | None:
-    progress = state.checkpoints.state
-    if progress.last is None:
+    last = state.checkpoints.newest()
+    if last is None:
         return None
-    return {**progress.last.summary(), "reason": progress.reason, "created": progress.last.manifest.created}
+    return {**last.summary(), "reason": state.checkpoints.state.reason, "created": last.manifest.created}
 
 
 def _space(state: ServerState) -> dict[str, int | None]:

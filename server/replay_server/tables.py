@@ -9,6 +9,7 @@ from replay_server.limiters import MinSize, Queue, RateLimiter, Stack
 from replay_server.selectors import Selector, reverb_selector
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
+from rlds2reverb.wire.signature import names_on_wire
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class TableConfig:
 
     Attributes:
       name: the table's name.
-      signature: nest of `ArraySpec` (`table_signature(view.signature(step_spec))`), or None for a table that takes anything.
+      signature: nest of `ArraySpec` (`table_signature(view.signature(step_spec), view)`), or None for a table that takes anything.
       max_size: items; more inserted are removed by `remover`.
       sampler, remover: each one of `selectors.SELECTORS`; a queue or stack has its own.
       priority_exponent: of "prioritized" selectors.
@@ -69,19 +70,39 @@ def reverb_table(config: TableConfig) -> Any:
             max_size=config.max_size,
             max_times_sampled=config.max_times_sampled,
             rate_limiter=config.rate_limiter.to_reverb(),
-            signature=None if config.signature is None else map_leaves(tensor_spec, config.signature),
+            signature=None if config.signature is None else map_leaves(_stored_spec, config.signature),
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f'table "{config.name}": {error}') from error
 
 
 def tensor_spec(spec: ArraySpec) -> Any:
-    """A `tf.TensorSpec`, or a bounded one."""
+    """A `tf.TensorSpec`, or a bounded one: what TensorFlow sees of a leaf."""
     import tensorflow as tf
 
     dtype = tf.string if spec.dtype == object else tf.dtypes.as_dtype(spec.dtype)
+    name = names_on_wire(spec)[0] or None
     if spec.minimum is None or spec.maximum is None:
-        return tf.TensorSpec(spec.shape, dtype, spec.name or None)
+        return tf.TensorSpec(spec.shape, dtype, name)
     from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
-    return BoundedTensorSpec(spec.shape, dtype, spec.minimum, spec.maximum, spec.name or None)
+    return BoundedTensorSpec(spec.shape, dtype, spec.minimum, spec.maximum, name)
+
+
+def _stored_spec(spec: ArraySpec) -> Any:
+    """The same for Reverb to keep: where the leaf says which view the table is for, its first axis has a name once it is written as a message."""
+    import tensorflow as tf
+
+    plain, axis = tensor_spec(spec), names_on_wire(spec)[1]
+    if not axis:
+        return plain
+
+    class Shape(tf.TensorShape):  # type: ignore[misc]
+        def as_proto(self) -> Any:
+            proto = super().as_proto()
+            proto.dim[0].name = axis
+            return proto
+
+    kind = type(type(plain).__name__, (type(plain),), {"shape": property(lambda self: Shape(self._shape))})
+    bounds = () if spec.minimum is None or spec.maximum is None else (spec.minimum, spec.maximum)
+    return kind(spec.shape, plain.dtype, *bounds, plain.name)

@@ -29,14 +29,14 @@ _LONGEST_NAME = 60
 
 _HEAD = """\
 # A replay server for {items} of {part}{source}, for a push as below.
-#   rlds2reverb serve --config THIS_FILE       (from this folder: checkpoints.folder is relative to where it is started)
+#   rlds2reverb serve --config THIS_FILE       (checkpoints.folder is relative to this file)
 #   {push}
 # max_size leaves room for at least a tenth more: {room}. A full table evicts its oldest items for new ones.
 """
 
 _FREE_ROWS = """\
 # The first size of a trajectory's leaves, the rows of an item, is free (?): TF-Agents' own push_rlds_to_reverb takes no
-# other signature. Write their number there if a push of items of another length shall be refused, and use the push above.
+# other signature. A push of rlds2reverb by another view than the signature names is refused all the same.
 """
 
 

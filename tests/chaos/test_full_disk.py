@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.chaos.world import World
+from tests.disks import FILLER, fill, small_disk_at
 from tests.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
@@ -25,23 +25,18 @@ SPARE_BYTES = 64 << 10
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of `DISK_BYTES`."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    if (done := subprocess.run(command, capture_output=True, text=True)).returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_disk_at(tmp_path / "small", DISK_BYTES) as folder:
+        yield folder
 
 
 def test_a_disk_that_fills_up_costs_no_item_and_no_later_checkpoint(
     forks: Forks, small_disk: Path, rng: np.random.Generator, size: float
 ) -> None:
-    filler = small_disk / "filler"
+    filler = small_disk / FILLER
     with World(forks, small_disk, keep=2) as world:
         world.start()
         for _ in range(round(ROUNDS * size) or 1):
-            _fill(filler, small_disk, left_bytes=int(rng.integers(0, 2 * _newest_bytes(world.folder) or 1)))
+            fill(small_disk, left_bytes=int(rng.integers(0, 2 * _newest_bytes(world.folder) or 1)))
             code, errors = world.finish(world.push())  # items need no disk
             assert code == 0, errors
             for by_client in rng.integers(2, size=rng.integers(1, 4)):
@@ -74,10 +69,3 @@ def _newest_bytes(checkpoints: Path) -> int:
 def _bytes_of(checkpoints: Path) -> list[int]:
     """Of each generation."""
     return [sum(file.stat().st_size for file in path.iterdir()) for path in (checkpoints / "generations").iterdir()]
-
-
-def _fill(filler: Path, disk: Path, left_bytes: int) -> None:
-    """Writes until only so many bytes are left."""
-    state = os.statvfs(disk)
-    free = state.f_bavail * state.f_frsize
-    filler.write_bytes(bytes(max(0, free - left_bytes)))

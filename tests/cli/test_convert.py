@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from rlds2reverb import cli
+from rlds2reverb.cli import convert
 from rlds2reverb.destinations.base import Loss
+from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
 from rlds2reverb.destinations.tfds.sink import TfdsSink
 
@@ -52,6 +54,15 @@ def test_a_report_for_people_and_one_for_programs(run: Run, name: str, tmp_path:
     report = json.loads(out)
     assert code == 0
     assert (report["episodes_read"], report["episodes_written"], report["verified"]) == (3, 3, None)
+
+
+@pytest.mark.parametrize(("resumed", "speed"), [(0, "0.46 episodes/s"), (20, "0.06 episodes/s"), (23, "0 episodes/s")])
+def test_a_slow_conversion_has_a_speed_that_says_something(
+    capsys: pytest.CaptureFixture[str], resumed: int, speed: str
+) -> None:
+    report = ConvertReport("data", "made", "/data/made", episodes_read=23, episodes_resumed=resumed, seconds=50.0)
+    convert.print_report(False, report)
+    assert f"50.00 s, {speed}\n" in capsys.readouterr().out
 
 
 def test_what_is_there_is_not_touched(run: Run, name: str) -> None:

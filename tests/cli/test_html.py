@@ -12,6 +12,7 @@ import pytest
 
 from rlds2reverb import cli
 from rlds2reverb.cli import inspect
+from tests.disks import FILLER, fill, small_disk_at
 
 Run = Callable[..., tuple[int, str, str]]
 SOURCE = "bundled:cartpole@train[:5]"
@@ -66,6 +67,15 @@ def test_workers_make_the_same_page(run: Run, tmp_path: Path) -> None:
 def test_an_option_of_the_page_needs_one(run: Run, option: tuple[str, str]) -> None:
     code, _, told = run(SOURCE, *option)
     assert (code, f"{option[0]} is of the page; give --html FILE, too" in told) == (2, True)
+
+
+def test_a_full_disk_names_the_page_and_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", 1 << 20) as disk:
+        fill(disk, 0)
+        code, _, told = run(SOURCE, "--html", str(disk / "page.html"))
+        assert code == 6
+        assert f"--html {disk / 'page.html'}: cannot be written: No space left on device" in told
+        assert [path.name for path in disk.iterdir()] == [FILLER]
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(

@@ -155,14 +155,6 @@ def test_an_interrupted_push_says_what_another_run_of_it_does(
     assert "nothing of this push is stored" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (0.0, "0"), (1234.0, "1,234"), (0.25, "0.25"), (-2.6414, "-2.641"), (1e300, "1e+300")],
-)
-def test_numbers_are_short(value: float | None, text: str) -> None:
-    assert output.number(value) == text
-
-
 def test_json_has_null_for_what_is_not_finite() -> None:
     runner = CliRunner()
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb import cli
 from rlds2reverb.cli import checkpoint, inspect, output, progress, validate
 from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, describe, shown_of
 from rlds2reverb.push.report import Progress
@@ -29,24 +28,18 @@ SOURCE = "bundled:cartpole@train[:3]"
 HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the program in this process: its exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rlds2reverb", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return int(stop.value.code or 0), *capsys.readouterr()
-
-    return run
-
-
 def test_a_line_has_rates_an_eta_and_what_is_waited_for() -> None:
     waiting = Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples')
-    assert describe(waiting) == "5/20 episodes  2,500 steps/s  1.0 MB/s  ETA 0:06  waiting"
+    assert describe(waiting) == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:06  waiting"
     assert describe(Progress(1, 10, 7201, 0, 0, 1.0)).endswith("ETA 2:00:00")
-    assert describe(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")) == "verifying  4/8 episodes  2.0/s  ETA 0:02"
+    assert describe(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")) == "verifying  4/8 episodes  2.00/s  ETA 0:02"
+
+
+def test_what_is_slow_has_rates_that_say_something() -> None:
+    slow = Progress(1, 3, 8, 2, 46_300, 100.0)
+    assert describe(slow) == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 11:40"
+    assert describe(Progress(23, 0, None, 0, 0, 50.0)) == "23 episodes  0.46/s"
+    assert counting(1, None, "item", 216.0).text == "1 item  0.0046/s"
 
 
 @pytest.mark.parametrize("count", [None, 4])
@@ -58,7 +51,7 @@ def test_where_nobody_knows_the_end_there_are_counts_only(count: int | None) -> 
 
 def test_other_things_are_counted_alike() -> None:
     assert counting(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:15", 250, 1000)
-    assert counting(0, None, "sample", 0.0).text == "0 samples  0.0/s"
+    assert counting(0, None, "sample", 0.0).text == "0 samples  0/s"
 
 
 def test_lines_come_again_and_again_and_tell_the_newest() -> None:

@@ -16,6 +16,8 @@ from rlds2reverb.cli import sample
 from rlds2reverb.cli.schemas import schema_of
 from rlds2reverb.client import Client
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.learner import supply
+from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import FREE_LIMITER, MemoryServer, MemoryTransport, table_info
 from rlds2reverb.wire.messages import RateLimiter
@@ -171,6 +173,20 @@ def test_an_empty_table_says_what_it_waits_for(run: Run) -> None:
     assert 'table "empty": 0 items; items stay however often they are sampled; blocked: 1 more insert' in said
     assert "0 of 1 sample came" in said
     assert said.count("rlds2reverb: error:") == 1
+
+
+def test_a_wait_is_said_once_while_its_reason_stays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supply, "_DEADLINES", replace(supply._DEADLINES, notice=0.01))
+    code, _, said = run("--table", "empty", "--timeout-seconds", "0.5")
+    assert code == 5
+    assert said.count('table "empty": waiting for samples: table "empty": blocked: 1 more insert') == 1
+
+
+def test_it_waits_as_long_as_a_sampler_in_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(sample, "_sampled", lambda client, table, samples, seconds: iter(given.append(seconds) or ()))
+    run("--table", "plain")
+    assert given == [SampleOptions().timeout_seconds]
 
 
 def test_items_that_leave_later_say_when(run: Run, server: MemoryServer) -> None:

@@ -63,6 +63,21 @@ def test_a_full_disk_is_an_error_of_a_finished_command_only(how: str, code: int)
         assert exit_code(how, disk, subprocess.DEVNULL) == code
 
 
+def test_a_full_disk_names_the_stream() -> None:
+    with full_disk() as disk:
+        done = subprocess.run(
+            [sys.executable, "-c", STOPPED, "end"],
+            stdout=disk,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr.splitlines()[-1].startswith(
+        "rlds2reverb: error: stdout: cannot be written: No space left on device;"
+    )
+
+
 def test_talk_that_finds_no_room_changes_nothing() -> None:
     with full_disk() as disk:
         assert exit_code("end", subprocess.DEVNULL, disk) == 0

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rlds2reverb.datasets import bundled_path
+from rlds2reverb.extras import how_to_install
+from tests.server.test_generations import add, opened
 from tests.transport.fake_reverb import FakeReverb
 
 NOT_NEEDED = {"array_record", "imagecodecs", "pyarrow", "reverb", "simplejpeg", "tensorflow", "tensorflow_datasets"}
@@ -75,6 +78,37 @@ def test_push(ran: Any, name: str) -> None:
     with FakeReverb("replay") as server:
         ran("push", f"{name.partition('@')[0]}@train[:1]?order=file", "--server", server.address, "--table", "replay")
         assert len(server.tables["replay"].items) == 1000
+
+
+def test_a_servers_config_and_its_check(ran: Any, name: str, tmp_path: Path) -> None:
+    """With what the extra `server-config` brings; the checkpoint is read, too."""
+    (path := tmp_path / "server.yaml").write_text(ran("inspect", name, "--server-config"))
+    checked = yaml.safe_load(ran("serve", "--config", str(path), "--check"))
+    assert checked["tables"]["replay"]["at_start"] == "empty"
+    folder = Path(checked["checkpoints"]["folder"])
+    assert folder.is_relative_to(tmp_path)
+    generation = add(opened(folder), 3)
+    checked = yaml.safe_load(ran("serve", "--config", str(path), "--check", "--set", "tables.0.name=one"))
+    assert checked["checkpoints"]["starts_from"] == f"generation 1, 3 items, {generation.bytes} bytes"
+    reason = "its items were stored without a signature, the config has one"
+    assert checked["tables"]["one"]["at_start"] == f"empty, 3 items set aside: {reason}"
+
+
+@pytest.mark.parametrize("module", ["flask", pytest.param("reverb", marks=pytest.mark.full)])
+def test_a_server_that_lacks_a_library_says_which(tmp_path: Path, module: str) -> None:
+    """Where it is installed, it is hidden."""
+    (path := tmp_path / "server.yaml").write_text("tables: [{name: t}]")
+    code = f"import sys; sys.modules[{module!r}] = None; from rlds2reverb import cli; cli.main()"
+    finished = subprocess.run(
+        [sys.executable, "-c", code, "serve", "--config", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 3
+    assert f"serve needs {module}; {how_to_install('server')}" in finished.stderr
+    assert "bug" not in finished.stderr
 
 
 def test_the_package_runs_as_a_module() -> None:

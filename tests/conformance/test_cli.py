@@ -131,6 +131,19 @@ def test_dry_run_sends_nothing(run: Run, cartpole: Any) -> None:
     assert run("status", "--server", cartpole.address, "--json").stdout == before
 
 
+@pytest.mark.parametrize("more", [(), ("--workers", "2"), ("--ledger", "l.db")], ids=str)
+def test_dry_run_refuses_what_the_push_refuses_before_the_first_byte(
+    run: Run, cartpole: Any, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    given = [str(tmp_path / one) if one == "l.db" else one for one in more]
+    push = ("push", "bundled:cartpole", "--server", cartpole.address, "--table", "small", *given)
+    for one in ((*push, "--dry-run"), push):
+        shown = run(*one)
+        assert shown.returncode == 4, shown.stderr
+        assert "max_size 100 is smaller than the push (2931 items)" in shown.stderr
+    assert json.loads(run("status", "--server", cartpole.address, "--json").stdout)["small"]["size"] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said", "stored"),
     [
@@ -140,7 +153,7 @@ def test_dry_run_sends_nothing(run: Run, cartpole: Any) -> None:
             ("--table", "small"),
             4,
             "max_size 100 is smaller than the push",
-            "1 episode read and not confirmed, 20 episodes not read",
+            "0 episodes read and not confirmed, 25 episodes not read",
         ),
         (("--table", "blocked", "--stall-seconds", "3"), 5, 'table "blocked": its rate limiter waits for', "11 items"),
     ],
@@ -192,7 +205,7 @@ def test_sample_that_waits_is_ended_by_ctrl_c(cartpole: Any, tmp_path: Path) -> 
         "100",
     )
     with started(tmp_path, *arguments) as process:
-        wait_until(lambda: "waiting: " in process.errors)
+        wait_until(lambda: "waiting for samples: " in process.errors)
         assert process.end(signal.SIGINT) == 130
         assert "0 of 1 sample came" in process.errors
 

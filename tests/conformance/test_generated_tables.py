@@ -22,8 +22,10 @@ from tf_agents.specs.tensor_spec import add_outer_dim
 
 import rlds2reverb
 from rlds2reverb.cli import cli
-from rlds2reverb.specs import map_leaves
+from rlds2reverb.errors import SpecMismatch
+from rlds2reverb.specs import map_leaves, view_in
 from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.sequence import name_of
 from rlds2reverb.views.trajectory import table_signature
 from tests.conformance.observing import (
     SIDES,
@@ -82,7 +84,7 @@ def tf_agents_signature(data: tf.data.Dataset) -> Any:
 def test_a_signature_written_to_a_config_is_tf_agents_own(spec: str, view: str) -> None:
     data = dataset(spec, [])
     items = view_of(view).signature(rlds2reverb.open_source(data).spec())
-    written = yaml.safe_dump(to_plain(table_signature(items)))
+    written = yaml.safe_dump(to_plain(table_signature(items, name_of(view_of(view)))))
     assert map_leaves(tensor_spec, from_plain(yaml.safe_load(written))) == tf_agents_signature(data)
 
 
@@ -112,6 +114,28 @@ def test_the_push_in_its_head_and_a_target_take_them(server: Embedded, cartpole:
         client.plan(cartpole, VIEWS)
         steps = {rlds2reverb.push_rlds_to_reverb(cartpole, client.target(name, view)) for name, view in VIEWS.items()}
     assert len(steps) == 1
+
+
+def test_they_say_which_view_they_are_for_and_refuse_another(server: Embedded, cartpole: tf.data.Dataset) -> None:
+    sampler = reverb.Client(server.address)
+    sampler.reset("whole")
+    with rlds2reverb.connect(server.address) as client:
+        found = {name: view_in(table.signature) for name, table in client.tables().items()}
+        assert found == {name: name_of(view_of(view)) for name, view in {**VIEWS, "derived": "two_step"}.items()}
+        for table, view in (("whole", "two_step"), ("pairs", "sequence:length=5"), ("derived", "episode")):
+            with pytest.raises(SpecMismatch, match="view: items are of"):
+                client.push(cartpole, table, view=view)
+            with pytest.raises(ValueError, match="signature spec should match RLDS data spec") as caught:
+                rlds2reverb.push_rlds_to_reverb(cartpole, client.target(table, view))
+            assert isinstance(caught.value.__cause__, SpecMismatch)
+        with pytest.raises(ValueError):  # of several tables, every one is looked at
+            rlds2reverb.push_rlds_to_reverb(cartpole, client.target(["whole", "pairs"], VIEWS["whole"]))
+        assert client.tables()["whole"].current_size == 0
+        sampler.reset("derived")
+        assert client.push(cartpole, "derived", view="episode", allow_other_views=True).items_new == 3
+        rlds2reverb.push_rlds_to_reverb(cartpole, client.target("derived", "episode", allow_other_views=True))
+        assert client.tables()["derived"].current_size == 6
+    sampler.reset("derived")
 
 
 def test_the_replay_buffer_of_tf_agents_reads_them(server: Embedded, cartpole: tf.data.Dataset) -> None:

@@ -16,6 +16,7 @@ from replay_server import TableConfig
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, ViewError
 from tests import strategies
+from tests.push.in_memory import Unmeasured
 from tests.server.forks import Embedded, Forks
 
 reverb = pytest.importorskip("reverb")
@@ -51,9 +52,12 @@ def size(client: rlds2reverb.Client, table: str) -> int:
 
 
 def test_a_ledger_does_not_let_a_small_table_evict(client: rlds2reverb.Client, tmp_path: Path) -> None:
+    with pytest.raises(CapacityError, match="max_size 100"):
+        client.push(episodes(6), "small", ledger=tmp_path / "ledger.db")
+    assert size(client, "small") == 0
     for _ in range(3):
         with pytest.raises(CapacityError, match="max_size 100"):
-            client.push(episodes(6), "small", ledger=tmp_path / "ledger.db")
+            client.push(Unmeasured(episodes(6)), "small", ledger=tmp_path / "ledger.db")
         table = client.server_info().tables["small"]
         assert (table.current_size, table.deleted_episodes) == (80, 0)
 

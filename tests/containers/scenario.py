@@ -191,7 +191,7 @@ def check_pusher() -> None:
     """No TensorFlow, every format's library, on a new Python."""
     image = "rlds2reverb-pusher"
     code = (
-        "import sys, av, array_record, h5py, imagecodecs, msgpack, pyarrow, simplejpeg, importlib.util as u; "
+        "import sys, av, array_record, h5py, imagecodecs, msgpack, msgspec, pyarrow, simplejpeg, structlog, importlib.util as u; "
         "print('.'.join(map(str, sys.version_info[:2])), [n for n in ('tensorflow', 'reverb', 'flask') if u.find_spec(n)])"
     )
     found = run("docker", "run", "--rm", "--network", "none", "--entrypoint", "python", image, "-c", code, seconds=120)
@@ -326,6 +326,11 @@ def pusher(compose: Compose, items: int) -> None:
     one_shot = ("run", "--rm", "--no-deps", "-T", "pusher")
     compose(*one_shot, "convert", "bundled:cartpole", "minari:made/test-v0", "--verify", seconds=300, show=True)
     compose(*one_shot, "inspect", "minari:made/test-v0", seconds=120, show=True)
+    config = compose(*one_shot, "inspect", "minari:made/test-v0", "--server-config", seconds=120)
+    check("\ntables:\n" in config, "config that the pusher writes", "tables", config)
+    mounted = ("run", "--rm", "--no-deps", "-T", "-v", f"{PROJECT}/configs:/configs:ro", "pusher")
+    found = compose(*mounted, "serve", "--config", "/configs/server.yaml", "--check", seconds=120)
+    check("at_start: empty" in found, "a server's config, checked by the pusher", "at_start: empty", found)
 
 
 def learner(compose: Compose) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.losing import Losses, lines, rows_told
 from rlds2reverb.destinations.tfds.destination import TfdsDestination
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError
+from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError, WriteError
 from rlds2reverb.push.report import Progress
 from rlds2reverb.sources import open_source
 from tests import strategies
@@ -218,6 +219,79 @@ def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path) -> None:
         before = path.stat()
         path.unlink()
         assert not locking._is_still(before, path)
+    with locking.locked(path) as is_ours:
+        assert is_ours
+
+
+def test_a_lock_of_another_process_holds_until_that_ends(name: str, episodes: list[Episode]) -> None:
+    path = open_destination(name).path
+    program = (
+        "import sys; from pathlib import Path; from rlds2reverb.destinations.place import opened\n"
+        f"with opened(Path({str(path)!r})): print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "locked\n"
+            for _ in range(2):  # the first look at the file takes nothing away from who holds it
+                with pytest.raises(ConfigError, match="another process is writing it"):
+                    convert(episodes, name)
+        finally:
+            other.kill()
+    assert convert(episodes, name).episodes_written == 4
+
+
+def test_what_a_process_forks_holds_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    reader, writer = os.pipe()
+    with locking.locked(path) as is_ours:
+        assert is_ours
+        child = os.fork()
+        if not child:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+    try:
+        with locking.locked(path) as is_ours:
+            assert is_ours
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def test_anything_may_be_in_the_lock_file(name: str, episodes: list[Episode]) -> None:
+    folder = place.Place(open_destination(name).path).folder
+    folder.mkdir(parents=True)
+    (folder / "lock").write_bytes(b"no database, and long enough to be looked at " * 100)
+    assert convert(episodes, name).episodes_written == 4
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_told_as_that(
+    name: str, episodes: list[Episode], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.lockf", refused)
+        with pytest.raises(WriteError, match=r"lock: cannot be locked: .*convert into a folder of another file system"):
+            convert(episodes, name)
+    assert convert(episodes, name).episodes_written == 4
+
+
+def test_a_lock_that_is_no_file_is_told(name: str, episodes: list[Episode]) -> None:
+    folder = place.Place(open_destination(name).path).folder
+    (folder / "lock").mkdir(parents=True)
+    with pytest.raises(WriteError, match="lock: cannot be written: Is a directory"):
+        convert(episodes, name)
+
+
+def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
     with locking.locked(path) as is_ours, locking.locked(path) as is_ours_too:
         assert (is_ours, is_ours_too) == (True, False)
 

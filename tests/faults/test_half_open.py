@@ -56,7 +56,9 @@ def test_a_push_goes_on_over_another_connection(
     proxy.swallow_after(direction, count, swallowed=swallowed)
     report = tools.push(proxy.address, EPISODES, "one", deadlines=WATCHFUL)
     assert proxy.swallowed == 1
-    assert (report.reconnects, report.items_confirmed) == (1, len(ITEMS))
+    nothing_lost = direction == DOWN and swallowed == (UP,)  # all of it may be up by then, and the answers still come
+    assert report.reconnects == 1 or (nothing_lost and report.reconnects == 0)
+    assert report.items_confirmed == len(ITEMS)
     assert_stored_once(server, ITEMS)
 
 

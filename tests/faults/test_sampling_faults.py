@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from replay_server import TableConfig
 
-from rlds2reverb import Client
+from rlds2reverb import Client, cli
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled
 from rlds2reverb.transport import question
 from tests.faults import tools
@@ -86,6 +87,19 @@ def test_a_half_open_connection_is_left_for_another_one(proxy: Proxy, streams: i
         assert sum(batch.size for batch in sampler) == 3000 - 32
         assert proxy.swallowed == 1
         assert sampler.reconnects >= 1
+
+
+def test_the_command_outlasts_a_half_open_connection(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", f"rlds2reverb sample --server {proxy.address} --table keep -n 300 --json".split())
+    proxy.swallow_after(DOWN, 30_000)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    shown = capsys.readouterr()
+    assert not ended.value.code, shown.err
+    assert proxy.swallowed == 1
+    assert len(shown.out.splitlines()) == 300
 
 
 def test_closing_over_a_half_open_connection_takes_bounded_time(proxy: Proxy) -> None:

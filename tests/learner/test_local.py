@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Batch, Client, Episode, Local, local, open_source
 from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError, SourceError
 from rlds2reverb.learner.leaves import columns_of, paths_of
-from rlds2reverb.sources.base import first_episodes, without_first
+from rlds2reverb.sources.base import IsKnown, episodes_of, first_episodes, unless_known
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.transformed import Transformed
 from rlds2reverb.specs import Nest, flatten
@@ -117,6 +117,16 @@ def test_options_of_a_push_change_items_and_keys_as_there(options: dict[str, Any
         assert_same(one, other, local(source, **options).structure)
 
 
+def test_a_view_may_be_written_as_in_yaml() -> None:
+    source = of_lengths(5, 3, 7)
+    given: Any = {"view": "sequence", "length": 3, "stride": 2}
+    structure = local(source, given).structure
+    wanted = from_a_table(source, "sequence:length=3,stride=2", 4)
+    for mine in (list(local(source, given, 4)), from_a_table(source, given, 4)):
+        for one, other in zip(mine, wanted, strict=True):
+            assert_same(one, other, structure)
+
+
 def test_the_keys_are_those_of_the_table_that_is_named() -> None:
     source = of_lengths(5)
     (mine,), (other,) = local(source, table="replay"), local(source, table="other")
@@ -151,15 +161,6 @@ def _state_after(made: Local, batches: int, action: str) -> dict[str, Any]:
         made.next_batch()
     state = made.state()
     return {**state, "of": {**state["of"], "on_invalid": action}}
-
-
-def test_two_episodes_of_one_name_are_refused_as_by_a_push() -> None:
-    class Twice(EpisodeList):
-        def __iter__(self) -> Iterator[Episode]:
-            return iter([*self._episodes, *self._episodes])
-
-    with pytest.raises(SourceError, match="two episodes have the id"):
-        list(local(Twice(of_lengths(3, 4))))
 
 
 # Order and epochs.
@@ -314,8 +315,8 @@ class Counting(EpisodeList):
     def __iter__(self) -> Iterator[Episode]:
         return self._handing_out(self._episodes)
 
-    def without_first(self, count: int) -> Any:
-        return self._handing_out(self._episodes[count:])
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Any:
+        return unless_known(self._handing_out(self._episodes[start:stop]), is_known)
 
     def _handing_out(self, episodes: list[Episode]) -> Iterator[Episode]:
         for episode in episodes:
@@ -350,7 +351,7 @@ def test_sources_pass_over_their_first_episodes(make: Callable[[], Any]) -> None
     source = make()
     whole = [(one.id, len(one), sorted(one.columns)) for one in source]
     for count in (*range(len(whole) + 1), len(whole) + 3):
-        found = [(one.id, len(one), sorted(one.columns)) for one in without_first(source, count)]
+        found = [(one.id, len(one), sorted(one.columns)) for one in episodes_of(source, count)]
         assert found == whole[count:]
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Stalled, TransportError
 from rlds2reverb.learner import supply
+from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.transport.stream_user import Reason
@@ -191,6 +192,18 @@ def test_after_a_rest_batches_are_whole_again(prefetch: int) -> None:
 
 
 # Waits.
+
+
+def test_the_default_outlasts_two_connections_that_are_dead_without_a_sign() -> None:
+    first = supply._DEADLINES.silence * supply._CAREFUL
+    assert SampleOptions().timeout_seconds == GIVE_UP_SECONDS > first + 2 * first
+
+
+def test_an_end_takes_the_place_of_the_default_error() -> None:
+    assert SampleOptions(end_after_seconds=1.0).timeout_seconds is None
+    assert SampleOptions(timeout_seconds=None).timeout_seconds is None
+    with pytest.raises(ConfigError, match="give one of them"):
+        SampleOptions(timeout_seconds=2.0, end_after_seconds=1.0)
 
 
 def test_a_wait_that_is_too_long_is_an_error_that_names_the_limiter_and_iterating_goes_on_after_it() -> None:

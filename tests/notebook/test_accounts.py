@@ -18,7 +18,7 @@ def test_a_push_without_incidents_is_told_in_a_few_lines() -> None:
     report = PushReport("data", ("replay",), "two_step", 3, 30, 3, 30, items_confirmed=27, items_new=27, seconds=1.0)
     assert names_of(push_html(report)) == ["tables", "read", "stored", "confirmed", "time"]
     assert Page(push_html(report)).row("confirmed") == "27 items, 27 new"
-    assert Page(push_html(report)).row("time") == "1.00 s, 27 items/s, 0.0 MB"
+    assert Page(push_html(report)).row("time") == "1.00 s, 27.0 items/s, 0.0 MB"
 
 
 def test_what_went_wrong_is_told() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.notebook import markup
 from rlds2reverb.notebook.markup import (
     MOST_CARD,
     MOST_CHARACTERS,
@@ -99,11 +98,3 @@ def test_a_list_tells_how_many_more_there_are() -> None:
     assert Page(listed(range(12), 12, 3)).text == "0, 1, 2 and 9 more"
     assert Page(listed(["a"], 1)).text == "a"
     assert listed((), 0) == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, "-"), (3.0, "3"), (1234567, "1,234,567"), (0.123456, "0.1235"), (float("nan"), "nan"), (1e300, "1e+300")],
-)
-def test_numbers_are_short(value: float | None, shown: str) -> None:
-    assert markup.plain_number(value) == shown

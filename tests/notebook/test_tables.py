@@ -63,7 +63,7 @@ def test_a_plan_tells_the_room_of_its_tables() -> None:
     page = Page(plan_html(plan))
     assert page.text.startswith("Plan of a push bundled:cartpole")
     assert page.row("episodes") == "25"
-    assert page.row("replay") == "two_step | 0 of 4,000 | 4,000 | "
+    assert page.row("replay") == "two_step | 2,931 items | 0 of 4,000 | 4,000 | "
     assert page.text.endswith("Nothing has been sent.")
     assert Page(table_plan_html(plan.tables[0])).row("more fit") == "4,000"
 

@@ -36,6 +36,7 @@ CODES = {
     "tfds": "import rlds2reverb.adapters.tf_data, rlds2reverb.sources.tfds_by_tensorflow",
     "tf-agents": "import rlds2reverb.adapters.tf_agents; from rlds2reverb import push_rlds_to_reverb",
     "server": "import replay_server, replay_server.service",
+    "server-config": "import replay_server.command, replay_server.template",
     "formats": "import av, array_record, h5py, imagecodecs, msgpack, pyarrow, simplejpeg",
     "record": "import gymnasium, mujoco, tensorflow_datasets",
 }

@@ -60,6 +60,13 @@ def episodes(count: int, rows: int = 4, **options: Any) -> list[Episode]:
     return [strategies.episode(np.random.default_rng(number), rows, **options) for number in range(count)]
 
 
+class Unmeasured(EpisodeList):
+    """Episodes of which only reading tells how long they are."""
+
+    def episode_lengths(self) -> None:
+        return None
+
+
 TUNING = {field.name for field in fields(Tuning)}
 
 

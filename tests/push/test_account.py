@@ -5,12 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import cast
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import SourceError
 from rlds2reverb.push.account import Account
 from rlds2reverb.push.ledger import Ledger
 from tests.push import in_memory
@@ -40,13 +38,3 @@ def test_the_steps_of_a_rejected_episode_are_counted() -> None:
     account.count_read(episode)
     account.count_rejected(episode)
     assert (account.episodes_read, account.episodes_pushed, account.steps_rejected) == (1, 0, len(episode))
-
-
-@pytest.mark.parametrize("how", ["count_read", "count_resumed"])
-def test_a_second_episode_of_the_same_id_is_refused_and_not_counted(how: str) -> None:
-    account, (episode,) = Account(), in_memory.episodes(1)
-    getattr(account, how)(episode)
-    for again in (account.count_read, account.count_resumed):
-        with pytest.raises(SourceError, match=f'two episodes have the id "{episode.id}"'):
-            again(episode)
-    assert account.episodes_read + account.episodes_resumed == 1

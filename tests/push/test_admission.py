@@ -24,7 +24,7 @@ from rlds2reverb.transport.memory import MemoryTransport, StreamPlan
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire.insert.requests import RequestLimits
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo
-from tests.push.in_memory import Server, episodes, push, push_to, table
+from tests.push.in_memory import Server, Unmeasured, episodes, push, push_to, table
 from tests.raising import outcome_of
 
 ITEMS = 3
@@ -124,10 +124,11 @@ class TestTheSamePushAgain:
         server = Server({"replay": table(max_size=4 * ITEMS)})
         push(server, source[:4])
         before = keys(server)
-        with pytest.raises(CapacityError, match="smaller than the push") as caught:
-            push(server, source)
-        assert sorted(keys(server)) == sorted(before)
-        assert caught.value.report.episodes_pushed == 4
+        for again, pushed in ((Unmeasured(source, "test"), 4), (source, 0)):
+            with pytest.raises(CapacityError, match="smaller than the push") as caught:
+                push(server, again)
+            assert sorted(keys(server)) == sorted(before)
+            assert caught.value.report.episodes_pushed == pushed
 
     def test_is_found_by_the_ledger_without_a_look(self, tmp_path: Path) -> None:
         source = episodes(6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import LedgerError
-from rlds2reverb.push.ledger import Ledger
+from rlds2reverb.push import ledger as ledgers
+from rlds2reverb.push.ledger import Ledger, check_ledger_file
+from tests.disks import fill, small_disk_at
 
 EPISODES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
@@ -42,18 +46,17 @@ def test_a_new_ledger_is_empty(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.db", "push", "server") as ledger:
         assert len(ledger) == 0
         assert ledger.outdated == 0
-        assert "episode" not in ledger
+        assert "episode" not in ledger.confirmed
 
 
 def test_what_was_recorded_is_there_again(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.db", "push", "server") as ledger:
         ledger.record([("a", 3), ("b", 0)])
-        assert "a" in ledger
         assert len(ledger) == 2
     with Ledger(str(tmp_path / "ledger.db"), "push", "server") as ledger:
-        assert "a" in ledger
-        assert "b" in ledger
-        assert "c" not in ledger
+        assert "a" in ledger.confirmed
+        assert "b" in ledger.confirmed
+        assert "c" not in ledger.confirmed
         assert (len(ledger), ledger.outdated) == (2, 0)
     assert rows_of(tmp_path / "ledger.db") == [("push", "a", "server", 3), ("push", "b", "server", 0)]
 
@@ -68,7 +71,7 @@ def test_any_batches_add_up(tmp_path_factory: pytest.TempPathFactory, batches: l
             ledger.record(iter(batch))
     with Ledger(path, "push", "server") as ledger:
         assert len(ledger) == len(expected)
-        assert all(episode in ledger for episode in expected)
+        assert all(episode in ledger.confirmed for episode, items in expected.items())
     assert {row[1]: row[3] for row in rows_of(path)} == expected
 
 
@@ -78,7 +81,7 @@ def test_what_was_recorded_survives_kill_9(tmp_path: Path) -> None:
     assert killed.returncode == -9, killed.stderr
     with Ledger(path, "push", "server") as ledger:
         assert len(ledger) == 14
-        assert "twin 6" in ledger
+        assert "twin 6" in ledger.confirmed
 
 
 def test_a_batch_is_recorded_wholly_or_not_at_all(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_a_batch_is_recorded_wholly_or_not_at_all(tmp_path: Path) -> None:
         ledger.record([("a", 1)])
         with pytest.raises(LedgerError, match="cannot be written"):
             ledger.record(broken())
-        assert "b" not in ledger
+        assert len(ledger) == 1
     assert [row[1] for row in rows_of(tmp_path / "ledger.db")] == ["a"]
 
 
@@ -98,10 +101,9 @@ def test_rows_of_another_server_process_are_no_proof(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.db", "push", "before") as ledger:
         ledger.record([("a", 3), ("b", 3)])
     with Ledger(tmp_path / "ledger.db", "push", "after") as ledger:
-        assert "a" not in ledger
+        assert "a" not in ledger.confirmed
         assert (len(ledger), ledger.outdated) == (0, 2)
         ledger.record([("a", 4)])
-        assert "a" in ledger
     with Ledger(tmp_path / "ledger.db", "push", "after") as ledger:
         assert (len(ledger), ledger.outdated) == (1, 1)
     assert rows_of(tmp_path / "ledger.db") == [("push", "a", "after", 4), ("push", "b", "before", 3)]
@@ -114,16 +116,16 @@ def test_rows_of_another_process_say_where_it_was(tmp_path: Path) -> None:
     with Ledger(path, "push", "bare") as ledger:
         ledger.record([("b", 3)])
     with Ledger(path, "push", "after", "a:8000") as here, Ledger(path, "push", "after", "b:8000") as elsewhere:
-        assert [ledger.was_here("a") for ledger in (here, elsewhere)] == [True, False]
-        assert "a" not in here
-        assert not here.was_here("b")
+        assert ["a" in ledger.here for ledger in (here, elsewhere)] == [True, False]
+        assert "a" not in here.confirmed
+        assert "b" not in here.here
     with Ledger(path, "push", "before", "other:8000") as moved, Ledger(path, "push", "", "a:8000") as away:
-        assert "a" in moved  # the process is the same, by whatever name
-        assert not moved.was_here("a")
-        assert away.was_here("a")
+        assert "a" in moved.confirmed  # the process is the same, by whatever name
+        assert "a" not in moved.here
+        assert "a" in away.here
     with Ledger(path, "push", "bare", "") as ledger:
-        assert "b" in ledger
-        assert not ledger.was_here("a")
+        assert "b" in ledger.confirmed
+        assert "a" not in ledger.here
 
 
 def test_pushes_share_a_file_without_seeing_each_other(tmp_path: Path) -> None:
@@ -133,8 +135,8 @@ def test_pushes_share_a_file_without_seeing_each_other(tmp_path: Path) -> None:
         two.record([("b", 1)])
         one.record([("c", 1)])
     with Ledger(path, "one", "server") as one, Ledger(path, "two", "server") as two:
-        assert [name in one for name in "abc"] == [True, False, True]
-        assert [name in two for name in "abc"] == [False, True, False]
+        assert [name in one.confirmed for name in "abc"] == [True, False, True]
+        assert [name in two.confirmed for name in "abc"] == [False, True, False]
         assert (one.outdated, two.outdated) == (0, 0)
 
 
@@ -175,7 +177,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     database.commit()
     database.close()
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match=r"ledger .*other\.db: another program's file, or version 0, not 1"):
+    with pytest.raises(LedgerError, match=r"ledger .*other\.db: another program's file, or version 0, not 2"):
         Ledger(path, "push", "server")
     assert path.read_bytes() == before
 
@@ -185,16 +187,16 @@ def test_a_ledger_is_marked_as_ours(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "ledger.db")
     marks = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
     database.close()
-    assert marks == [int.from_bytes(b"RL2R", "big"), 1]
+    assert marks == [int.from_bytes(b"RL2R", "big"), 2]
 
 
 def test_a_ledger_of_another_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     Ledger(path, "push", "server").__exit__()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 2")
+    database.execute("PRAGMA user_version = 1")
     database.close()
-    with pytest.raises(LedgerError, match="or version 2, not 1"):
+    with pytest.raises(LedgerError, match="or version 1, not 2"):
         Ledger(path, "push", "server")
 
 
@@ -216,4 +218,70 @@ def test_a_ledger_that_cannot_be_written_any_more_says_so(tmp_path: Path) -> Non
     ledger.__exit__()
     with pytest.raises(LedgerError, match=r"ledger\.db: cannot be written"):
         ledger.record([("a", 1)])
-    assert "a" not in ledger
+    assert len(ledger) == 0
+
+
+def test_a_full_disk_says_what_is_not_in_the_ledger_and_how_to_go_on(tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", 1 << 20) as disk:
+        with Ledger(disk / "ledger.db", "push", "server") as ledger:
+            ledger.record([("a", 1)])
+            fill(disk, 0)
+            with pytest.raises(LedgerError, match=r"disk is full\): 20,000 episodes .* are stored.* Make room"):
+                ledger.record([(f"b{number}", 1) for number in range(20_000)])
+            assert len(ledger) == 1
+        fill(disk, 0)  # its log is gone
+        with pytest.raises(LedgerError, match="make room where the disk is full"):
+            Ledger(disk / "new.db", "push", "server")
+        fill(disk, 1 << 20)
+        with Ledger(disk / "ledger.db", "push", "server") as ledger:
+            assert "a" in ledger.confirmed
+            assert len(ledger) == 1
+
+
+@pytest.mark.parametrize("how", ["folder", "file", "replaced", "moved"])
+def test_a_ledger_that_is_removed_while_a_push_runs_is_told(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "ledger.db"
+    with Ledger(path, "push", "server") as ledger:
+        ledger.record([("a", 1)])
+        if how == "folder":
+            shutil.rmtree(folder)
+        elif how == "moved":
+            folder.rename(tmp_path / "elsewhere")
+        else:
+            path.unlink()
+        if how == "replaced":
+            path.write_bytes(b"")
+        with pytest.raises(
+            LedgerError, match=r"ledger\.db: was removed or replaced while the push was running.*adds nothing"
+        ):
+            ledger.record([("b", 1)])
+
+
+def test_a_ledger_in_the_working_folder_stays_the_same_file_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Ledger("ledger.db", "push", "server") as ledger:
+        (tmp_path / "other").mkdir()
+        os.chdir("other")
+        ledger.record([("a", 1)])
+    assert [row[1] for row in rows_of(tmp_path / "ledger.db")] == ["a"]
+
+
+def test_a_locked_ledger_says_who_may_have_locked_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "_WAIT_SECONDS", 0.0)
+    path = tmp_path / "ledger.db"
+    with Ledger(path, "push", "server") as ledger:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(
+            LedgerError, match=r"is locked: another process has held it .*, or its file system has no locks"
+        ):
+            ledger.record([("a", 1)])
+        with pytest.raises(LedgerError, match="another process has held it"):
+            Ledger(path, "push", "server")
+        other.close()
+        check_ledger_file(path)
+        ledger.record([("a", 1)])

@@ -11,7 +11,7 @@ from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.sequence import SequenceView, two_step
 
 
 class TestWhatTheCallerSays:
@@ -22,6 +22,18 @@ class TestWhatTheCallerSays:
     def test_a_view_a_table(self) -> None:
         views: dict[str, str | View] = {"pairs": "two_step", "stacks": FrameStack(3)}
         assert outputs_of(views) == (Output(("pairs",), two_step()), Output(("stacks",), FrameStack(3)))
+
+    def test_a_view_may_be_written_as_in_yaml(self) -> None:
+        given = {"view": "sequence", "length": 3}
+        assert outputs_of("a", given) == (Output(("a",), SequenceView(3)),)
+        assert outputs_of({"a": given, "b": "two_step"}) == (
+            Output(("a",), SequenceView(3)),
+            Output(("b",), two_step()),
+        )
+        with pytest.raises(ViewError, match="push: view: sequence has no option size"):
+            outputs_of("a", {"view": "sequence", "size": 3})
+        with pytest.raises(ViewError, match='push: view: expected a view\'s name, or a mapping with "view"'):
+            outputs_of("a", {"length": 3})
 
     @pytest.mark.parametrize(
         ("given", "message"),

@@ -16,7 +16,8 @@ from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.memory import MemoryTransport
 from rlds2reverb.views.registry import view_of
-from tests.push.in_memory import FLOAT, Server, episodes, planned, push, table
+from rlds2reverb.wire.messages import RateLimiter
+from tests.push.in_memory import FLOAT, Server, Unmeasured, episodes, planned, push, table
 
 
 class Unread(EpisodeList):
@@ -24,6 +25,10 @@ class Unread(EpisodeList):
 
     def __iter__(self) -> NoReturn:
         pytest.fail("an episode was read")
+
+
+class UnreadAndUnmeasured(Unmeasured, Unread):
+    """The same, of which only reading tells how long they are."""
 
 
 def server_of(*names: Any, **options: Any) -> Server:
@@ -62,6 +67,68 @@ def test_it_sends_nothing_and_cannot_be_changed() -> None:
     assert (server.requests, server.items) == (0, {})
     with pytest.raises(FrozenInstanceError):
         cast(Any, plan).filled = ()
+
+
+class TestItems:
+    """How many the push makes, as far as that is known before an episode is read, and whether they fit."""
+
+    def bounds(self, server: Server, *arguments: Any, **options: Any) -> dict[str, tuple[int, int | None, bool | None]]:
+        tables = planned(server, *arguments, **options).as_dict()["tables"]
+        return {name: (one["least_items"], one["most_items"], one["fits"]) for name, one in tables.items()}
+
+    @pytest.mark.parametrize(
+        ("view", "options", "least", "most"),
+        [
+            ("two_step", {}, 9, 9),
+            ("two_step:priority=2", {}, 9, 9),
+            ("two_step", {"last_observation": "drop"}, 6, 9),
+            ("two_step", {"on_invalid": "skip"}, 0, 9),
+            ("slices:length=2,per_episode=2", {}, 6, 6),
+            ("across_episodes:length=3", {}, 0, None),
+        ],
+    )
+    def test_of_episodes_of_known_lengths(
+        self, view: str, options: dict[str, str], least: int, most: int | None
+    ) -> None:
+        found = self.bounds(Server(), Unread(episodes(3)), ("replay",), view_of(view), **options)
+        assert found == {"replay": (least, most, None if most is None else True)}
+
+    @pytest.mark.parametrize(
+        ("view", "options", "least", "most"),
+        [
+            ("two_step", {}, 3, None),
+            ("two_step", {"on_invalid": "skip"}, 0, None),
+            ("episode", {}, 3, 3),
+            ("episode:max_length=5,skip_longer=true", {"on_invalid": "skip"}, 0, 3),
+            ("slices:length=2,per_episode=2", {}, 3, 6),
+        ],
+    )
+    def test_of_episodes_that_only_reading_measures(
+        self, view: str, options: dict[str, str], least: int, most: int | None
+    ) -> None:
+        found = self.bounds(Server(), UnreadAndUnmeasured(episodes(3)), ("replay",), view_of(view), **options)
+        assert found == {"replay": (least, most, None if most is None else True)}
+
+    def test_of_several_views_are_those_of_each(self) -> None:
+        server = server_of("pairs", "whole", "stream")
+        views = {"pairs": "two_step", "whole": "episode", "stream": "across_episodes"}
+        assert self.bounds(server, Unread(episodes(3)), views, None) == {
+            "pairs": (9, 9, True),
+            "whole": (3, 3, True),
+            "stream": (0, None, None),
+        }
+
+    def test_may_be_in_a_table_that_has_no_room_for_all(self) -> None:
+        server = server_of("replay", max_size=12)
+        push(server, episodes(3))
+        assert self.bounds(server, Unread(episodes(2))) == {"replay": (6, 6, None)}
+        assert self.bounds(server, Unread(episodes(1))) == {"replay": (3, 3, True)}
+
+    def test_fit_where_nothing_is_refused(self) -> None:
+        source = UnreadAndUnmeasured(episodes(3))
+        assert self.bounds(server_of("replay", max_size=1), source, allow_eviction=True)["replay"][2] is True
+        queue = replace(table(max_size=3), max_times_sampled=1, rate_limiter=RateLimiter(1.0, 0.0, 3.0, 1, 0, 0))
+        assert self.bounds(Server({"replay": queue}), source)["replay"][2] is True
 
 
 def test_a_push_does_what_was_planned() -> None:
@@ -107,9 +174,18 @@ class TestItRefuses:
     def test_new_keys_for_which_there_are_no_free_places(self) -> None:
         server = server_of("replay", max_size=12)
         push(server, episodes(3))  # 9 items
-        assert planned(server, episodes(10)).tables[0].free == 3
+        assert planned(server, episodes(4)).tables[0].free == 3
         with pytest.raises(CapacityError, match="so 3 more fit; of the next 4 of this push at least 4 are not in it"):
-            planned(server, Unread(episodes(4)), again=True)
+            planned(server, UnreadAndUnmeasured(episodes(4)), again=True)
+        with pytest.raises(CapacityError, match="of the next 6 of this push at least 6 are not in it"):
+            planned(server, Unread(episodes(2)), again=True)
+
+    def test_workers_for_a_source_that_does_not_know_how_many_episodes_it_has(self) -> None:
+        class Endless(Unread):
+            episode_count = None
+
+        with pytest.raises(SourceError, match="cannot be divided among workers"):
+            planned(Server(), Endless(episodes(1)), workers=2)
 
 
 class TestItDoesNotRefuse:
@@ -117,7 +193,8 @@ class TestItDoesNotRefuse:
         "options", [{"on_invalid": "skip"}, {"allow": ("no_items",)}, {"allow_eviction": True}], ids=str
     )
     def test_episodes_that_may_give_no_items_or_evict_others(self, options: dict[str, bool | str | tuple[str]]) -> None:
-        assert planned(server_of("replay", max_size=9), episodes(10), **options).episodes == 10
+        source = UnreadAndUnmeasured(episodes(10))
+        assert planned(server_of("replay", max_size=9), source, **options).episodes == 10
 
     def test_episodes_of_which_a_stream_may_make_fewer_items(self) -> None:
         server = server_of("replay", max_size=9)

@@ -54,6 +54,7 @@ def test_plain_values_go_through_json() -> None:
         "repaired": {},
         "filled": ["reward"],
         "episodes_resumed": 0,
+        "episodes_duplicate": 0,
         "bytes": 9,
         "seconds": 7.0,
         "reconnects": 0,
@@ -75,7 +76,7 @@ def test_plain_values_go_through_json() -> None:
         "items_moved": 0,
         "servers": {},
         "episodes_unconfirmed": 0,
-        "items_per_second": 6.4,
+        "items_per_second": 45 / 7,
     }
 
 

@@ -13,12 +13,15 @@ from rlds2reverb.errors import CapacityError, ConfigError, SpecMismatch
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.sources.base import spec_of
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.specs import ArraySpec, Nest, flatten, with_view
+from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import table_signature
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 from tests import strategies
 
-SIGNATURE = two_step().signature(filled_spec(spec_of(strategies.episode(np.random.default_rng(0), 4))))
+STEPS = filled_spec(spec_of(strategies.episode(np.random.default_rng(0), 4)))
+SIGNATURE = two_step().signature(STEPS)
 
 
 def a_table(name: str, signature: Nest | None = None, max_size: int = 9) -> TableInfo:
@@ -49,6 +52,54 @@ class TestTables:
             check(("a", "b"), info(a=SIGNATURE, b=other))
         assert error.value.where == 'table "b"'
         assert error.value.differences == ("y: table has float32[], items have no such column",)
+
+
+class TestViews:
+    """Tables whose signature says which view it is for."""
+
+    TWO_STEP, FREE = table_signature(SIGNATURE, "two_step"), table_signature(SIGNATURE)
+
+    def push(self, view: str, table: TableInfo, **options: Any) -> None:
+        output = Output(("a",), view_of(view))
+        check_tables(output, output.view.signature(STEPS), ServerInfo(1, {"a": table}), **options)
+
+    def test_of_the_same_view_or_of_any_are_accepted(self) -> None:
+        for view in ("two_step", "sequence:length=2", "two_step:priority=3"):
+            self.push(view, a_table("a", self.TWO_STEP))
+        for view in ("two_step", "sequence:length=4", "episode"):
+            self.push(view, a_table("a", self.FREE))
+            self.push(view, a_table("a"))
+
+    @pytest.mark.parametrize(
+        "view", ["sequence:length=4", "sequence:length=2,stride=2", "episode", "two_step:extras=all"]
+    )
+    def test_of_another_view_are_refused_unless_that_is_allowed(self, view: str) -> None:
+        full = replace(a_table("a", self.TWO_STEP), current_size=1)
+        with pytest.raises(SpecMismatch) as error:
+            self.push(view, full)
+        assert error.value.differences[0] == f"view: items are of {view_of(view).label}, table is for two_step"
+        assert "--allow-other-views" in error.value.way_out
+        assert "empty" not in error.value.way_out
+        self.push(view, full, allow_other_views=True)
+
+    def test_that_are_empty_can_be_made_anew(self) -> None:
+        with pytest.raises(SpecMismatch, match=r"the table is empty: .*write view: episode into .*--allow-other-views"):
+            self.push("episode", a_table("a", self.TWO_STEP))
+
+    def test_whose_leaves_differ_are_refused_all_the_same(self) -> None:
+        other = self.TWO_STEP._replace(reward=ArraySpec((None,), np.dtype(np.float64)))
+        with pytest.raises(SpecMismatch, match=r"reward: items have float32\[4\], table has float64\[\?\]"):
+            self.push("sequence:length=4", a_table("a", other), allow_other_views=True)
+        with pytest.raises(SpecMismatch) as error:
+            self.push("transition", a_table("a", self.TWO_STEP))
+        assert "allow_other_views" not in error.value.way_out
+
+    def test_of_views_with_equal_leaves_are_told_apart(self) -> None:
+        three = with_view(view_of("n_step:n=3").signature(STEPS), view_of("n_step:n=3").label)
+        with pytest.raises(SpecMismatch) as error:
+            self.push("n_step:n=5", a_table("a", three))
+        assert len(error.value.differences) == 1
+        self.push("n_step:n=3", a_table("a", three))
 
 
 class TestSizes:

@@ -188,7 +188,57 @@ def array_with(shape: bytes, dtype: bytes, contents: bytes) -> bytes:
     return EMPTY + b"(K\x01(" + shape + b"t" + dtype + b"\x89" + contents + b"tb."
 
 
+def of_one_hash(count: int) -> list[bytes]:
+    """Whole numbers that Python's hash takes for one another."""
+    return [b"\x8a\x0b" + (at * ((1 << 61) - 1)).to_bytes(11, "little") for at in range(count)]
+
+
+def given_often(times: int, function: bytes, value: bytes) -> bytes:
+    """A function that is called with the same value again and again."""
+    return b"](" + value + b"q\0" + function + b"q\1" + b"h\1h\0\x85R0" * times + b"e."
+
+
 HOSTILE = {
+    "keys of one hash": b"}(" + b"K\1".join([*of_one_hash(60_000), b""]) + b"u.",
+    "keys of one hash, one by one": b"}" + b"".join(one + b"K\1s" for one in of_one_hash(60_000)) + b".",
+    "keys of one hash, ordered": b"ccollections\nOrderedDict\n]("
+    + b"".join(one + b"K\1\x86" for one in of_one_hash(60_000))
+    + b"e\x85R.",
+    "members of one hash": b"\x8f(" + b"".join(of_one_hash(60_000)) + b"\x90.",
+    "frozen members of one hash": b"(" + b"".join(of_one_hash(60_000)) + b"\x91.",
+    "members of one hash in a list": b"c__builtin__\nset\n](" + b"".join(of_one_hash(60_000)) + b"e\x85R.",
+    "tuples of one hash": b"}(" + b"\x85K\1".join([*of_one_hash(60_000), b""]) + b"u.",
+    "tuples of -1 and -2": b"}("
+    + b"".join(
+        b"(" + b"".join(b"J" + struct.pack("<i", -1 - (at >> bit & 1)) for bit in range(13)) + b"tK\1"
+        for at in range(1 << 13)
+    )
+    + b"u.",
+    "a key whose hash takes long": b"]("
+    + b"("
+    + b"K\1" * 100
+    + b"tq\0"
+    + b"("
+    + b"h\0" * 100
+    + b"tq\1("
+    + b"h\1" * 100
+    + b"tq\2"
+    + b"}"
+    + b"h\2K\1s" * 100_000
+    + b"e.",
+    "a long key": b"}X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"K\1s.",
+    "a number of numpy that is none, as a key": b"}cnumpy.core.multiarray\nscalar\n"
+    + BYTES.replace(b"u1", b"V1")
+    + b"C\x01a\x86RK\1s.",
+    "the same bytes copied again and again": given_often(
+        100_000, b"c__builtin__\nbytearray\n", b"B" + struct.pack("<I", 1 << 20) + bytes(1 << 20)
+    ),
+    "the same list copied again and again": given_often(
+        100_000, b"c__builtin__\nset\n", b"](" + b"K\1" * 100_000 + b"e"
+    ),
+    "the same text encoded again and again": given_often(
+        100_000, b"c_codecs\nencode\n", b"X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20)
+    ),
     "a shape without the bytes for it": array_with(number(1 << 60), BYTES, b"C\x01a"),
     "a shape whose size is 0 and whose length is absurd": array_with(number(1 << 60) + b"K\0", BYTES, b"C\0"),
     "a shape below 0": array_with(number(-1), BYTES, b"C\x01a"),
@@ -248,6 +298,23 @@ def test_a_hostile_pickle_is_refused_soon(kind: str) -> None:
     with pytest.raises(SourceError, match=r"^x: (refused|a damaged pickle): "):
         safe_loads(HOSTILE[kind], "x")
     assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_keys_of_datasets_are_taken_however_many(protocol: int) -> None:
+    value: Any = {
+        **dict.fromkeys(range(-3000, 3000), 1),
+        **{at << 40: 1 for at in range(3_000)},
+        **{(at % 7, -(at % 3), at): 1 for at in range(3_000)},
+        **{at / 8: 1 for at in range(3_000)},
+        **{f"key {at}": 1 for at in range(3_000)},
+        None: 1,
+        (("a", 1), b"b", None, True): 1,
+    }
+    assert safe_loads(pickle.dumps(value, protocol), "x") == value
+    assert safe_loads(pickle.dumps([set(value), frozenset(value)], protocol), "x") == [set(value), frozenset(value)]
+    many = [{1.5: at, (1, 2): at} for at in range(3_000)]
+    assert safe_loads(pickle.dumps(many, protocol), "x") == many
 
 
 def test_a_place_far_out_in_the_memo_takes_no_memory() -> None:

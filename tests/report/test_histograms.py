@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb.report.charts import bars
 from rlds2reverb.report.histograms import BINS, Histogram, Histograms, joined
 from tests.profiles import examples
 
@@ -58,13 +59,60 @@ def test_histograms_of_parts_add_up(first: list[float], second: list[float]) -> 
     assert (one.exponents[0], one.firsts[0]) == (both.exponents[0], both.firsts[0]) or not first + second
 
 
-@examples(100)
-@given(st.lists(NUMBERS, min_size=1, max_size=30), st.lists(NUMBERS, max_size=30))
-def test_two_are_put_over_the_same_bins(first: list[float], second: list[float]) -> None:
-    a, b = joined(in_parts(first, 1), in_parts(second, 1))
-    assert (a.exponent, a.first, len(a.counts)) == (b.exponent, b.first, len(b.counts))
-    assert a.counts.tolist() == counted_by_numpy(first, a)
-    assert b.counts.tolist() == counted_by_numpy(second, b)
+WHOLE = st.integers(-40, 40).map(float) | st.integers(-(2**45), 2**45).map(float)
+FAR = NUMBERS | st.floats(1e-300, 1e-290) | st.floats(-1e300, 1e300)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[list[float], bool]:
+    """Values of a column of one dataset, perhaps none; and whether its dtype has whole numbers only."""
+    is_whole = draw(st.booleans())
+    return draw(st.lists(WHOLE if is_whole else FAR, max_size=30)), is_whole
+
+
+@examples(300)
+@given(columns(), columns())
+def test_two_are_put_over_the_bins_of_all_their_values(
+    first: tuple[list[float], bool], second: tuple[list[float], bool]
+) -> None:
+    filled = [one for one in (first, second) if one[0]]
+    together = [value for values, _ in filled for value in values]
+    found = joined([in_parts(values, 1, is_whole) for values, is_whole in (first, second)])
+    for one, (values, _) in zip(found, (first, second)):
+        assert one.counts.tolist() == counted_by_numpy(values, one)
+        assert (one.total, len(one.counts)) == (len(values), len(found[0].counts))
+    if filled:
+        wanted = in_parts(together, 1, all(is_whole for _, is_whole in filled))
+        assert {(one.exponent, one.first, len(one.counts)) for one in found} == {
+            (wanted.exponent, wanted.first, len(wanted.counts))
+        }
+
+
+@examples(200)
+@given(columns(), st.none() | st.booleans(), st.booleans())
+def test_what_only_one_dataset_has_is_drawn_as_if_it_were_alone(
+    column: tuple[list[float], bool], empty: bool | None, is_second: bool
+) -> None:
+    values, is_whole = column
+    one = in_parts(values, 1, is_whole)
+    other = None if empty is None else in_parts([], 1, is_whole=empty)
+    both, alone = bars([other, one] if is_second else [one, other]), bars([one])
+    assert (both is None) == (alone is None) == (len(set(values)) < 2)
+    if both is not None and alone is not None:
+        counts = both.pop("counts")
+        assert counts == ([[], *alone["counts"]] if is_second else [*alone["counts"], []])
+        assert both == {name: value for name, value in alone.items() if name != "counts"}
+
+
+def test_whole_numbers_beside_others_stay_where_they_are() -> None:
+    chart = bars([in_parts([0, 1, 2, 2], 1, is_whole=True), in_parts([0.18, 0.5, 0.85], 1)])
+    assert chart is not None
+    assert "values" not in chart
+    width = 2.0 ** chart["exponent"]
+    assert width <= 2 / 15
+    starts = [[(chart["first"] + at) * width for at in np.flatnonzero(counts)] for counts in chart["counts"]]
+    assert starts[0] == [0.0, 1.0, 2.0]
+    assert all(start <= value < start + width for start, value in zip(starts[1], (0.18, 0.5, 0.85)))
 
 
 @examples(50)

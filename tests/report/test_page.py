@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import sys
 from dataclasses import replace
@@ -160,6 +161,68 @@ def test_two_datasets_have_the_same_axes_and_their_differences_are_told() -> Non
     assert [len(counts) for counts in lengths["counts"]] == [23, 23]
     assert len(charts(text)[3]["y"]) == 2 or len(charts(text)[2]["y"]) == 2
     assert "Both have the same columns" in Elements(page(dataset(robots()), dataset(robots(), "again"))).text
+
+
+def with_columns(name: str, **columns: Any) -> Any:
+    """A dataset of two episodes of twelve steps that have these observations."""
+    observed = {f"observation/{path}": column for path, column in columns.items()}
+    return dataset([robot(number).with_columns(**observed) for number in range(2)], name)
+
+
+def chart_of(text: str, column: str, title: str = "") -> tuple[dict[str, Any] | None, str]:
+    """The chart of a column, or of its dimension of that title; and the words below it."""
+    below = text[text.index(f"<code>{column}</code>", text.index('id="columns"')) :]
+    found = re.search(rf"{re.escape(title)}</(?:h4|span)>.*?</figure>", below)
+    assert found is not None, title
+    number = re.search(r'data-chart="(\d+)"', found[0])
+    return (charts(text)[int(number[1])] if number else None), Elements(found[0]).text
+
+
+def between(*shape: int) -> np.ndarray[Any, Any]:
+    return np.linspace(0.18, 0.85, 12 * math.prod(shape)).reshape(12, *shape)
+
+
+@pytest.mark.parametrize(
+    ("column", "title", "place", "words"),
+    [("observation/only", "", 0, "droid absent"), ("observation/torque", "[2]", 1, "bridge no such dimension")],
+)
+def test_what_one_dataset_has_is_drawn_as_fine_as_alone(column: str, title: str, place: int, words: str) -> None:
+    text = page(with_columns("bridge", only=between(), torque=between(2)), with_columns("droid", torque=between(3)))
+    chart, told = chart_of(text, column, title)
+    assert words in told
+    assert chart is not None
+    assert chart["counts"][1 - place] == []
+    assert sum(chart["counts"][place]) == 24
+    assert 2.0 ** chart["exponent"] < 0.7 / 15
+
+
+def test_whole_numbers_beside_others_do_not_coarsen_them() -> None:
+    text = page(with_columns("bridge", mixed=np.arange(12)), with_columns("droid", mixed=between()))
+    chart, _ = chart_of(text, "observation/mixed")
+    assert chart is not None
+    assert [np.count_nonzero(counts) for counts in chart["counts"]] == [12, 4]
+    assert "values" not in chart
+
+
+def test_numbers_beside_texts_say_where_the_texts_are() -> None:
+    text = page(with_columns("bridge", note=between()), with_columns("droid", note=np.array([b"ok"] * 12, object)))
+    chart, told = chart_of(text, "observation/note")
+    assert chart is not None
+    assert "droid texts" in told
+    assert "1 different text in 24 values" in Elements(text).text
+
+
+def test_dimensions_beyond_those_looked_at_are_not_called_absent() -> None:
+    wide = {f"at{number}": np.zeros(12) for number in range(90)}
+    text = page(with_columns("wide", joints=between(20), **wide), with_columns("narrow", joints=between(20)))
+    assert "wide not looked at" in chart_of(text, "observation/joints", "[19]")[1]
+
+
+def test_what_each_dataset_spans_is_told_beside_its_name() -> None:
+    one, other = robots(), [robot(number, 30) for number in range(2)]
+    told = Elements(page(dataset(one, "bridge"), dataset(other, "droid"))).text
+    assert "bridge 8 to 12 steps" in told
+    assert "droid always 30 steps" in told
 
 
 def test_no_episodes_and_short_ones() -> None:

@@ -34,6 +34,14 @@ def test_it_tells_what_the_command_tells(monkeypatch: pytest.MonkeyPatch, capsys
     assert json.loads(json.dumps(found.as_dict())) == json.loads(capsys.readouterr().out)
 
 
+def test_a_view_may_be_written_as_in_yaml() -> None:
+    given = {"view": "sequence", "length": 3}
+    found = rlds2reverb.inspect("bundled:cartpole", given, limit=2)
+    assert found.as_dict() == rlds2reverb.inspect("bundled:cartpole", "sequence:length=3", limit=2).as_dict()
+    found = rlds2reverb.inspect("bundled:cartpole", {"a": given, "view": "two_step"}, limit=2)
+    assert list(found.outputs) == ["a", "view"]
+
+
 def test_several_tables_have_views_of_their_own() -> None:
     found = rlds2reverb.inspect("bundled:cartpole", {"a": "episode", "b": view_of("two_step")}, limit=2)
     assert [(table, one.view) for table, one in found.outputs.items()] == [("a", "episode"), ("b", "two_step")]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.push.report import Progress
+from rlds2reverb.reports import divided
 from rlds2reverb.reports.divided import Wanted, inspected, validated
 from rlds2reverb.reports.inspection import inspect_source, validate_source
 from rlds2reverb.scale.sources import Named
@@ -49,6 +50,16 @@ def means(told: dict[str, Any]) -> list[float]:
     return [np.nan if span["mean"] is None else span["mean"] for span in told["ranges"].values()]
 
 
+def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divided, "_TELL_SECONDS", -1.0)
+    rng, told = np.random.default_rng(0), list[Progress]()
+    wanted = Wanted(Named(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test")))
+    validated(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
+    episodes = [one.episodes for one in told]
+    assert episodes == sorted(episodes)
+    assert (told[-1].episodes, told[-1].steps) == (20, 80)
+
+
 @examples(30)
 @given(datasets(), st.integers(1, 3), st.integers(1, 6), st.frozensets(st.integers(0, 4)))
 def test_an_inspection_is_that_of_one_pass(
@@ -78,11 +89,11 @@ def test_views_of_streams_are_refused() -> None:
 
 def test_what_cannot_be_read_is_told() -> None:
     class Broken(EpisodeList):
-        def without_first(self, count: int) -> Any:
-            raise SourceError(f"broken at {count}")
+        def read_range(self, start: int, stop: int | None, is_known: object) -> Any:
+            raise SourceError(f"broken at {start}")
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
-    with pytest.raises(SourceError, match=r"broken at [24]"):
+    with pytest.raises(SourceError, match=r"broken at [024]"):
         validated(Wanted(Named(Broken(episodes))), lambda job: InThreads(job, 2), 2)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from rlds2reverb import Episode
-from rlds2reverb.sources.base import check_shard, spec_of
+from rlds2reverb.episodes import KnownEpisode
+from rlds2reverb.sources.base import IsKnown, check_shard, episodes_of, spec_of, unless_known
 from rlds2reverb.specs import Nest
 from tests import strategies
 from tests.processes import PATIENCE_SECONDS, wait_until
@@ -32,6 +33,7 @@ class Gated:
       count: episodes.
       gate: -1 for none.
       dies: the worker that comes to the gate kills itself.
+      at_gate: done there instead, with the folder; a function of a module.
       bad: numbers of episodes with a NaN.
     """
 
@@ -40,6 +42,7 @@ class Gated:
     gate: int = -1
     dies: bool = False
     bad: tuple[int, ...] = ()
+    at_gate: Callable[[Path], object] | None = None
     name: str = "gated"
 
     @property
@@ -50,10 +53,13 @@ class Gated:
         return spec_of(episode(0))
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.without_first(0)
+        return episodes_of(self)
 
-    def without_first(self, count: int) -> Iterator[Episode]:
-        for number in range(count, self.count):
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        return unless_known(self._episodes(start, stop), is_known)
+
+    def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
+        for number in range(self.count)[start:stop]:
             if number == self.gate:
                 self._wait()
             one = episode(number)
@@ -65,6 +71,9 @@ class Gated:
         return self
 
     def _wait(self) -> None:
+        if self.at_gate is not None:
+            self.at_gate(self.folder)
+            return
         if self.dies:
             os.kill(os.getpid(), signal.SIGKILL)
         (self.folder / f"reached-{os.getpid()}").touch()

@@ -169,14 +169,10 @@ class Failing(EpisodeList):
         self.stop, self.fails = stop, [True]
 
     def __iter__(self) -> Iterator[Episode]:
-        return iter(self.without_first(0))
-
-    def without_first(self, count: int) -> Any:
         for number, episode in enumerate(super().__iter__()):
             if number >= self.stop and self.fails:
                 raise SourceError(f"episode {number}: broken")
-            if number >= count:
-                yield episode
+            yield episode
 
 
 @examples(5)

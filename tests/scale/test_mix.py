@@ -12,6 +12,7 @@ import pytest
 from rlds2reverb import cli
 from rlds2reverb.conversion import convert
 from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import episodes_of
 from rlds2reverb.sources.mix import MixOf
 from rlds2reverb.sources.mixed import MixedSource
 from rlds2reverb.sources.span import Span
@@ -77,7 +78,7 @@ def test_episodes_of_parts_that_do_not_know_how_many_they_have_count_where_they_
     mix = MixedSource(opened, length=30, columns="common")
     names = [episode.id for episode in mix]
     monkeypatch.setitem(mix.__dict__, "_counts", None)
-    assert [episode.id for episode in mix.without_first(12)] == names[12:]
+    assert [episode.id for episode in episodes_of(mix, 12)] == names[12:]
     assert sum(tally.episodes for tally in mix.tallies) == 18
 
 

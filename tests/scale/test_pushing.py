@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode, PushReport
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, report_of
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.report import Progress
+from rlds2reverb.scale import pushing
 from rlds2reverb.validation.problems import ENDS_ALIKE
 from tests import strategies
 from tests.profiles import examples
@@ -78,6 +80,47 @@ def test_items_keys_report_ledger_and_quarantine_are_those_of_one_pusher(
     assert rows(folder / "divided.db") == rows(folder / "alone.db")
 
 
+@examples(25)
+@given(
+    numbers=st.lists(st.integers(0, 4), min_size=1, max_size=16),
+    bad=st.frozensets(st.integers(0, 4), max_size=1),
+    workers=st.integers(1, 3),
+    most=st.integers(1, 6),
+    duplicates=st.sampled_from(["keep", "once"]),
+    lost=st.frozensets(st.integers(0, 5)),
+)
+def test_copies_are_numbered_and_counted_as_by_one_pusher(
+    tmp_path_factory: Any,
+    numbers: list[int],
+    bad: frozenset[int],
+    workers: int,
+    most: int,
+    duplicates: str,
+    lost: frozenset[int],
+) -> None:
+    """Episodes without ids, some of them equal, in any parts."""
+    folder, unique = tmp_path_factory.mktemp("push"), [Episode(one.columns) for one in made(5, bad)]
+    episodes = [unique[number] for number in numbers]
+    how: dict[str, Any] = {"on_invalid": "skip", "duplicates": duplicates}
+    alone, divided = Server({"replay": table()}), Server({"replay": table()})
+    expected = in_memory.push(alone, episodes, ledger=folder / "alone.db", **how)
+    report = push(divided, episodes, workers, most, lost, ledger=folder / "divided.db", **how)
+    assert essence(report) == essence(expected)
+    assert stored(divided) == stored(alone)
+    assert rows(folder / "divided.db") == rows(folder / "alone.db")
+    copies = len(numbers) - len(set(numbers))
+    assert [one.count for one in report.remarks if one.code == "duplicate_episode"] == [copies] * bool(copies)
+    good = [number for number in numbers if number not in bad]
+    assert len(stored(divided)) == 3 * len(good if duplicates == "keep" else set(good))
+    assert report.episodes_duplicate == (0 if duplicates == "keep" else len(good) - len(set(good)))
+    for again in (
+        in_memory.push(divided, episodes, ledger=folder / "divided.db", **how),
+        push(divided, episodes, workers, most, **how),
+    ):
+        assert again.items_new == 0
+    assert stored(divided) == stored(alone)
+
+
 def rows(path: Path) -> set[Any]:
     with closing(sqlite3.connect(path)) as database:
         return set(database.execute("SELECT * FROM confirmed"))
@@ -107,6 +150,20 @@ def test_what_the_ledger_has_is_not_pushed_again(tmp_path: Path) -> None:
     assert (again.episodes_resumed, again.episodes_pushed, again.items_confirmed) == (10, 0, 0)
     whole = push(server, episodes, 3, 2, ledger=ledger, resume=False)
     assert (whole.episodes_resumed, whole.items_confirmed, whole.items_new) == (0, 30, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_progress_never_goes_backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    """Of parts that are lost, that are resumed, and that need more places than they were given."""
+    monkeypatch.setattr(pushing, "_LOOK_SECONDS", -1.0)
+    server, episodes, ledger = Server({"replay": table(max_size=100)}), made(30), tmp_path / "ledger.db"
+    in_memory.push(server, episodes[:11], ledger=ledger)
+    told: list[Progress] = []
+    push(server, episodes, workers, 4, lost=[0, 2, 3, 6], ledger=ledger, on_progress=told.append)
+    for name in ("episodes", "steps", "items_confirmed", "bytes"):
+        values = [getattr(one, name) for one in told]
+        assert values == sorted(values), name
+    assert (told[-1].episodes, told[-1].steps) == (30, 19 * 4)  # nothing is read of what the ledger has
 
 
 @examples(10)
@@ -170,9 +227,6 @@ def test_two_episodes_of_one_id_in_different_parts_are_told() -> None:
         def __iter__(self) -> Any:
             episodes = list(super().__iter__())
             return iter([*episodes[:-1], episodes[0]])
-
-        def without_first(self, count: int) -> Any:
-            return list(self)[count:]
 
     server, episodes = Server(), made(6)
     plan_source = Twice(episodes, "test")

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode, PushReport
+from rlds2reverb.episodes import KnownEpisode
 from rlds2reverb.errors import CapacityError, InvalidEpisode, ServerRestarted, ServerUnreachable, report_of
 from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.scale.pushing import DividedPush
 from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named
-from rlds2reverb.sources.base import check_shard
+from rlds2reverb.sources.base import IsKnown, check_shard, episodes_of, unless_known
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.memory import MemoryTransport
@@ -58,13 +60,15 @@ class Eventful:
         return self.episodes.spec()
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.without_first(0)
+        return episodes_of(self)
 
-    def without_first(self, count: int) -> Iterator[Episode]:
-        for number, episode in enumerate(self.episodes):
-            if number >= count:
-                self.events.pop(number, lambda: None)()
-                yield episode
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        return unless_known(self._episodes(start, stop), is_known)
+
+    def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
+        for number, episode in islice(enumerate(self.episodes), start, stop):
+            self.events.pop(number, lambda: None)()
+            yield episode
 
     def shard(self, index: int, count: int) -> Eventful:
         check_shard(index, count)

@@ -16,9 +16,13 @@ import yaml
 from replay_server import alerts
 from replay_server.alerts import ALERTS, AlertWatch
 from replay_server.checkpoints import CheckpointState, Outcome
+from replay_server.choosing import Unloaded
 from replay_server.config import decode, table_configs
+from replay_server.fitting import Fit, TableFit
+from replay_server.generation import Generation, Manifest
 from replay_server.memory import Limit
 from replay_server.monitor import Counts, Monitor
+from replay_server.restore import Start
 from replay_server.service import ReplayService
 from replay_server.space import Space
 from replay_server.state import ServerState
@@ -161,6 +165,16 @@ def test_no_checkpoint_for_long(world: World) -> None:
     assert world.told(after=300)["ReplayCheckpointTooOld"]["found"][0]["words"] == "no good checkpoint for 61 minutes"
 
 
+def test_a_checkpoint_that_is_gone_is_none(world: World, tmp_path: Path) -> None:
+    world.state.started_at = time.time() - 3700
+    newest = Generation(12, tmp_path / "000012", Manifest(time.time(), 1.0, {}))
+    world.state.checkpoints.state = CheckpointState(last=newest)
+    words = world.told(after=300)["ReplayCheckpointTooOld"]["found"][0]["words"]
+    assert words == "no good checkpoint for 61 minutes; generation 12 is gone from the folder"
+    newest.folder.mkdir()
+    assert world.told() == {}
+
+
 def test_a_failed_checkpoint_fires_at_once_and_for_an_hour(world: World) -> None:
     for when, error in ((3700, "long ago"), (50, "the disk is full")):
         world.state.recorder.note(Outcome(time.time() - when, 1.0, "schedule", error=error))
@@ -218,3 +232,14 @@ def test_the_worst_is_told_first(world: World) -> None:
     world.state.recorder.note(Outcome(time.time(), 1.0, "schedule", error="no"))
     world.state.phase = "restoring"
     assert list(world.told(after=400)) == ["ReplayNotReady", "ReplayCheckpointFailed", "ReplayCheckpointTooOld"]
+
+
+def test_what_a_start_passed_over_or_left_out_of_another_experiment(world: World, tmp_path: Path) -> None:
+    lost = TableFit("t", 2, lost=3, changes=("trimmed",), detail="max_size is 2 now")
+    passed = Unloaded(tmp_path / "000003", "000003/DONE: cannot be read (No such file or directory)", is_readable=True)
+    world.state.start = Start(None, Fit((), (lost,)), None, (passed,))
+    found = {one["table"]: one["words"] for one in world.told()["ReplayItemsSetAside"]["found"]}
+    assert found == {
+        "t": "3 items not restored: max_size is 2 now; in None",
+        "": f"1 newer generation not loaded, the newest: {passed.reason}",
+    }

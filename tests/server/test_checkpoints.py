@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from replay_server import checkpoints
 from replay_server.checkpoints import CheckpointWriter
 from replay_server.clients import BUSY_SHARE, CLIENT_SECONDS, ClientCheckpoints
 from replay_server.errors import CannotKeepError, CheckpointError, FolderLost
-from replay_server.generation import Generation
+from replay_server.generation import Generation, read_generation
 from replay_server.generations import Generations
 from replay_server.record_files import DONE
 
@@ -54,6 +56,13 @@ class Reverb:
     def request(self) -> str:
         self.asked += 1
         return self.finish()
+
+
+def remove_all(folder: Path) -> None:
+    """Removes a folder that another thread still links files into."""
+    while folder.exists():
+        with suppress(OSError):
+            shutil.rmtree(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -235,6 +244,57 @@ def test_nothing_is_taken_from_a_folder_that_was_lost_meanwhile(generations: Gen
         CheckpointWriter(generations, server.request).write("request")
     assert [path.name for path in server.folder.iterdir()] == [entry(1)]
     assert not any((path / DONE).exists() for path in generations.taken.iterdir())
+
+
+@pytest.mark.parametrize("name", ["generations", "set_aside", "taken", "reverb"])
+@pytest.mark.parametrize("of_client", [True, False], ids=["client", "own"])
+def test_a_folder_that_someone_removes_is_made_again(
+    generations: Generations, server: Reverb, writer: CheckpointWriter, name: str, of_client: bool
+) -> None:
+    for _ in range(2):
+        writer.write("schedule")
+    shutil.rmtree(generations.folder / name)
+    assert (writer.newest() is None) == (name == "generations")
+    generations.reverb.mkdir(exist_ok=True)  # Reverb itself makes its own
+    if of_client:
+        server.finish()
+        kept = writer.keep_clients()
+    else:
+        kept = writer.write("schedule")
+    assert kept is not None
+    assert (kept.number, kept, writer.state.failures) == (3, writer.newest(), 0)
+    assert read_generation(kept.folder) == kept
+    assert (generations.folder / name).is_dir()
+
+
+def test_the_folder_of_generations_may_go_while_reverb_writes(
+    generations: Generations, server: Reverb, writer: CheckpointWriter
+) -> None:
+    writer.restored(replace(writer.write("schedule"), number=7))
+
+    def request() -> str:
+        path = server.request()
+        if server.asked == 2:
+            remove_all(generations.taken)
+            remove_all(Path(path))  # and what Reverb wrote
+        return path
+
+    writer._request = request
+    assert writer.write("schedule").number == 8
+    assert server.asked == 3
+
+
+def test_what_is_no_folder_is_said_and_the_whole_folder_is_never_made_again(
+    generations: Generations, writer: CheckpointWriter
+) -> None:
+    shutil.rmtree(generations.kept)
+    generations.kept.write_text("in the way")
+    with pytest.raises(CannotKeepError, match=r"generations: no folder, and none can be made .*clear the way"):
+        writer.write("schedule")
+    shutil.rmtree(generations.folder)
+    with pytest.raises(CheckpointError):
+        writer.write("schedule")
+    assert not generations.folder.exists()
 
 
 def test_a_failure_to_tidy_up_hides_no_other(

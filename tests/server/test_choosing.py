@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,15 +20,18 @@ from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.folder_lock import FolderLock
 from replay_server.generation import Generation
-from replay_server.generations import Generations
+from replay_server.generations import Generations, LeftOut
+from replay_server.history import History, Written
+from replay_server.history_file import HISTORY, HistoryFile
 from replay_server.outlook import outlook
 from replay_server.reading import listed, opened, read_small
 from replay_server.record_files import DONE, MANIFEST
 from replay_server.restore import choose
 from replay_server.tables import TableConfig
 
+from rlds2reverb.specs import ArraySpec
 from tests.raising import error_of
-from tests.server.test_generations import FILES, add, which, write_checkpoint
+from tests.server.test_generations import FILES, add, record_file, which, write_checkpoint
 from tests.server.test_generations import opened as open_folder
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
@@ -300,16 +305,88 @@ def test_an_outlook_moves_nothing_and_says_what_a_start_would(generations: Gener
     assert [name for name in names(generations.folder) if DONE not in name] == [n for n in before if DONE not in n]
 
 
-@pytest.mark.parametrize("way", ["own", "start_from"])
-def test_an_outlook_says_which_items_would_be_left_out(generations: Generations, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize(("way", "lost"), [("own", "set aside"), ("start_from", "left out")])
+def test_an_outlook_says_what_becomes_of_each_table(
+    generations: Generations, tmp_path: Path, way: str, lost: str
+) -> None:
     folder = str(generations.folder)
     own = CheckpointSection(folder=folder)
     section = own if way == "own" else CheckpointSection(folder=str(tmp_path / "new"), start_from=folder)
-    assert outlook(section, [TableConfig("one", max_size=3)]).notes == ()
-    [note] = outlook(section, [TableConfig("one", max_size=2)]).notes
-    assert note == 'table "one": max_size is 2 now: 1 item of 3 would be removed, as its remover would'
-    [note] = outlook(section, [TableConfig("another")]).notes
-    assert note == 'table "one" is not in the config: 3 items would be left out'
+    found = outlook(section, [TableConfig("one", max_size=3), TableConfig("two")])
+    assert (found.notes, found.tables) == (
+        (),
+        {"one": "3 items restored", "two": "empty: it is not in the checkpoint"},
+    )
+    found = outlook(section, [TableConfig("one", max_size=2)])
+    assert found.tables == {"one": f"2 items restored, 1 item {lost}: max_size is 2 now"}
+    assert found.notes == (f'table "one": {found.tables["one"]}',)
+    found = outlook(section, [TableConfig("another")])
+    assert found.tables["one"] == f"3 items {lost}: the config has no such table"
+    signed = TableConfig("one", ArraySpec((2,), np.dtype(np.float32)))
+    found = outlook(section, [signed])
+    reason = "its items were stored without a signature, the config has one"
+    assert (found.tables["one"], found.refusal) == (f"empty, 3 items {lost}: {reason}", "")
+    refusing = msgspec.structs.replace(section, unfit_tables="refuse")
+    found = outlook(refusing, [signed, TableConfig("two")])
+    assert found.starts_from == "nothing: the start would be refused"
+    assert found.tables == {"one": f"refused: {reason}", "two": "not started, because the start is refused"}
+    assert "set checkpoints.unfit_tables to set_aside" in found.refusal
+    assert outlook(refusing, [TableConfig("one")]).refusal == ""
+
+
+def remembers(folder: Path, *numbers: int) -> None:
+    """The folder's history has these generations."""
+    rows = tuple(Written(number, number, 1, 1.0, 100, number, "schedule") for number in numbers)
+    HistoryFile(Generations(folder, 3)).write(History(checkpoints=rows))
+
+
+def test_generations_that_are_gone_are_no_new_folder(generations: Generations, tmp_path: Path) -> None:
+    folder, kept = generations.folder, generations.kept
+    remembers(folder, 1, 2, 3)
+    own = CheckpointSection(folder=str(folder))
+    assert outlook(own, TABLES).notes == ()
+    shutil.rmtree(kept / "000003")
+    found = outlook(own, TABLES)
+    assert (found.starts_from.split(",")[0], found.refusal) == ("generation 2", "")
+    assert found.notes[0].startswith(f"{folder}: generation 3, written at 1970-01-01 00:00:03Z, is not there any more")
+    generation, _ = choose(generations, start_empty=False)
+    assert generation is not None
+    assert which(generation) == 2
+    copy = generations.note_left_out(generation, [LeftOut("one", 3, "why")])
+    assert copy is not None
+    copy.rename(copy.with_name("000003-left-out-20260102"))  # a copy is no generation to start from
+    shutil.rmtree(kept)
+    elsewhere = msgspec.structs.replace(own, start_from=str(write_checkpoint(tmp_path / "of-reverb", 7)))
+    for section in (own, elsewhere):
+        found = outlook(section, TABLES)
+        assert found.starts_from == "nothing: the start would be refused"
+        assert "generation 3, written at" in found.refusal
+        assert "--start-empty" in found.refusal
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"generation 3, written at .*--start-empty"):
+            choose(generations, start_empty=False)
+    assert choose(generations, start_empty=True) == (None, ())
+    allowed = outlook(msgspec.structs.replace(elsewhere, start_empty=True), TABLES)
+    assert (allowed.starts_from.endswith("named by start_from"), allowed.refusal, len(allowed.notes)) == (True, "", 1)
+
+
+def test_a_history_that_says_nothing_of_generations_stops_no_start(generations: Generations) -> None:
+    shutil.rmtree(generations.kept)
+    remembers(generations.folder)
+    assert choose(generations, start_empty=False) == (None, ())
+    (generations.folder / HISTORY).write_bytes(b"{")
+    assert choose(generations, start_empty=False) == (None, ())
+    remembers(generations.folder, 3)
+    generations.make_folders()
+    (generations.folder / "set_aside" / "000003-broken").mkdir()  # then a start was told to go on without it
+    assert choose(generations, start_empty=False) == (None, ())
+
+
+def test_a_description_of_tables_that_is_none_is_a_refusal_with_its_file(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "of-reverb", 1)
+    (path / "tables.tfrecord").write_bytes(record_file([b"\xff" * 9]))
+    section = CheckpointSection(folder=str(tmp_path / "new"), start_from=str(path))
+    assert f"{path}/tables.tfrecord: not the description of a table" in outlook(section, TABLES).refusal
 
 
 def test_an_outlook_on_a_folder_in_use_is_a_refusal_and_tells_the_rest(generations: Generations) -> None:

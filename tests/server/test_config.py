@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_the_least_config_has_the_defaults(file: Path) -> None:
     config = load(written(file, "tables: [{name: a}]"), (), {})
-    assert config == decode({"tables": [{"name": "a"}]}, "")
+    assert config == decode(
+        {"tables": [{"name": "a"}], "checkpoints": {"folder": str(file.parent / "checkpoints")}}, ""
+    )
     assert (config.grpc.port, config.http.host, config.http.port) == (8000, "127.0.0.1", 8080)
     assert (config.checkpoints.every_seconds, config.checkpoints.keep, config.checkpoints.on_shutdown) == (600, 3, True)
     assert table_configs(config) == [TableConfig("a")]
@@ -209,6 +212,27 @@ def test_an_override_makes_the_sections_on_its_way(file: Path) -> None:
     written(file, "tables: [{name: a}]")
     config = load(file, ["checkpoints.every_seconds=null"], {"REPLAY__CHECKPOINTS__FOLDER": "elsewhere"})
     assert (config.checkpoints.every_seconds, config.checkpoints.folder) == (None, "elsewhere")
+
+
+def test_relative_paths_of_a_file_are_taken_from_its_folder_and_those_of_flags_from_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs").mkdir()
+    paths = "checkpoints: {folder: kept, start_from: ../other}\nhttp: {token_file: token}"
+    written(tmp_path / "configs" / "server.yaml", f"tables: [{{name: a}}]\n{paths}")
+    written(tmp_path / "configs" / "short.yaml", "tables: [{name: a}]")
+    place = tmp_path / "configs"
+    for here in (tmp_path, place, Path("/")):
+        monkeypatch.chdir(here)
+        config = load(Path(os.path.relpath(place / "server.yaml")), (), {})
+        assert (config.checkpoints.folder, config.http.token_file) == (str(place / "kept"), str(place / "token"))
+        assert config.checkpoints.start_from == str(place / ".." / "other")
+    short = place / "short.yaml"
+    assert load(short, (), {}).checkpoints.folder == str(place / "checkpoints")
+    assert load(short, ["checkpoints={keep: 2}"], {}).checkpoints.folder == str(place / "checkpoints")
+    assert load(short, ["checkpoints.folder=kept"], {}).checkpoints.folder == "kept"
+    (tmp_path / "link.yaml").symlink_to(short)  # the place of the name that was given: a link's target may change
+    assert load(tmp_path / "link.yaml", (), {}).checkpoints.folder == str(tmp_path / "checkpoints")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 import reverb
 
 import rlds2reverb
+from rlds2reverb.specs import view_in
 from rlds2reverb.wire.messages import TableInfo
 from tests.server.forks import Forks, Running
 
@@ -149,6 +150,19 @@ def test_a_size_that_is_free_now_takes_the_items_and_bounds_are_those_of_the_con
     assert (leaf.shape.as_list(), leaf.name, leaf.minimum, leaf.maximum) == ([None], "a", 0, 9)
     third = experiment.start({**ONCE, "signature": fixed})
     assert (third.sizes, third.tables) == ({"t": 0}, {"t": ["other_signature"]})
+
+
+def test_a_table_for_another_view_is_another_and_one_that_does_not_say_fits_all(experiment: Experiment) -> None:
+    def config(view: str | None) -> dict[str, Any]:
+        leaf = {"dtype": "float32", "shape": ["?"], **({} if view is None else {"view": view})}
+        return {**ONCE, "signature": leaf}
+
+    write_one(experiment.start(config(None)), np.ones(2, np.float32))
+    for view, changes in {"two_step": [], "n_step:n=3": ["other_signature"]}.items():
+        found = experiment.start(config(view))
+        assert (found.sizes, found.tables) == ({"t": int(not changes)}, {"t": changes})
+    with rlds2reverb.connect(found.address) as client:
+        assert view_in(client.tables()["t"].signature) == "n_step:n=3,gamma=0.99,style=acme"
 
 
 def write_one(running: Running, value: Any) -> None:

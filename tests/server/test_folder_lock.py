@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from replay_server import owner
 from replay_server.errors import CheckpointError
 from replay_server.folder_lock import SILENT_BEATS, FolderLock
-from replay_server.generations import Generations
+from replay_server.generations import Generations, LeftOut
 from replay_server.holder import Holder, holder
 from replay_server.kernel_lock import LOCK
 from replay_server.owner import OWNER, decoded, read_record
@@ -435,7 +435,7 @@ def tree(folder: Path) -> dict[str, int]:
     return {str(path): path.lstat().st_ino for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize("change", ["adopt", "prune", "set_aside", "keep_for_good", "clean", "pin"])
+@pytest.mark.parametrize("change", ["adopt", "prune", "set_aside", "note_left_out", "clean", "pin"])
 def test_a_writer_that_lost_the_folder_changes_nothing(
     tmp_path: Path, claim: Any, elsewhere: None, change: str
 ) -> None:
@@ -450,7 +450,7 @@ def test_a_writer_that_lost_the_folder_changes_nothing(
         "adopt": lambda: generations.adopt(path, {}, 0.0),
         "prune": generations.prune,
         "set_aside": lambda: generations.set_aside(generation.folder, "broken"),
-        "keep_for_good": lambda: generations.keep_for_good(generation, "left-out"),
+        "note_left_out": lambda: generations.note_left_out(generation, [LeftOut("one", 1, "why")]),
         "clean": generations.clean,
         "pin": lambda: generations.pin(generation.folder),
     }

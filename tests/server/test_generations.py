@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 from replay_server.choosing import Found, find_checkpoint
 from replay_server.errors import CheckpointError
 from replay_server.generation import Generation, read_generation
-from replay_server.generations import Generations
+from replay_server.generations import LEFT_OUT, Generations, LeftOut
 from replay_server.record_files import DONE, MANIFEST, RECORD_FILES, link_files, read_records
 from replay_server.restore import choose
 
+from rlds2reverb.wire.schema import message_class
 from tests.raising import error_of, outcome_of
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
@@ -36,9 +38,13 @@ def record_file(records: list[bytes]) -> bytes:
 
 
 def contents(number: int) -> dict[str, list[bytes]]:
-    """Records of a made-up checkpoint, different for every number."""
+    """Records of a made-up checkpoint, different for every number: a table "one" with as many items, and any bytes."""
     rng = np.random.default_rng(number)
-    return {name: [rng.bytes(int(size)) for size in rng.integers(0, 50, 5)] for name in RECORD_FILES}
+    made = {name: [rng.bytes(int(size)) for size in rng.integers(0, 50, 5)] for name in RECORD_FILES}
+    limiter = message_class("RateLimiterCheckpoint")(insert_count=number, samples_per_insert=1.0)
+    limiter.min_diff, limiter.max_diff = -sys.float_info.max, sys.float_info.max
+    table = message_class("PriorityTableCheckpoint")(table_name="one", rate_limiter=limiter)
+    return {**made, RECORD_FILES[0]: [table.SerializeToString()]}
 
 
 def write_checkpoint(folder: Path, number: int) -> Path:
@@ -234,14 +240,39 @@ def test_what_is_kept_for_good_outlives_its_generation(
     if not can_link:
         monkeypatch.setattr(os, "link", refuse)
     first = add(generations, 1)
-    kept = generations.keep_for_good(first, "left-out")
-    assert kept == generations.keep_for_good(first, "left-out")
+    left_out = [LeftOut("one", 1, "why")]
+    kept = generations.note_left_out(first, left_out)
+    assert kept is not None
+    assert kept == generations.note_left_out(first, left_out)
     for number in range(2, 7):
         add(generations, number)
     assert not first.folder.exists()
     assert which(read_generation(kept)) == 1
     assert generations.clean() == []
     assert which(read_generation(kept)) == 1
+    assert Generations(generations.folder, 3).left_out() == [LeftOut("one", 1, "why", str(kept))]
+
+
+def test_the_newest_start_from_a_generation_says_what_was_left_out_of_it(generations: Generations) -> None:
+    first, second = add(generations, 1), add(generations, 2)
+    yesterday = generations.note_left_out(first, [LeftOut("one", 1, "another signature")])
+    assert yesterday is not None
+    yesterday = yesterday.rename(yesterday.with_name("000001-left-out-20200102"))
+    kept = generations.note_left_out(second, [LeftOut("one", 2, "smaller"), LeftOut("two", 3, "gone")])
+    assert kept is not None
+    assert [(one.table, one.items, Path(one.folder)) for one in generations.left_out()] == [
+        ("one", 2, kept),
+        ("two", 3, kept),
+        ("one", 1, yesterday),
+    ]
+    assert generations.note_left_out(first, []) is None  # now it was restored as a whole
+    assert {one.folder for one in generations.left_out()} == {str(kept)}
+    assert which(read_generation(yesterday)) == 1  # and nothing is deleted
+    (kept / LEFT_OUT).write_bytes(b"[{")
+    [damaged] = generations.left_out()
+    assert (damaged.table, damaged.items, damaged.folder) == ("", 0, str(kept))
+    shutil.rmtree(kept)
+    assert generations.left_out() == []
 
 
 def refuse(*_: Any, **__: Any) -> None:
@@ -308,11 +339,7 @@ def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(generat
     add(generations, 1)
     newest = add(generations, 2)
     of_reverb = write_checkpoint(generations.folder.parent / "2026-01", 3)
-    assert (
-        find_checkpoint(generations.folder)
-        == find_checkpoint(newest.folder)
-        == Found(newest.folder, items=newest.manifest.items)
-    )
+    assert find_checkpoint(generations.folder) == find_checkpoint(newest.folder) == Found(newest.folder)
     assert find_checkpoint(of_reverb) == Found(of_reverb)
     truncate(newest.folder / "items.tfrecord", np.random.default_rng(0))
     found = find_checkpoint(generations.folder)
@@ -436,7 +463,7 @@ def test_a_kill_at_any_step_of_a_start_costs_nothing_more(
             starting = opened(folder)
             generation, _ = newest_valid(starting)
             assert generation is not None
-            starting.keep_for_good(generation, "left-out")
+            starting.note_left_out(generation, [LeftOut("one", 1, "why")])
             link_files(generation.folder, starting.reverb / "0-restored")
 
         killed = killed_at(monkeypatch, at, after, start)
@@ -445,7 +472,9 @@ def test_a_kill_at_any_step_of_a_start_costs_nothing_more(
         assert found is not None
         assert (which(found), found.number) == (2, 2)
         assert (folder / "set_aside" / "000003-broken").is_dir()
-        assert which(read_generation(again.keep_for_good(found, "left-out"))) == 2
+        kept = again.note_left_out(found, [LeftOut("one", 1, "why")])
+        assert kept is not None
+        assert which(read_generation(kept)) == 2
         assert add(again, 5).number == 4
         shutil.rmtree(folder)
     assert at > 20

@@ -54,18 +54,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "generation": CHECKPOINT,
     "generations": {"generation"} | CHECKPOINT,
     "working_folder": {"errors", "record_files"},
-    "space": {"errors", "generation"},
-    "choosing": {"generation"} | CHECKPOINT,
+    "space": {"errors", "generation", "reading"},
+    "history": {"errors"},
+    "choosing": {"generation", "history"} | CHECKPOINT,
     "fitting": {"errors", "record_files", "records"} | TABLES,
+    "history_file": {"errors", "generations", "history", "logs", "reading", "record_files"},
     # What a running server does with them.
     "telling": {"logs"},
-    "checkpoints": {"freed_memory", "space", "telling"} | KEEPING,
+    "checkpoints": {"freed_memory", "reading", "space", "telling"} | KEEPING,
     "clients": {"checkpoints", "choosing"} | KEEPING,
-    "restore": {"choosing", "clients", "config", "tables", "telling"} | KEEPING - {"record_files", "working_folder"},
-    "outlook": {"choosing", "config", "errors", "generation", "holder", "record_files", "tables", "working_folder"},
-    # What the folder remembers.
-    "history": {"errors"},
-    "history_file": {"errors", "generations", "history", "logs", "reading", "record_files"},
+    "restore": {"choosing", "clients", "config", "history_file", "tables", "telling"}
+    | KEEPING - {"record_files", "working_folder"},
+    "outlook": {"choosing", "config", "errors", "fitting", "generation", "history_file", "holder", "tables"}
+    | {"record_files", "working_folder"},
     "recorder": {"checkpoints", "history", "history_file", "logs", "memory"},
     "prefills": {"limiters", "logs", "monitor", "tables", "telling"},
     # What is known of it, who tells that, and who makes it all.
@@ -81,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "restore",
         "tables",
     },
-    "alerts": {"history", "memory", "monitor", "state"},
+    "alerts": {"generations", "history", "memory", "monitor", "state"},
     "metrics": {"generation", "state"},
     "status": {"choosing", "memory", "monitor", "state"},
     "connections": {"logs"},
@@ -98,9 +99,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "status",
     },
     "service": {"checkpoints", "clients", "config", "errors", "folder_lock", "generations", "http", "logs", "monitor"}
-    | {"alerts", "history_file", "recorder"}
+    | {"choosing", "alerts", "history_file", "recorder"}
     | {"ports", "prefills", "restore", "sharing", "state", "tables", "telling"},
-    "command": {"admission", "config", "errors", "feasibility", "logs", "outlook", "service", "tables"},
+    "command": {"admission", "config", "errors", "feasibility", "generation", "logs", "outlook", "service", "tables"},
     "__main__": set(),
 }
 
@@ -109,12 +110,13 @@ OF_THE_CLIENT = {"errors", "extras", "specs", "strict_yaml", "transport", "views
 
 ONLY_IN = {
     # Libraries that not every module may use; most of them take seconds to import, or are no dependency of the client.
-    "reverb": {"embedded", "fitting", "limiters", "selectors", "service", "tables"},
+    "reverb": {"embedded", "limiters", "selectors", "service", "tables"},
     "tensorflow": {"records", "tables"},
     "flask": {"http"},
     "waitress": {"connections"},
     "prometheus_client": {"http", "metrics"},
     "structlog": {"logs"},
+    "google": {"fitting"},
     "xxhash": {"generation", "history", "record_files"},
     "click": {"command"},
     "yaml": {"command", "template"},
@@ -146,6 +148,7 @@ LOCAL_IMPORTS = {
     ("dataset_signatures", "rlds2reverb.transforms.reading"): "only for signatures of datasets",
     ("dataset_signatures", "rlds2reverb.views.extras"): "only for signatures of datasets",
     ("dataset_signatures", "rlds2reverb.views.registry"): "only for signatures of datasets",
+    ("dataset_signatures", "rlds2reverb.views.sequence"): "only for signatures of datasets",
     ("dataset_signatures", "rlds2reverb.views.trajectory"): "only for signatures of datasets",
     ("dataset_signatures", "rlds2reverb.sources.base"): "only for signatures of datasets",
 }

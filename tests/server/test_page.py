@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import rlds2reverb
+from tests.chromium import chromium
 from tests.server.forks import Forks
 from tests.server.running import Server
 
@@ -17,7 +17,6 @@ sync_api = pytest.importorskip("playwright.sync_api")
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-INSTALL = Path(__file__).parents[2] / "scripts" / "install-chromium"
 HOSTILE = "<img src=x onerror=alert(1)>"
 TABLES = [
     {"name": "replay", "max_size": 8000, "rate_limiter": {"kind": "min_size", "min_size": 5000}},
@@ -28,12 +27,8 @@ TABLES = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    found = subprocess.run([INSTALL], capture_output=True, text=True, timeout=280, check=False)
-    assert found.returncode == 0, found.stderr
-    with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found.stdout.strip(), args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

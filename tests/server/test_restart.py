@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import rlds2reverb
 from rlds2reverb.datasets import bundled_path
@@ -161,23 +163,44 @@ def test_a_prefilled_table_gets_its_limiter_at_the_restart(forks: Forks, tmp_pat
 
 
 @pytest.mark.parametrize("policy", ["set_aside", "refuse"])
-def test_a_table_with_another_signature_is_said_and_nothing_is_lost(forks: Forks, tmp_path: Path, policy: str) -> None:
-    with Server(forks, tmp_path, {"tables": [table()]}).until_ready() as running:
+def test_a_check_says_of_a_table_with_another_signature_what_the_start_does(
+    forks: Forks, tmp_path: Path, policy: str
+) -> None:
+    with Server(forks, tmp_path, {"tables": [table(), table("same")]}).until_ready() as running:
         push(running, 2)
+        push(running, 1, "same")
         assert running.stop() == 0
     changed = {
-        "tables": [table(signature={"from_dataset": f"tfds:{bundled_path('cartpole')}"})],
+        "tables": [table(signature={"from_dataset": f"tfds:{bundled_path('cartpole')}"}), table("same")],
         "checkpoints": {"unfit_tables": policy},
     }
+    with Server(forks, tmp_path, changed, "--check") as checking:
+        code, output, errors = checking.result()
+    said = {name: one["at_start"] for name, one in yaml.safe_load(output)["tables"].items()}
     with Server(forks, tmp_path, changed) as running:
         if policy == "refuse":
-            code, _, errors = running.result()
-            assert (code, "put the signature back" in errors) == (3, True)
+            assert (code, running.result()[0]) == (3, 3)
+            assert said["t"].startswith("refused: its items were stored without a signature")
+            assert all("put the signature back" in text for text in (errors, running.log))
             return
+        assert code == 0
+        assert said == {"t": said["t"], "same": "10 items restored"}
+        assert said["t"].startswith("empty, 20 items set aside: its items were stored without a signature")
+        assert f'table "t": {said["t"]}' in errors
         running.until_ready()
-        assert sizes(running) == {"t": 0}
-        kept = next((tmp_path / "checkpoints" / "set_aside").iterdir())
+        assert sizes(running) == {"t": 0, "same": 10}
+        [kept] = (tmp_path / "checkpoints" / "set_aside").iterdir()
         assert (kept / "items.tfrecord").stat().st_size > 0
+        assert running.stop() == 0
+    with Server(forks, tmp_path, changed).until_ready() as running:  # a restart ends no alert
+        [alert] = running.get("/status.json")[1]["alerts"]
+        assert (alert["alert"], alert["firing"]) == ("ReplayItemsSetAside", True)
+        [found] = alert["found"]
+        assert (found["table"], found["words"].startswith("20 items not restored: its items")) == ("t", True)
+        assert found["words"].endswith(str(kept))
+        assert 'replay_items_set_aside{table="t"} 20.0' in running.get("/metrics")[1]
+        shutil.rmtree(kept)
+        assert running.get("/status.json")[1]["alerts"] == []
 
 
 @pytest.mark.parametrize(

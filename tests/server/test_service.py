@@ -33,7 +33,8 @@ import rlds2reverb
 from tests.processes import eventually, free_port, wait_until
 from tests.server.forks import Forks, Running
 from tests.server.running import Server, ready
-from tests.server.test_generations import write_checkpoint
+from tests.server.test_generations import add, write_checkpoint
+from tests.server.test_generations import opened as open_folder
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -320,6 +321,30 @@ def test_a_check_prints_what_would_run_and_starts_nothing(process: Callable[...,
     _, output, _ = process(config_of(tmp_path), "--check").result()
     assert left.name in yaml.safe_load(output)["checkpoints"]["starts_from"]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["reverb"]
+
+
+def test_a_config_means_the_same_folder_wherever_the_server_is_started(forks: Forks, tmp_path: Path) -> None:
+    for name in ("configs", "here"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "configs" / "server.yaml"
+    path.write_text("tables: [{name: one}]\ncheckpoints: {folder: kept}")
+    add(open_folder(tmp_path / "here" / "kept"), 1)
+
+    def checked(cwd: Path) -> tuple[str, str]:
+        (output := tmp_path / "output").mkdir(exist_ok=True)
+        code, text, errors = forks.module(output, "replay_server", "--config", str(path), "--check", cwd=cwd).result()
+        assert code == 0
+        return yaml.safe_load(text)["checkpoints"]["starts_from"], errors
+
+    assert checked(tmp_path) == ("nothing: empty tables", "")
+    started, errors = checked(tmp_path / "here")
+    assert started == "nothing: empty tables"
+    assert f"{tmp_path}/configs/kept holds no checkpoint, and {tmp_path}/here/kept does" in errors
+    for number in (1, 2):
+        add(open_folder(tmp_path / "configs" / "kept"), number)
+    for cwd in (tmp_path, tmp_path / "here", tmp_path / "configs"):
+        started, errors = checked(cwd)
+        assert (started.split(",")[0], errors) == ("generation 2", "")
 
 
 def test_a_check_says_what_is_wrong_with_start_from_and_who_uses_the_folder(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from replay_server.signatures import from_plain, to_plain
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.specs import ArraySpec, Nest, flatten, named_tuple_type
+from rlds2reverb.specs import ArraySpec, Nest, flatten, named_tuple_type, view_in
 from rlds2reverb.views.sequence import two_step
 from tests import strategies
 from tests.raising import error_of
@@ -103,6 +103,23 @@ def test_the_signature_of_a_view_is_read_back() -> None:
     assert_same(from_plain(plain), signature)
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("two_step", "two_step"),
+        ("sequence:length=2", "two_step"),
+        ("sequence:length=4", "sequence:length=4,stride=1,pad_end=False,tile_end=False"),
+        ("my_own_view:x=1", "my_own_view:x=1"),
+    ],
+)
+def test_the_view_that_a_table_is_for_may_be_written_as_for_a_push(written: str, read: str) -> None:
+    leaf = {"dtype": "int32", "shape": ["?"], "name": "step_type", "view": written}
+    signature = from_plain([leaf, "int8[]"])
+    assert view_in(signature) == read
+    assert to_plain(signature)[0] == {**leaf, "view": read}
+    assert view_in(from_plain(through_yaml(to_plain(signature)))) == read
+
+
 def test_leaves_may_be_written_in_two_ways() -> None:
     leaf = ArraySpec((2, None), np.dtype(np.float32))
     for plain in (
@@ -154,6 +171,9 @@ NONSENSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: {"dtype": "int8", "minimum": [1, [2]], "maximum": 5},
         r"\$\.minimum: expected int8 values",
     ),
+    "no view": (lambda: {"dtype": "int8", "view": 5}, r"\$\.view: expected a view's name such as .*, got 5"),
+    "an empty view": (lambda: {"dtype": "int8", "view": ""}, r"\$\.view: expected a view's name"),
+    "a view and a name": (lambda: {"dtype": "int8", "name": "x", "view": "episode"}, r"\$: a leaf without axes has a"),
     "a tuple of a mapping": (lambda: {"!tuple": {"a": "int8[]"}}, r"\$: a tuple is .* and nothing else"),
     "a tuple and more": (lambda: {"!tuple": [], "b": "int8[]"}, r"\$: a tuple is .* and nothing else"),
     "a tuple of a number": (lambda: {"!tuple": ["int8[]", 5]}, r"\$\.!tuple\[1\]: expected a leaf"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import reverb
+from replay_server.checkpoints import CheckpointWriter
 from replay_server.errors import CheckpointError
+from replay_server.generations import LeftOut
 from replay_server.space import check_space, space_for
 
+from tests.disks import small_disk_at
 from tests.processes import wait_until
 from tests.server.forks import Forks, Running
 from tests.server.test_generations import add, opened
@@ -28,14 +30,8 @@ TABLE = {"name": "t", "sampler": "fifo", "max_times_sampled": 1}
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(folder)]
-    mounted = subprocess.run(command, capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"this user may not mount: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_disk_at(tmp_path / "disk", DISK_BYTES) as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -91,7 +87,7 @@ def test_a_checkpoint_that_would_not_fit_is_refused_before_reverb_is_asked(
     free = checkpoints(service)["free_bytes"]
     assert code == 503
     assert f"{free} bytes are free, {needed} are needed, as many as generation 1 takes" in answer["error"]
-    assert "Delete what you do not need" in answer["error"]
+    assert "Make the disk larger" in answer["error"]  # one generation, and nothing in set_aside
     assert forks.log.read_text().count("Stored checkpoint") == before
     found = checkpoints(service)
     assert (found["needed_bytes"], found["last_error"]) == (needed, answer["error"])
@@ -113,31 +109,52 @@ def test_the_last_checkpoint_is_tried_however_full_the_disk_looks(forks: Forks, 
 
 def test_what_is_needed_is_what_the_newest_generation_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generations = opened(tmp_path)
-    check_space(tmp_path, None)
+    check_space(tmp_path, 3, None)
     newest = add(generations, 1)
     for free, fits in ((newest.bytes, True), (newest.bytes - 1, False)):
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: Usage(free))
         assert space_for(tmp_path, newest).free_bytes == free
         if fits:
-            check_space(tmp_path, newest)
+            check_space(tmp_path, 3, newest)
             continue
         with pytest.raises(CheckpointError, match=f"{free} bytes are free, {newest.bytes} are needed"):
-            check_space(tmp_path, newest)
+            check_space(tmp_path, 3, newest)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="cannot be asked for its free space"):
-        check_space(tmp_path / "gone", newest)
+        check_space(tmp_path / "gone", 3, newest)
+
+
+def test_a_full_disk_is_told_with_what_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generations = opened(tmp_path)
+    newest = [add(generations, number) for number in (1, 2, 3)][-1]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0))
+    with pytest.raises(CheckpointError) as error:
+        check_space(tmp_path, 3, newest)
+    assert "3 generations are kept there: lower checkpoints.keep, which is 3, and restart" in str(error.value)
+    assert "set_aside" not in str(error.value)
+    generations.note_left_out(newest, [LeftOut("one", 1, "why")])
+    with pytest.raises(CheckpointError, match=f"delete what you do not need of {tmp_path}/set_aside; or make the disk"):
+        check_space(tmp_path, 3, newest)
+
+
+def test_a_start_that_keeps_fewer_generations_makes_room_at_once(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        newest = add(opened(tmp_path), number)
+    fewer = opened(tmp_path, keep=1)
+    CheckpointWriter(fewer, lambda: "").restored(newest)
+    assert fewer.paths() == [newest.folder]
 
 
 def test_tables_that_hold_fewer_items_need_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generations = opened(tmp_path)
     newest = add(generations, 10)  # of ten items
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(newest.bytes // 3))
-    check_space(tmp_path, newest, lambda: 3)
+    check_space(tmp_path, 3, newest, lambda: 3)
     with pytest.raises(CheckpointError, match="as many as generation 1 takes for each of its items, for 5 items"):
-        check_space(tmp_path, newest, lambda: 5)
+        check_space(tmp_path, 3, newest, lambda: 5)
     for items in (lambda: 10, lambda: 99, lambda: None):
         with pytest.raises(CheckpointError, match=f"{newest.bytes} are needed, as many as generation 1 takes; nothing"):
-            check_space(tmp_path, newest, items)
+            check_space(tmp_path, 3, newest, items)
 
 
 class Usage:

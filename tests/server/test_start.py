@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from replay_server.history_file import newest_generation
 from replay_server.owner import OWNER, Owner, this_process
 
+from tests.processes import wait_until
 from tests.server.forks import Forks, Running
 from tests.server.running import ready
 from tests.server.test_choosing import io_error
@@ -138,6 +141,40 @@ def test_generations_that_cannot_be_read_stop_every_start_until_it_is_told_to_go
     assert (answer["unreadable"]["count"], "set_aside" in answer) == (2, False)
     assert "Input/output error" in answer["unreadable"]["reason"]
     assert document(f"{running.url}/checkpoint", "POST")[1]["generation"] == 4
+
+
+def test_folders_that_are_removed_under_a_service_cost_no_checkpoint(
+    start: Any, forks: Forks, tmp_path: Path, folder: Path
+) -> None:
+    running = start(config_of(tmp_path))
+    insert(running.address, 1, 0)
+    for number, name in enumerate(("generations", "taken", "set_aside", "reverb"), 1):
+        shutil.rmtree(folder / name)
+        assert document(f"{running.url}/checkpoint", "POST")[1]["generation"] == number
+        assert names(folder / "generations") == [f"{one:06d}" for one in range(1, number + 1)][-3:]
+    shutil.rmtree(folder / "generations")
+    assert document(f"{running.url}/status.json")[1]["checkpoints"]["last"] is None
+    assert '"event": "folder made again", "level": "warning"' in forks.log.read_text()
+    assert forks.end(running) == 0
+    assert start(config_of(tmp_path)).sizes == {"t": 1}
+
+
+def test_a_folder_without_its_generations_is_started_empty_only_when_told_to(
+    start: Any, forks: Forks, tmp_path: Path, folder: Path, three: list[Path]
+) -> None:
+    running = start(config_of(tmp_path))
+    assert forks.end(running) == 0  # a server that ends has written its history
+    shutil.rmtree(folder / "generations")
+    for _ in range(2):
+        reason = refused(start, config_of(tmp_path))
+        assert f"{folder}: generation 4, written at" in reason
+        assert "--start-empty (checkpoints.start_empty: true)" in reason
+    running = start(config_of(tmp_path, start_empty=True))
+    assert (running.restored, running.sizes) == (None, {"t": 0})
+    wait_until(lambda: newest_generation(folder) is None)
+    forks.end(running, signal.SIGKILL)
+    running = start(config_of(tmp_path))  # once is enough, also where no checkpoint came since
+    assert running.restored is None
 
 
 def test_generations_that_are_all_broken_stop_the_start_and_are_told_when_it_goes_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ TABLES = [
     {"name": "replay", "max_size": 100_000, "rate_limiter": {"kind": "min_size", "min_size": 1}},
     {"name": "queue", "rate_limiter": {"kind": "queue", "size": 5}},
 ]
+AGED = re.compile(r"(\S+ \w+) ago: up (\S+ \w+),")
 SLOWLY = 150.0
 """Seconds for a service to start and be seen, on a busy machine."""
 
@@ -111,6 +113,7 @@ def test_a_service_is_shown_with_rates_waits_memory_and_checkpoints(
 def test_a_service_that_is_killed_is_told_and_taken_up_again_while_another_goes_on(
     forks: Forks, tmp_path: Path
 ) -> None:
+    last_told: set[tuple[str, str]] = set()
     with service(forks, tmp_path / "a") as first, forks.embedded(_tables()) as second:
         with view((80, 24), "--server", f"one={first.address},two={second.address}", "--http", first.url) as shell:
             shell.until_shown("one  answers", "two  answers; memory, checkpoints: not known (no --http)")
@@ -121,6 +124,8 @@ def test_a_service_that_is_killed_is_told_and_taken_up_again_while_another_goes_
                 first.process.send(signal.SIGKILL)
                 shell.until_shown("one  no answer since", "two  answers", seconds=SLOWLY)
                 shell.until_shown(f"{first.url}: no answer")
+                wait_until(lambda: len(last_told.update(AGED.findall(shell.screen)) or last_told) > 1, SLOWLY)
+                assert len({up for _, up in last_told}) == 1, "it is dead, and its clock goes on"
                 shell.type("q").until("@ended 0, same modes")
 
 

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.push.names import EpisodeNames
 from rlds2reverb.showing.finding import find
+from rlds2reverb.sources.base import IsKnown, unless_known
 from rlds2reverb.sources.episodes import EpisodeList
+from tests.push.in_memory import Server, episodes, planned
 
 
 class Counted(EpisodeList):
@@ -30,6 +33,9 @@ class Counted(EpisodeList):
         for episode in super().__iter__():
             self.read.append(episode.id)
             yield episode
+
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        return unless_known(self._episodes[start:stop], is_known)
 
 
 def source(count: int = 5, knows: bool = True) -> Counted:
@@ -61,10 +67,61 @@ def test_a_name_is_looked_for_no_further_than_to_where_it_is(wanted: str, read: 
     assert len(among.read) == read
 
 
+def copies() -> Counted:
+    """Lengths 3, 2, 3, 3, 2: three episodes of one content, and two of another."""
+    return Counted([Episode({"reward": np.arange(float(rows))}) for rows in (3, 2, 3, 3, 2)])
+
+
+@pytest.mark.parametrize(
+    ("first", "copy", "number"), [(0, "", 0), (0, "#2", 2), (0, "#3", 3), (1, "", 1), (1, "#2", 4)]
+)
+def test_a_copy_is_found_by_its_own_name(first: int, copy: str, number: int) -> None:
+    among = copies()
+    name = find(among, str(first)).episode.id
+    found = find(among, f"{name}{copy}")
+    assert found.number == number
+    assert found.episode.id == f"{name}{copy}"
+    assert len(among.read) == number + 1
+
+
+def test_copies_are_called_what_a_push_calls_them() -> None:
+    plan = planned(Server(), episodes(1))
+    pushed = [episode.id for episode in EpisodeNames(lambda _: False, plan).read(copies())]
+    assert len(set(pushed)) == 5
+    assert [find(copies(), name).number for name in pushed] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("copy", ["#1", "#4"])
+def test_a_copy_that_is_not_there_tells_close_ones(copy: str) -> None:
+    name = find(copies(), "0").episode.id
+    with pytest.raises(SourceError, match=f"5 episodes looked at, close to it: .*{name}"):
+        find(copies(), f"{name}{copy}")
+
+
+def test_a_copy_is_found_by_what_messages_call_it() -> None:
+    among = Counted([Episode({"reward": np.arange(3.0)}, {"episode_id": name}) for name in ("a", "b")])
+    name = find(among, "0").episode.id
+    assert find(among, f"{name}#2 (episode_id b)").number == 1
+
+
+def test_an_id_that_a_caller_gave_gets_no_number() -> None:
+    class Twice(Counted):
+        """Gives its episodes twice, as no list does."""
+
+        def __iter__(self) -> Iterator[Episode]:
+            yield from super().__iter__()
+            yield from super().__iter__()
+
+    among = Twice([Episode({"reward": np.arange(3.0)}, id="mine")])
+    assert find(among, "mine").number == 0
+    with pytest.raises(SourceError, match="no episode has this id or episode_id; 2 episodes looked at"):
+        find(among, "mine#2")
+
+
 def test_a_number_is_passed_over_to_where_the_source_can_do_that() -> None:
     among = source()
     assert find(among, "3").episode.id == "data#3"
-    assert among.read == []  # its `without_first` gives a list of its own
+    assert among.read == []
 
 
 @pytest.mark.parametrize("knows", [True, False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,16 @@ import pytest
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.showing.saving import saver
+from tests.chromium import chromium
 from tests.showing.shown import HOSTILE, camera, contents
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
-INSTALL = Path(__file__).parents[2] / "scripts" / "install-chromium"
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    found = subprocess.run([INSTALL], capture_output=True, text=True, timeout=280, check=False)
-    assert found.returncode == 0, found.stderr
-    with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found.stdout.strip(), args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

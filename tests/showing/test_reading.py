@@ -75,9 +75,9 @@ def test_problems_are_found() -> None:
 def test_a_shipped_dataset(number: int) -> None:
     source = open_source("bundled:half_cheetah")
     wanted = list(source)[number]
-    for name in (str(number), str(number - 4), wanted.id):
+    for name in (str(number), str(number - 4), wanted.id, wanted.where):
         shown = contents_at(source, name)
-        assert shown.title == f"episode {number} of 4: {wanted.id}"
+        assert shown.title == f"episode {number} of 4: {wanted.where}"
         reward = next(panel for panel in shown.panels if panel.path == "reward")
         np.testing.assert_array_equal(reward.curves[0].values, wanted.columns["reward"])
 

@@ -16,12 +16,13 @@ import pytest
 
 from rlds2reverb import extras
 from rlds2reverb.episodes import Episode
-from rlds2reverb.errors import ConfigError, DecodeError
+from rlds2reverb.errors import ConfigError, DecodeError, WriteError
 from rlds2reverb.showing import videos
 from rlds2reverb.showing.contents import Contents
 from rlds2reverb.showing.film import Film
 from rlds2reverb.showing.saving import KINDS, saver
 from rlds2reverb.showing.sheet import sheet
+from tests.disks import FILLER, fill, small_disk_at
 from tests.pictures import files
 from tests.showing.shown import HOSTILE, camera, contents, episode
 
@@ -206,6 +207,16 @@ def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None
     tmp_path.chmod(0o500)
     with pytest.raises(OSError, match="cannot be written"):
         saver(tmp_path / "a.png", None, 10)
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, suffix: str) -> None:
+    with small_disk_at(tmp_path / "disk", 1 << 20) as disk:
+        save = saver(disk / f"a{suffix}", None, 10)
+        fill(disk, 0)
+        with pytest.raises(WriteError, match=rf"--save .*a\{suffix}: cannot be written: No space left on device"):
+            save(contents(episode()))
+        assert [path.name for path in disk.iterdir()] == [FILLER]
 
 
 @pytest.mark.parametrize("suffix", KINDS)

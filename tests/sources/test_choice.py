@@ -23,7 +23,7 @@ SEED = 1 << 63
 class Known:
     """Ten episodes, or a number that only reading tells."""
 
-    name, fingerprint = "known", "known"
+    name = "known"
     remarks: tuple[Remark, ...] = ()
 
     def __init__(self, count: int | None = 10) -> None:

@@ -7,6 +7,7 @@ kinds that are pushed as well.
 from __future__ import annotations
 
 import importlib
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.source_options import escaped, parted
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of, remarks_of
+from rlds2reverb.sources.base import Source, episode_lengths_of, first_episodes, metadata_spec_of, remarks_of
 from rlds2reverb.sources.registry import SOURCES as FORMATS
 from rlds2reverb.sources.span import Span
 from rlds2reverb.specs import differences, flatten
@@ -96,7 +97,8 @@ def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
 def test_a_source_reads_the_same_twice(source: Source) -> None:
     whole = contents(source)
     assert contents(source) == whole
-    assert len({name for name, *_ in whole}) == len(whole)
+    for one, other in itertools.combinations(whole, 2):
+        assert one[0] != other[0] or one[1] == other[1]
     assert source.episode_count in (len(whole), None)
 
 
@@ -108,6 +110,21 @@ def test_the_metadata_of_every_episode_is_what_the_source_says(source: Source) -
             found = metadata_specs(episode)
             assert set(found) == set(wanted)
             assert differences(nested(found), nested(wanted)) == []
+
+
+def test_it_tells_how_long_its_episodes_are_or_that_it_does_not_know(source: Source) -> None:
+    for part in (source, first_episodes(source, 2), source.shard(1, 2), Span(source, 1, 3), Span(source, 0, 99, 2)):
+        lengths = episode_lengths_of(part)
+        assert lengths is None or list(lengths) == [len(episode) for episode in part]
+        assert (lengths is None) == (episode_lengths_of(source) is None)
+
+
+KNOWN = ("tfds", "bundled", "lerobot", "minari", "robomimic", "d4rl", "episodes")
+
+
+@pytest.mark.parametrize("kind", kinds(*(kind for kind in SOURCES if kind.split(",")[0] in KNOWN)))
+def test_formats_that_know_how_long_episodes_are_tell_it(kind: str) -> None:
+    assert episode_lengths_of(SOURCES[kind]()) is not None
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, EPISODES + 2])

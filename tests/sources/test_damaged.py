@@ -5,6 +5,7 @@ A case of `tests/sources/cases` takes part by `write(folder) -> name of the sour
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.sources import open_source
 from tests import damage
+from tests.raising import error_of
 from tests.sources.test_contract import CASES
 
 
@@ -43,3 +46,27 @@ def test_damaged_files_give_our_errors_or_bad_episodes(dataset: Any, part: int) 
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     few, deep = max(10, 40 // KINDS[what]), max(2_000, 10_000 // KINDS[what])
     damage.check_files(files, name, what, part, few=few, deep=deep)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(dataset: Any) -> None:
+    """An error, or bad episodes, or a file that is not needed; no episode is missing without a word."""
+    _, folder, name = dataset
+    whole = len(list(open_source(name)))
+    for path in sorted(path for path in folder.rglob("*") if path.is_file())[:8]:
+        path.rename(aside := path.with_name("aside.moved"))
+        os.mkfifo(path)
+        read: list[Any] = []
+        error = error_of(Rlds2ReverbError, lambda: read.extend(open_source(name)))  # noqa: B023
+        path.unlink()
+        aside.rename(path)
+        assert (error is not None and "\n" not in str(error)) or len(read) == whole, path
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("scheme", sorted({"rlds", *CASES} - {"episodes", "bundled", "mix"}))
+@pytest.mark.parametrize("ending", ["", ".npz", ".hdf5", ".h5", ".json", ".pkl", ".tar", ".yaml", ".parquet"])
+def test_a_pipe_is_no_dataset(tmp_path: Path, scheme: str, ending: str) -> None:
+    os.mkfifo(tmp_path / f"pipe{ending}")
+    with pytest.raises(Rlds2ReverbError):
+        list(open_source(f"{scheme}:{tmp_path}/pipe{ending}"))

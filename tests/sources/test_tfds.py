@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import how_to_install
-from rlds2reverb.sources import open_source
+from rlds2reverb.sources import open_source, tfds
+from rlds2reverb.sources.base import episode_lengths_of
 from rlds2reverb.sources.tfds import TfdsSource
 from tests.tfds_files import examples
 
@@ -72,13 +73,32 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "x" / "1.0.0", train=[20, 3, 17], test=[2])
 
 
+def test_the_steps_of_small_files_are_counted_also_of_a_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples.tfrecord(folder / "test-00000", [episode(number, rows) for number, rows in enumerate((3, 1))])
+    assert episode_lengths_of(open_source(f"tfds:{folder}@test")) == [3, 1]
+    assert episode_lengths_of(open_source(f"tfds:{folder}@test[1:]")) == [1]
+    assert episode_lengths_of(open_source(f"tfds:{folder}@test").shard(1, 2)) == [1]
+    assert episode_lengths_of(open_source(f"tfds:{folder}@train")) == [2] * 40
+    monkeypatch.setattr(tfds, "_MOST_COUNTED_BYTES", 100)
+    assert episode_lengths_of(open_source(f"tfds:{folder}@train")) is None
+
+
+def test_a_damaged_record_is_no_matter_of_counting(folder: Path) -> None:
+    examples.tfrecord(folder / "test-00000", [episode(0), b"no example"])
+    source = open_source(f"tfds:{folder}@test")
+    assert episode_lengths_of(source) is None
+    with pytest.raises(SourceError, match="episode 1: cannot be read"):
+        list(source)
+
+
 def test_episodes_have_columns_metadata_and_a_name_of_their_place(folder: Path) -> None:
     source = open_source(f"tfds:{folder}@train[1:2]")
     assert isinstance(source, TfdsSource)
     assert source.name == f"tfds:{folder}@train[1:2]"
     assert source.episode_count == 1
     (one,) = source
-    assert one.id == "x/1.0.0[test:0:2,train:0:20-3-17]#train-00000__1"
+    assert one.where == "x/1.0.0#train-00000__1"
+    assert one.id.startswith("content:")
     assert {path: column.tolist() for path, column in one.columns.items()} == {
         "is_first": [True, False], "is_last": [False, True], "observation": [1, 1],
     }  # fmt: skip

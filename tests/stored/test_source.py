@@ -48,7 +48,7 @@ def test_windows_of_a_trajectory_writer_make_the_episodes_that_were_written() ->
 def test_runs_of_rows_become_episodes_on_request() -> None:
     parts = list(opened("table=windows,gaps=split"))[2:]
     assert [one.columns["action"].tolist() for one in parts] == [[0, 1, 2], [4, 5]]
-    assert [one.id.rpartition(".")[2] for one in parts] == ["0", "4"]
+    assert [one.where.rpartition(".")[2] for one in parts] == ["0", "4"]
     assert [(bool(one.columns["is_first"][0]), bool(one.columns["is_last"][-1])) for one in parts] == [
         (True, False),
         (False, True),

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from rlds2reverb import Client, PushReport, connect, convert  # noqa: E402
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of  # noqa: E402
 from rlds2reverb.scale.choosing import executor_of  # noqa: E402
-from tests.processes import REPOSITORY, wait_until  # noqa: E402
+from tests.processes import REPOSITORY, free_port, started, wait_until  # noqa: E402
 from tests.scale.gated import ROWS, Gated  # noqa: E402
 from tests.scale.test_converting import files  # noqa: E402
 from tests.transport.fake_reverb import FakeReverb  # noqa: E402
@@ -140,6 +142,91 @@ def test_a_conversion_writes_what_one_process_does_though_a_worker_is_killed(tmp
     assert (report.workers, report.parts_again, report.verified) == (2, 1, COUNT)
     convert(Gated(tmp_path, COUNT), f"tfds:{tmp_path / 'alone' / 'own'}")
     assert files(tmp_path / "divided") == files(tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("node")
+def test_the_loss_of_the_driver_s_actor_costs_the_parts_that_run(
+    server: FakeReverb, client: Client, tmp_path: Path
+) -> None:
+    source = Gated(tmp_path, COUNT, gate=20)
+    pushed = InBackground(lambda: client.push(source, "replay", ray="auto"))
+    source.wait_for_worker()
+    os.kill(actor(), signal.SIGKILL)
+    source.open()
+    report = pushed.report()
+    assert report.parts_again >= 1
+    assert (report.episodes_pushed, report.items_confirmed) == (COUNT, COUNT * ITEMS)
+    assert len(server.stored["replay"]) == COUNT * ITEMS
+
+
+def actor() -> int:
+    """The process of the driver's actor. Ray writes the class into the title of its process."""
+    commands = {path: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")}
+    return next(int(path.parent.name) for path, command in commands.items() if command.startswith(b"ray::Line"))
+
+
+PUSH = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from rlds2reverb import connect
+from rlds2reverb.errors import WorkersLost
+from rlds2reverb.scale import on_ray
+from tests.scale.gated import Gated
+
+on_ray._RECONNECT_SECONDS = float(sys.argv[4])
+with connect(sys.argv[1]) as client:
+    try:
+        print(json.dumps(asdict(client.push(Gated(Path(sys.argv[2]), 60, gate=20), "replay", ray=sys.argv[3], workers=2))))
+    except WorkersLost as error:
+        print(json.dumps({"lost": str(error), "pushed": error.report.episodes_pushed}))
+"""
+
+
+@contextmanager
+def head(folder: Path, port: int) -> Iterator[None]:
+    """A cluster of this machine alone; the end of the block kills its processes."""
+    command = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--include-dashboard=false", "--num-cpus=2")
+    with started(folder, *command, f"--port={port}", PYTHONPATH=str(REPOSITORY), RAY_AUTH_MODE="disabled") as process:
+        try:
+            wait_until(lambda: "Ray runtime started" in process.output, 120, lambda: process.errors)
+            yield
+        finally:
+            for pid in descendants(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    listed = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [found for one in listed for found in (*descendants(one), one)]
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_the_loss_of_the_cluster_is_told_or_made_good_by_a_new_one(
+    server: FakeReverb, tmp_path: Path, is_replaced: bool
+) -> None:
+    source, port = Gated(tmp_path, COUNT, gate=20), free_port()
+    arguments = (server.address, str(tmp_path), f"127.0.0.1:{port}", "60" if is_replaced else "1")
+    with ExitStack() as stack:
+        with head(tmp_path, port):
+            pusher = stack.enter_context(started(tmp_path, "-c", PUSH, *arguments, RAY_AUTH_MODE="disabled"))
+            wait_until(lambda: bool(source.reached()) or pusher.poll() is not None, 120)
+            assert pusher.poll() is None, pusher.errors
+        if is_replaced:
+            stack.enter_context(head(tmp_path, port))
+        source.open()
+        code, output, errors = pusher.result(200)
+    assert code == 0, errors
+    told = json.loads(output)
+    if is_replaced:
+        assert (told["episodes_pushed"], told["items_confirmed"]) == (COUNT, COUNT * ITEMS)
+        assert told["parts_again"] >= 1
+        assert len(server.stored["replay"]) == COUNT * ITEMS
+    else:
+        assert told["lost"].startswith(f'ray (--ray) "127.0.0.1:{port}": the cluster was lost: ')
+        assert "\n" not in told["lost"]
 
 
 def test_a_node_that_is_removed_has_its_parts_pushed_by_another(

@@ -188,6 +188,46 @@ def test_what_torchrl_wrote_is_read(
     assert found == wanted
 
 
+@pytest.mark.parametrize("form", ["flat", "nested", "h5"])
+def test_environments_side_by_side_are_parted_by_their_ids(tmp_path: Path, form: str) -> None:
+    """Batches of four environments, one after the other: a batch stops each environment's trajectory without an end flag.
+
+    TorchRL's compact forms keep no observation after such a stop, so the steps before it are what can be read.
+    """
+    rng = np.random.default_rng(3)
+    batches = [torch.stack([_steps(rng, 10, 0.25) for _ in range(4)]) for _ in range(3)]
+    ids = 0
+    for batch in batches:
+        for row in batch:
+            row["collector", "traj_ids"] += ids
+            ids = int(row["collector", "traj_ids"][-1]) + 1
+    storage = LazyTensorStorage(120)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=4)
+    buffer.storage.checkpointer = FORMS[form]()
+    for batch in batches:
+        buffer.extend(batch.reshape(-1))
+    buffer.dumps(tmp_path)
+    held = torch.cat([batch.reshape(-1) for batch in batches])
+    numbers_of = held["collector", "traj_ids"]
+    wanted = []
+    for number in range(ids):
+        one = held[numbers_of == number]
+        one = one if one["next", "done"][-1] or number == ids - 1 else one[:-1]
+        if len(one):
+            wanted.append(
+                (
+                    number,
+                    one["action"].tolist(),
+                    [*one["observation"].tolist(), one["next", "observation"][-1].tolist()],
+                )
+            )
+    found = [
+        (int(one.metadata["trajectory_id"]), one.columns["action"][:-1].tolist(), one.columns["observation"].tolist())
+        for one in open_source(f"ted:{tmp_path}")
+    ]
+    assert found == wanted
+
+
 def _of_torchrl(held: Any, start: torch.Tensor, stop: torch.Tensor) -> Any:
     rows = (int(start[0]) + step for step in itertools.count())
     at: list[Any] = []

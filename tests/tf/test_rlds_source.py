@@ -10,6 +10,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.sources import open_source
+from rlds2reverb.sources.base import episodes_of
 from rlds2reverb.specs import flatten
 from tests.rlds_data import dataset, episode
 
@@ -46,7 +47,7 @@ def test_the_spec_is_read_off_without_reading_data() -> None:
 
 def test_episodes_are_named_in_messages_as_the_dataset_names_them() -> None:
     named = [{"episode_id": b"run 0", "agent": 1}, {"episode_id": b"run 1", "agent": 2}]
-    read = list(RldsSource(dataset(columns_of([2, 2]), metadata=named), fingerprint="mine"))
+    read = list(RldsSource(dataset(columns_of([2, 2]), metadata=named), "mine"))
     assert [one.title for one in read] == ["mine#0 (episode_id run 0)", "mine#1 (episode_id run 1)"]
 
 
@@ -74,7 +75,7 @@ def test_episode_features_become_metadata() -> None:
     assert [(one.metadata["seed"], one.metadata["who"]) for one in source] == [(7, b"a"), (8, b"b")]
 
 
-def test_ids_are_stable_and_depend_on_the_content_without_a_fingerprint() -> None:
+def test_ids_are_stable_and_depend_on_the_content() -> None:
     made = columns_of([2, 2, 3])
     first, again = ([one.id for one in RldsSource(dataset(made))] for _ in range(2))
     assert first == again
@@ -82,12 +83,12 @@ def test_ids_are_stable_and_depend_on_the_content_without_a_fingerprint() -> Non
     other[1]["reward"] = other[1]["reward"] + 1
     changed = [one.id for one in RldsSource(dataset(other))]
     assert [a == b for a, b in zip(first, changed)] == [True, False, True]
-    assert [one.id for one in RldsSource(dataset(made), "data")] == ["data#0", "data#1", "data#2"]
+    assert [one.where for one in RldsSource(dataset(made), "data")] == [f"data#{n}" for n in range(3)]
 
 
-def test_equal_episodes_have_ids_of_their_own() -> None:
+def test_equal_episodes_have_one_id() -> None:
     made = columns_of([2]) * 3
-    assert len({one.id for one in RldsSource(dataset(made))}) == 3
+    assert len({one.id for one in RldsSource(dataset(made))}) == 1
 
 
 def test_shards_share_out_the_episodes() -> None:
@@ -95,15 +96,18 @@ def test_shards_share_out_the_episodes() -> None:
     source = RldsSource(dataset(made), "data")
     shards = [source.shard(index, 2) for index in range(2)]
     assert [[len(one) for one in shard] for shard in shards] == [[1, 3, 5], [2, 4]]
-    assert [[one.id for one in shard] for shard in shards] == [["data#0", "data#2", "data#4"], ["data#1", "data#3"]]
+    whole = [one.id for one in source]
+    assert [[one.id for one in shard] for shard in shards] == [whole[::2], whole[1::2]]
     with pytest.raises(SourceError, match="shard 2 of 2"):
         source.shard(2, 2)
 
 
 def test_those_after_the_first_have_the_names_that_they_have_in_the_whole() -> None:
     source = RldsSource(dataset(columns_of([1, 2, 3, 4, 5])), "data")
-    assert [one.id for one in source.without_first(3)] == ["data#3", "data#4"]
-    assert [one.id for one in source.shard(1, 2).without_first(1)] == ["data#3"]
+    whole = [one.id for one in source]
+    assert [one.id for one in episodes_of(source, 3)] == whole[3:]
+    assert [one.id for one in episodes_of(source, 1, 3)] == whole[1:3]
+    assert [one.id for one in episodes_of(source.shard(1, 2), 1)] == [whole[3]]
 
 
 def test_a_step_of_another_shape_is_named_by_its_episode() -> None:

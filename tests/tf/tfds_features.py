@@ -35,7 +35,7 @@ def tree_of(features: Any) -> dict[str, Any]:
 def through_tfds(features: Any, records: Sequence[bytes]) -> tuple[Nest, list[Episode]]:
     """Spec and episodes of records as TFDS and tf.data read them."""
     dataset = tf.data.Dataset.from_tensor_slices(tf.constant(list(records), tf.string))
-    source = RldsSource(dataset.map(features.deserialize_example), "x", "through TFDS")
+    source = RldsSource(dataset.map(features.deserialize_example), "through TFDS")
     return source.spec(), list(source)
 
 

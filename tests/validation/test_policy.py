@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
-from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError, WriteError
 from rlds2reverb.validation import CODES, Policy, Problem, Standard, find_problems
 from rlds2reverb.validation.policy import ACTIONS
+from tests.disks import fill, small_disk_at
 from tests.validation import faults
 
 FAULTS = st.lists(st.sampled_from(sorted(faults.SPOILERS)), max_size=3, unique=True)
@@ -310,3 +311,20 @@ def test_every_code_that_a_view_can_cut_can_be_tolerated() -> None:
     never = ("no_steps", "unequal_lengths", "flag_dtype", "unreadable", "untransformed", "view_refused")
     tolerated = [code for code in CODES if code not in never]
     Policy(allow=tuple(tolerated))
+
+
+def test_a_full_disk_names_the_report_and_leaves_whole_lines(tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", 1 << 20) as disk:
+        report = disk / "bad.jsonl"
+        policy = Policy("quarantine", report)
+        fill(disk, 8192)
+        with pytest.raises(
+            WriteError,
+            match=r"quarantine file .*bad\.jsonl: cannot be written: No space.* of episode good are not in it",
+        ):
+            while True:
+                policy.judge(an_episode(["nan", "infinite", "first_missing"]), STANDARD)
+        assert len(lines(report)) % 3 == 0
+        fill(disk, 65536)
+        policy.judge(an_episode(["nan"]), STANDARD)
+        assert lines(report)[-1]["code"] == "nan"

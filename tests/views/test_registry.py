@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from inspect import signature
 from itertools import combinations
 from pathlib import Path
@@ -20,8 +20,9 @@ from rlds2reverb.episodes import content_digest
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import differences, flatten
-from rlds2reverb.views.base import StreamView, View, not_in_items
+from rlds2reverb.views.base import StreamView, View, item_count_of, not_in_items
 from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.prioritized import Prioritized
@@ -29,6 +30,7 @@ from rlds2reverb.views.reading import read_view
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import SequenceView, name_of, two_step
+from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.trajectory import table_signature
 from rlds2reverb.views.view_requirement import ViewRequirement
 from tests import reference, strategies
@@ -117,6 +119,17 @@ class TestContract:
                 assert np.all(anchors + window.start >= 0)
                 assert np.all(anchors + window.stop <= cut.row_count)
 
+    def test_it_counts_items_without_an_episode_or_says_that_it_cannot(self, view: View) -> None:
+        counts = [item_count_of(view, rows) for rows in range(1, 12)]
+        if None in counts:
+            assert isinstance(view, StreamView)
+            assert set(counts) == {None}
+            return
+        assert counts == [len(view.cut(plain(view, rows)).anchors) for rows in range(1, 12)]
+        most = item_count_of(view, None)
+        assert item_count_of(view, 0) == 0 or most == 1
+        assert most is None or max(count or 0 for count in counts) <= most
+
     @settings(max_examples=15)
     @given(data=st.data())
     def test_anchors_rise_and_each_has_a_priority(self, view: View, data: st.DataObject) -> None:
@@ -199,7 +212,7 @@ def test_what_is_left_out_changes_no_item_and_all_else_does(view: View) -> None:
     episode = episode.with_only_columns({**episode.columns, **MORE})
     out = not_in_items(view, spec_of(episode))
     for path, column in episode.columns.items():
-        changed = episode.with_only_columns({**episode.columns, path: other_values(column)})
+        changed = replace(episode, columns={**episode.columns, path: other_values(column)})
         assert (told(view, changed) == told(view, episode)) == (path in out), path
 
 
@@ -268,6 +281,12 @@ class TestNames:
             ("episode", WholeEpisode()),
             ("episode:max_length=none,skip_longer=true,priority=2", WholeEpisode(None, True, 2)),
             ("episode:max_length=7", WholeEpisode(7)),
+            ("target_pair:mode=none", TargetPair()),
+            ("target_pair:mode=identity", TargetPair("identity")),
+            ("frame_stack:fill=0.5", FrameStack(fill=0.5)),
+            ("two_step:extras=none", two_step()),
+            ("two_step:extras=1+true", two_step(extras=["1", "true"])),
+            ("two_step:extras=7", two_step(extras="7")),
         ],
     )
     def test_names_and_options_make_views(self, text: str, view: View) -> None:
@@ -305,6 +324,8 @@ class TestNames:
             ("n_step:gamma=0", r"n_step: gamma 0: expected a number in \(0, 1\]"),
             ("n_step:style=acne", 'n_step: style "acne", expected one of acme, torchrl'),
             ("frame_stack:fill=last", 'frame_stack: fill "last", expected one of first, zero, a number'),
+            ("target_pair:mode=True", 'target_pair: mode "True", expected one of identity, none'),
+            ("goal:strategy=none", 'goal: strategy "none", expected one of future'),
             ("target_pair:mode=jigsaw", 'target_pair: mode "jigsaw", expected one of identity'),
             ("goal:strategy=past", 'goal: strategy "past", expected one of future'),
             ("jigsaw:tiles=8", "jigsaw: tiles 8: expected a square number from 4 to 100"),

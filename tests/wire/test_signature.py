@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -67,6 +68,20 @@ def test_a_nest_comes_back_as_it_was(nest: Nest) -> None:
     data = encode_signature(nest).SerializeToString()
     found = decode_signature(StructuredValue.FromString(data))
     assert same_kinds(found, nest)
+
+
+@given(specs.filter(lambda leaf: leaf.shape or not leaf.name), st.text(min_size=1, max_size=20).filter(str.isprintable))
+@settings(max_examples=50)
+def test_a_view_comes_back_as_it_was_and_names_stay(leaf: ArraySpec, view: str) -> None:
+    leaf = replace(leaf, view=view)
+    found = decode_signature(StructuredValue.FromString(encode_signature(leaf).SerializeToString()))
+    assert (found, found.name, found.view) == (leaf, leaf.name, view)
+
+
+@pytest.mark.parametrize("name", ["items_of.a_zz", "items_of.a b", "items_of.é", "items_ofx", "items_of."])
+def test_another_name_of_a_scalar_is_no_view(name: str) -> None:
+    found = decode_signature(encode_signature(ArraySpec((), np.dtype(np.int8), name)))
+    assert (found.name, found.view) == (name, "")
 
 
 FLOAT = ArraySpec((None, 3), np.dtype(np.float32), "r")

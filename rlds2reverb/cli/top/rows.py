@@ -90,7 +90,7 @@ class Column:
 
 
 COLUMNS = (
-    Column("items", "ITEMS/MAX", 15, 25, 2, items_text),
+    Column("items", "ITEMS/MAX", 16, 25, 2, items_text),
     Column("full", "FULL", 5, 6, 4, lambda row, _: f"{math.floor(min(row.fill, 99.0) * 100)}%"),
     Column("inserts", "INSERTS/S", 10, 12, 0, lambda row, _: rate(row.rate.inserts if row.rate else None)),
     Column("samples", "SAMPLES/S", 10, 12, 1, lambda row, _: rate(row.rate.samples if row.rate else None)),

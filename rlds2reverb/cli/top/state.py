@@ -10,7 +10,7 @@ from rlds2reverb.cli.top.service import Service
 from rlds2reverb.wire.messages import TableInfo
 
 PATIENCE_SECONDS = 3.0
-"""How old a question may get before it is said that there is no answer yet."""
+"""How old a question or an answer over HTTP may get before its age is told."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlds2reverb.cli.top.service import Service
-from rlds2reverb.cli.top.state import Known
+from rlds2reverb.cli.top.state import PATIENCE_SECONDS, Known
 from rlds2reverb.cli.top.texts import clock, duration, size, visible
 from rlds2reverb.wording import counted
 
@@ -37,12 +37,13 @@ def resources(known: Known, now: float) -> str:
         return "memory, checkpoints: not known (no --http)"
     if known.service is None:
         return "memory, checkpoints: not known" if known.service_problem else "memory, checkpoints: asked"
-    told = _of_service(known.service, now - known.service_at)
-    return f"{duration(now - known.service_at)} ago: {told}" if known.service_problem else told
+    told, age = _of_service(known.service), now - known.service_at
+    return f"{duration(age)} ago: {told}" if known.service_problem or age >= PATIENCE_SECONDS else told
 
 
-def _of_service(service: Service, seconds_ago: float) -> str:
-    now = service.now + max(0.0, seconds_ago)  # by the server's clock
+def _of_service(service: Service) -> str:
+    """What it told, with the times as they were then: nobody knows whether it has lived on."""
+    now = service.now  # by the server's clock
     memory = size(service.memory_bytes) if service.memory_bytes else "not known"
     phase = [] if service.phase == "ready" else [service.phase]
     return ", ".join([*phase, f"up {duration(now - service.started_at)}", f"memory {memory}", checkpoint(service, now)])

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 import time
 
+from rlds2reverb import wording
+
 _LONGEST = 400
 """Characters of a text from outside; combining ones take no room on the screen."""
 
 _KEPT_DIGITS = 7
 """A count of up to so many characters, commas included, stands as it is."""
+
+
+_WHOLE_FROM = 100.0
+"""A rate from here on has no digits behind the point."""
 
 
 def visible(text: str) -> str:
@@ -19,7 +25,7 @@ def visible(text: str) -> str:
     ('replay', 'a\\x1b[2Jb\\n')
     """
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return wording.visible(text)
 
 
 def compact(value: float) -> str:
@@ -41,16 +47,14 @@ def compact(value: float) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """A rate; "-" when it is not known.
+    """A rate in at most seven characters; "-" when it is not known.
 
-    >>> [rate(value) for value in (None, 0.0, 0.25, 12.34, 1234.5)]
-    ['-', '0', '0.25', '12.3', '1,234']
+    >>> [rate(value) for value in (None, 0.0, 0.0046, 0.25, 12.34, 1234.5, 1_234_567)]
+    ['-', '0', '0.0046', '0.25', '12.3', '1,234', '1.23M']
     """
     if per_second is None:
         return "-"
-    if 0 < per_second < 100:
-        return f"{per_second:.2f}" if per_second < 9.995 else f"{per_second:.1f}"
-    return compact(per_second)
+    return compact(per_second) if per_second >= _WHOLE_FROM else wording.rate(per_second)
 
 
 def ratio(value: float | None) -> str:

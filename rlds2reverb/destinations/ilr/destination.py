@@ -12,6 +12,7 @@ from rlds2reverb.destinations.ilr.naming import Target
 from rlds2reverb.destinations.ilr.sink import IlrSink
 from rlds2reverb.episodes import IS_TERMINAL, Array, Episode
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.metadata import metadata_path
 from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.ilr import keys
@@ -54,9 +55,9 @@ class IlrDestination:
         """Archives."""
         return () if self._target.is_archive else ("*.tar.zst", "*.tar")
 
-    def holds_files(self, spec: ArraySpec) -> bool:
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
         """None: il-representations reads arrays."""
-        return False
+        return {}
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """Columns without a key, and features that the description has not.

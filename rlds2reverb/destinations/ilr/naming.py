@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, unescaped, whole_number
+from rlds2reverb.source_options import Parse, at_least_one, one_of, path_and_options, unescaped, whole_number
 
 ARCHIVE = "demos.tar.zst"
 _ENDINGS = (".tar.zst", ".tar")
@@ -42,8 +41,7 @@ class Target:
           ConfigError: it names nothing, or an option makes no sense.
         """
         people = f"ilr:{text}"
-        path, options = parted(text)
-        wanted: dict[str, Any] = read_options(people, options, _KNOWN, ConfigError)
+        path, wanted = path_and_options(people, text, _KNOWN, ConfigError)
         if not path:
             raise ConfigError(f'"{people}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
         told = {name: wanted.pop(option) for option, name in _TOLD.items() if option in wanted}

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Encode, Loss, State
@@ -24,7 +25,8 @@ from rlds2reverb.destinations.lerobot.sink import LeRobotSink
 from rlds2reverb.destinations.png import check_library
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, some_text, unescaped
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, path_and_options, some_text, unescaped
 from rlds2reverb.specs import ArraySpec
 
 OPTIONS: dict[str, Parse] = {
@@ -45,8 +47,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
       ConfigError: no path, or an option makes no sense.
     """
     people = f"lerobot:{text}"
-    path, options = parted(text)
-    wanted = read_options(people, options, OPTIONS, ConfigError)
+    path, wanted = path_and_options(people, text, OPTIONS, ConfigError)
     if not path or "\0" in path:
         raise ConfigError(f'"{people}": expected lerobot:PATH, the folder of the dataset to be')
     file_bytes = wanted.pop("file_mb", 100) << 20
@@ -81,9 +82,13 @@ class LeRobotDestination:
             ".gitattributes",
         )
 
-    def holds_files(self, spec: ArraySpec) -> bool:
-        """One image of 8 bits and of a known size per step."""
-        return fields.holds_files(spec)
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+        """One image of 8 bits and of a known size per step; LeRobot decodes by Pillow."""
+        return {
+            path: replace(image, is_accurate=True)
+            for path, image in images.items()
+            if fields.holds_files(columns[path])
+        }
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """Columns that no feature holds, LeRobot's own numbers, and the time where nothing tells it.

@@ -63,7 +63,9 @@ class Encoder:
             changed += [one.path] if is_changed else []
             if one.kind in (PIXELS, FILES):
                 some = values[stats.sampled(len(values))]
-                told[one.name] = stats.of_images(some if one.kind == PIXELS else decode_images(some, one.spec))
+                told[one.name] = stats.of_images(
+                    some if one.kind == PIXELS else decode_images(some, one.spec, exact=True)
+                )
             elif one.kind != TEXT:
                 told[one.name] = stats.of_numbers(values)
         for name, values in _counted(written).items():

@@ -5,28 +5,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlds2reverb.destinations.base import Content, Encode, Loss, Sink, State, unchanged
-from rlds2reverb.destinations.minari.layout import Place, is_image, places_of
+from rlds2reverb.destinations.minari.layout import IMAGE_SIDE, Place, is_image, places_of
 from rlds2reverb.destinations.minari.sink import METADATA_FILE, MinariSink
 from rlds2reverb.destinations.minari.spaces import Texts, space_of
 from rlds2reverb.episodes import ACTION, IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.image_spec import JPEG, ImageSpec
 from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.minari.facts import read_json
 from rlds2reverb.readers.minari.places import data_folder, datasets_root, is_id
 from rlds2reverb.readers.minari.spaces import parse_space
-from rlds2reverb.source_options import Parse, escaped, one_of, parted, read_options, some_text, unescaped
+from rlds2reverb.source_options import Parse, escaped, path_and_options, some_text, unescaped, words
 from rlds2reverb.specs import ArraySpec
+
+AUTO, DECODED, FILES = "auto", "decoded", "files"
+"""What becomes of images: JPEG files where that loses nothing, pixels, or JPEG files."""
 
 MINARI_VERSION = "0.5.4"
 """The first that knows `jpeg_encoding`."""
 
 _ID = re.compile(r"(?:[-\w][-\w/]*[-\w]+/)?[-\w]+?-v\d+", re.ASCII)
 _NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
-_OPTION_IN_PATH = re.compile(r"\?\w+=")
 _ABOUT = (
     "env_spec",
     "eval_env_spec",
@@ -47,12 +53,7 @@ def open_minari(text: str) -> MinariDestination:
       ConfigError: it names nothing, or an option makes no sense.
     """
     people = f"minari:{text}"
-    place, written = parted(text)
-    wanted = read_options(people, written, _OPTIONS, ConfigError)
-    if _OPTION_IN_PATH.search(place):
-        raise ConfigError(
-            f'"{people}": no option may hold a "/"; in like= write ":" for it, as in like=NAMESPACE:NAME-v0'
-        )
+    place, wanted = path_and_options(people, text, _OPTIONS, ConfigError)
     if not place.strip("/ "):
         raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
     path = datasets_root() / place if is_id(place) else Path(unescaped(place)).expanduser()
@@ -60,17 +61,17 @@ def open_minari(text: str) -> MinariDestination:
     if not _ID.fullmatch(name):
         raise ConfigError(
             f'"{people}": the id "{name}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
-            "say it by id="
+            "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
         )
-    return MinariDestination(people, path, name, wanted.get("images", False), wanted.get("like"))
+    return MinariDestination(people, path, name, wanted.get("images", AUTO), wanted.get("like"))
 
 
 class MinariDestination:
     """A folder that Minari loads."""
 
-    def __init__(self, name: str, path: Path, dataset_id: str, keeps_files: bool, like: str | None) -> None:
+    def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
         self.name, self.path, self._id = name, path, dataset_id
-        self._keeps_files, self._like = keeps_files, like
+        self._images, self._like = images, like
 
     def source(self, path: Path) -> str:
         """`minari:PATH`."""
@@ -85,13 +86,24 @@ class MinariDestination:
             *(f"data/**/*.{kind}" for kind in ("hdf5", "parquet", "arrow")),
         )
 
-    def holds_files(self, spec: ArraySpec) -> bool:
-        """JPEG of colour images that Minari takes for images, where `images=files` asks for it."""
-        image = spec.image
-        if not self._keeps_files or image is None or image.format != "jpeg" or spec.shape:
-            return False
-        height, width, channels = image.shape
-        return (height or 0) >= 32 and (width or 0) >= 32 and channels == 3
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+        """JPEG of colour images, where they are all the images that there are; Minari decodes by Pillow.
+
+        Files that the source's own system decodes otherwise are kept where `images=files` asks for it.
+        """
+        if self._images == DECODED:
+            return {}
+        spaces = {path for path in columns if is_under(path, OBSERVATION) or is_under(path, ACTION)}
+        held = {
+            path: replace(image, is_accurate=True)
+            for path, image in images.items()
+            if path in spaces and not columns[path].shape and _is_kept(image)
+        }
+        if self._images == AUTO:
+            differs = any(not images[path].is_accurate for path in held)
+            has_others = any(path not in held and is_image(columns[path]) for path in spaces)
+            return {} if differs or has_others else held
+        return held
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """Columns and features that Minari has no place for."""
@@ -147,7 +159,11 @@ class MinariDestination:
         pixels = [place.path for place in spaces if place.spec.image is None and is_image(place.spec)]
         if encoded and pixels:
             raise ConfigError(
-                f'{self.name}: images=files: "{encoded[0]}" is JPEG and "{pixels[0]}" is not; Minari has all images one way. Leave images=files out'
+                f'{self.name}: "{encoded[0]}" is kept as JPEG files and "{pixels[0]}" is not; Minari has all images one way. Take images=decoded'
+            )
+        if self._images == FILES and pixels:
+            raise ConfigError(
+                f'{self.name}: images=files: "{pixels[0]}" is no column of colour images whose JPEG files the source can hand out. Leave images=files out'
             )
         return places, losses
 
@@ -178,6 +194,13 @@ class MinariDestination:
                     )
 
 
+def _is_kept(image: ImageSpec) -> bool:
+    """Whether files are JPEG of colour images that Minari takes for images."""
+    height, width, channels = image.shape
+    is_large = (height or 0) >= IMAGE_SIDE and (width or 0) >= IMAGE_SIDE
+    return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
+
+
 def _space(places: Sequence[Place], name: str, texts: Mapping[str, Texts]) -> dict[str, Any]:
     specs = {place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)}
     every = {place.path: texts.get(place.path, Texts()) for place in places}
@@ -197,5 +220,5 @@ def _like(text: str) -> str:
 _OPTIONS: dict[str, Parse] = {
     "id": some_text,
     "like": _like,
-    "images": one_of(decoded=False, files=True),
+    "images": words(AUTO, DECODED, FILES),
 }

@@ -30,7 +30,7 @@ INFOS = "infos"
 OUR_FEATURES = ("id", "total_steps")
 """Attributes that are written of every episode."""
 _FLOAT32 = np.dtype(np.float32)
-_IMAGE_SIDE = 32
+IMAGE_SIDE = 32
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def is_image(spec: ArraySpec) -> bool:
         return True
     sides = spec.shape[:2]
     full = spec.minimum is None or (bool(np.all(spec.minimum == 0)) and bool(np.all(spec.maximum == 255)))
-    is_large = len(spec.shape) in (2, 3) and all((side or 0) >= _IMAGE_SIDE for side in sides)
+    is_large = len(spec.shape) in (2, 3) and all((side or 0) >= IMAGE_SIDE for side in sides)
     return spec.dtype == np.uint8 and is_large and full
 
 

@@ -8,23 +8,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5f, h5g, h5p
+from h5py import h5f, h5fd, h5g, h5p
 
 from rlds2reverb.destinations.base import LAST_ROW, Loss, State
 from rlds2reverb.destinations.comparing import are_equal, rows_that_differ
+from rlds2reverb.destinations.hdf5_files import Output
 from rlds2reverb.destinations.minari import LOSSES
 from rlds2reverb.destinations.minari.layout import OUR_FEATURES, Place
 from rlds2reverb.destinations.minari.spaces import Texts
 from rlds2reverb.destinations.minari.values import attribute, encoded_texts, is_attribute
 from rlds2reverb.destinations.whole_files import remove_whole, whole, write_whole
 from rlds2reverb.episodes import DISCOUNT, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.errors import ConversionError
+from rlds2reverb.image_headers import JPEG_START
 from rlds2reverb.metadata import metadata_path
 from rlds2reverb.readers.alignment import terminal_discount, zero_row
 
@@ -137,7 +139,7 @@ class MinariSink:
         if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
             losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
-            _write_files(group, place.dataset, rows)
+            _write_files(group, place, rows)
         elif place.spec.dtype.kind == "O":
             texts, is_changed = encoded_texts(rows)
             if is_changed:
@@ -181,40 +183,38 @@ def _in_order(kind: Any) -> Any:
     return properties
 
 
-def _created(name: bytes, in_memory: bool) -> h5py.File:
+def _created(name: bytes, output: Output | None) -> h5py.File:
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
-    if in_memory:
+    if output is None:
         access.set_fapl_core(_GROWS_BY_BYTES, False)
+    else:
+        access.set_fileobj_driver(h5fd.fileobj_driver, output)
     return h5py.File(h5f.create(name, h5f.ACC_TRUNC, fcpl=_in_order(h5p.FILE_CREATE), fapl=access))
 
 
 def _in_memory() -> h5py.File:
-    return _created(f"rlds2reverb-part-{next(_NAMES)}".encode(), in_memory=True)
+    return _created(f"rlds2reverb-part-{next(_NAMES)}".encode(), None)
 
 
 def _merge(parts: Sequence[Path], target: Path) -> None:
-    target.unlink(missing_ok=True)
-    with _as_os_errors(target), _created(os.fsencode(target), in_memory=False) as merged:
+    with Output(target) as output, _created(os.fsencode(target), output) as merged:
         for part in parts:
             with h5py.File(part, "r", locking=False) as file:
                 for name in file:
                     file.copy(name, merged)
+                    output.check()
 
 
-@contextmanager
-def _as_os_errors(target: Path) -> Iterator[None]:
-    """What h5py raises when a disk is full is an OSError, or says less."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise OSError(f"{target}: cannot be written: {error}") from error
-
-
-def _write_files(group: h5py.Group, name: str, files: Array) -> None:
-    dataset = group.create_dataset(name, (len(files),), h5py.vlen_dtype(np.uint8))
-    for place, file in enumerate(files):
-        dataset[place] = np.frombuffer(file, np.uint8)
+def _write_files(group: h5py.Group, place: Place, files: Array) -> None:
+    dataset = group.create_dataset(place.dataset, (len(files),), h5py.vlen_dtype(np.uint8))
+    for row, file in enumerate(files):
+        if not file.startswith(JPEG_START):
+            raise ConversionError(
+                f'column "{place.path}", step {row}: a file that is no JPEG, which Minari does not hold; those before it are. '
+                "Take images=decoded behind the destination's name, and begin anew with restart=True (--restart)"
+            )
+        dataset[row] = np.frombuffer(file, np.uint8)
 
 
 def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:

@@ -13,7 +13,8 @@ from rlds2reverb.destinations.ted.layout import Choices, keys_of
 from rlds2reverb.destinations.ted.sink import H5Sink, MemmapSink
 from rlds2reverb.episodes import IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, parted, read_options, unescaped
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped
 from rlds2reverb.specs import ArraySpec
 
 _H5, _MEMMAP = "h5", "memmap"
@@ -32,8 +33,7 @@ def open_ted(text: str) -> TedDestination:
       ConfigError: it names no folder, or an option makes no sense.
     """
     people = f"ted:{text}"
-    path, written = parted(text)
-    wanted = read_options(people, written, _OPTIONS, ConfigError)
+    path, wanted = path_and_options(people, text, _OPTIONS, ConfigError)
     if not path.strip("/ "):
         raise ConfigError(f'"{people}": expected ted:FOLDER or ted:FILE.h5')
     target = Path(unescaped(path)).expanduser()
@@ -62,9 +62,9 @@ class TedDestination:
         """Those of a buffer that TorchRL dumps."""
         return () if self.path.suffix == ".h5" else _FILES
 
-    def holds_files(self, spec: ArraySpec) -> bool:
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
         """None: tensors are numbers."""
-        return False
+        return {}
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """Columns and features that have no key."""

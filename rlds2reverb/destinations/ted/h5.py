@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from rlds2reverb.destinations.hdf5_files import Output
 from rlds2reverb.destinations.ted.spool import Growing
 from rlds2reverb.episodes import Array
 
@@ -21,10 +22,13 @@ def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: A
       columns: key -> a file of raw rows, and what they are.
       lengths: [episodes] steps of each.
       compression: of h5py's `create_dataset`.
+
+    Raises:
+      OSError: the disk.
     """
     width = math.ceil(math.log10(len(lengths)))
     steps = int(lengths.sum())
-    with h5py.File(path, "w") as file:
+    with Output(path) as output, h5py.File(output, "w") as file:
         rows = {name: _mapped(raw, column, steps, len(lengths)) for name, (raw, column) in columns.items()}
         stops = np.cumsum(lengths)
         for number, length in enumerate(lengths.tolist()):
@@ -34,6 +38,7 @@ def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: A
                 more = (number, number + 1) if column.has_ends else (0, 0)
                 values = rows[name][start + more[0] : start + length + more[1]]
                 group.create_dataset(name, data=values, compression=compression)
+                output.check()
         for name, value in (
             ("is_full", True),
             ("shift", steps),

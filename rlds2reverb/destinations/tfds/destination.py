@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Encode, Loss, State
@@ -14,6 +15,7 @@ from rlds2reverb.destinations.tfds.naming import Target
 from rlds2reverb.destinations.tfds.records import Layout
 from rlds2reverb.destinations.tfds.sink import TfdsSink
 from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.source_options import escaped
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
@@ -59,9 +61,9 @@ class TfdsDestination:
         """Those of a version directory."""
         return ("dataset_info.json", "*.json", "*.txt", "*-of-*", "*.tfrecord*")
 
-    def holds_files(self, spec: ArraySpec) -> bool:
-        """Those of columns with one image per step."""
-        return spec.image is not None and not spec.shape
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+        """Those of columns with one image per step; TensorFlow decodes by the fast DCT."""
+        return {path: replace(image, is_accurate=False) for path, image in images.items() if not columns[path].shape}
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """Columns that no feature holds."""

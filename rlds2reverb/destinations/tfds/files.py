@@ -123,5 +123,7 @@ def _array_record(path: Path, records: Any) -> None:
         for record in records:
             writer.write(record)
         writer.close()
-    except RuntimeError as error:  # its only kind, of a full disk as well
-        raise OSError(errno.EIO, " ".join(str(error).split())) from error
+    except RuntimeError as error:  # its only kind; only the text has the system's reason
+        text = str(error)
+        number = next((one for one in (errno.ENOSPC, errno.EDQUOT) if os.strerror(one) in text), errno.EIO)
+        raise OSError(number, " ".join(text.split()), str(path)) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlds2reverb.destinations.tfds.features import PNG, TENSOR
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.source_options import Parse, at_least_one, one_of, parted, read_options, unescaped, words
+from rlds2reverb.source_options import Parse, at_least_one, one_of, path_and_options, unescaped, words
 from rlds2reverb.tfds_files.features import ENCODINGS, NONE
 from rlds2reverb.tfds_files.locate import data_folders
 from rlds2reverb.tfds_files.records import ARRAY_RECORD, PARQUET, TFRECORD
@@ -64,8 +64,7 @@ class Target:
           ConfigError: it names no dataset, or an option makes no sense.
         """
         people = f"tfds:{text}"
-        rest, options = parted(text)
-        wanted = read_options(people, options, _KNOWN, ConfigError)
+        rest, wanted = path_and_options(people, text, _KNOWN, ConfigError)
         found = _NAMED.fullmatch(rest)
         if found is None:
             raise ConfigError(f'"{people}": expected {_SYNTAX}')

@@ -14,7 +14,7 @@ from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
 from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.keys import checked_keys, checked_priorities
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
 from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.learner.several.sampler import SeveralSampler
 from rlds2reverb.learner.several.servers import Servers
@@ -125,7 +125,7 @@ class ClientGroup:
         sizes = Sizes(self._servers, table, infos, self._ask_seconds)
         return SeveralSampler(self._servers, found, sizes, chosen, self._routes.setdefault(table, Routes()))
 
-    def sample_one(self, table: str, timeout_seconds: float | None = None) -> Batch:
+    def sample_one(self, table: str, timeout_seconds: float | None = GIVE_UP_SECONDS) -> Batch:
         """One sample of a table, without the axis of a batch.
 
         Raises:

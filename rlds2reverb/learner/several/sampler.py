@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -31,8 +31,11 @@ from rlds2reverb.learner.several.plans import Plan, Plans
 from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.learner.several.servers import Servers
 from rlds2reverb.learner.several.sizes import Sizes
+from rlds2reverb.learner.watch import WaitLog
 from rlds2reverb.learner.weights import Weights
 from rlds2reverb.specs import Nest
+from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo
 
@@ -83,6 +86,8 @@ class SeveralSampler(BatchIterator):
         self._items_leave = table.max_times_sampled > 0
         self._last_sizes = sizes.now()
         self._given = 0
+        self._on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
+        self._told_at: float | None = None
         self._stopped, self._ended = threading.Event(), threading.Event()
 
     def next_batch(self) -> Batch | None:
@@ -189,8 +194,11 @@ class SeveralSampler(BatchIterator):
             if not sizes.sum() > 0:
                 if self._is_over(began, "all servers"):
                     return
+                if time.monotonic() - began >= Deadlines.notice:
+                    self._tell(Reason("the table is empty on all servers"))
                 self._look()
                 continue
+            self._tell(Reason())
             self._last_sizes = sizes
             plan = self._planned(len(left), sizes)
             for number in np.unique(plan.servers).tolist():
@@ -259,6 +267,16 @@ class SeveralSampler(BatchIterator):
                 "limiter, or wait longer (timeout_seconds)"
             )
         return options.end_after_seconds is not None and waited >= options.end_after_seconds
+
+    def _tell(self, reason: Reason) -> None:
+        """Tells a wait for tables that are all empty, each time that it has lasted so long again, and its end; of others the servers' samplers tell."""
+        now, told_at = time.monotonic(), self._told_at
+        if reason.text and (told_at is None or now - told_at >= Deadlines.notice):
+            self._told_at = now
+            self._on_wait(reason)
+        elif not reason.text and told_at is not None:
+            self._told_at = None
+            self._on_wait(reason)
 
     def _look(self) -> None:
         """All are empty or away: asks again, a little later."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.options import KEEP, PushOptions
 from rlds2reverb.specs import Nest
 
 _NOT_OF_WRITERS = {
@@ -13,7 +13,11 @@ _NOT_OF_WRITERS = {
     "again": "item keys are new anyway, unless the writer or the episode is given a name",
     "move": "an episode is written once, to one server",
     "encoded": "steps hold what the loop gives; images that are files already are text",
+    "duplicates": "a writer stores every episode that it is given, each under a name of its own",
 }
+
+_AS_WRITERS_DO = {"duplicates": KEEP}
+"""What is said of these is what a writer does anyway, and not refused."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class WriteOptions(PushOptions):
       most_waiting_bytes: most bytes of finished episodes that wait to be sent; more lets the loop wait. A single episode may be larger.
       spec: nest of `ArraySpec` of what a step holds; None to learn it from the first step.
 
-    The options `ledger`, `again`, `move` and `encoded` of a push are refused. `on_progress` is called from the writer's own thread.
+    The options `ledger`, `again`, `move` and `encoded` of a push are refused, and `duplicates` but for "keep". `on_progress` is called
+    from the writer's own thread.
 
     Raises:
       ConfigError: as `PushOptions`; a number out of its range, a name that is empty or no text.
@@ -48,7 +53,7 @@ class WriteOptions(PushOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, instead in _NOT_OF_WRITERS.items():
-            if getattr(self, name):
+            if getattr(self, name) and getattr(self, name) != _AS_WRITERS_DO.get(name):
                 raise ConfigError(f"writer: {name} is an option of a push; {instead}")
         check_name("name", self.name)
         for name in ("max_steps", "most_episode_bytes", "most_waiting_bytes"):

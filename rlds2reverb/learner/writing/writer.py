@@ -270,7 +270,7 @@ class EpisodeWriter:
         source = steps.source(self._title, example)
         plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
         check_held(plan)
-        push = RunningPush(self._transport, plan, are_ids_checked=False)
+        push = RunningPush(self._transport, plan)
         push.open()
         self._source, self._push = source, push
         background = self._background = Background(push, self._options.most_waiting_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -32,10 +32,12 @@ class Share:
     Attributes:
       parts: address -> what the push to that server is told.
       missing: address -> why, of the servers that are lost.
+      copies: see `push.part.Part`.
     """
 
     parts: Mapping[str, push_part.Part]
     missing: Mapping[str, str]
+    copies: Mapping[int, int] | None = None
 
 
 class Part:
@@ -103,18 +105,22 @@ class Part:
         """Whether a ledger says that this server process has confirmed the episode."""
         if self.push is not None:
             return self.push.has(episode_id)
-        return any(episode_id in ledger for ledger in self._ledgers)
+        return any(episode_id in ledger.confirmed for ledger in self._ledgers)
 
     def had(self, episode_id: str) -> bool:
         """Whether a ledger says that another process of this name has confirmed it."""
         if self.push is not None:
             return self.push.had(episode_id)
-        return any(ledger.was_here(episode_id) for ledger in self._ledgers)
+        return any(episode_id in ledger.here for ledger in self._ledgers)
 
-    @property
-    def ids(self) -> Collection[str]:
-        """Of the episodes taken, so far, those left out not included."""
-        return () if self.push is None else self.push.ids
+    def knows(self, episode_id: str) -> bool:
+        """Whether nothing is to be read of an episode: the ledgers of all outputs have it."""
+        return self.push is not None and self.push.knows(episode_id)
+
+    def take_known(self, episode_id: str) -> None:
+        """Counts an episode that it knows; raises as `RunningPush.take_known`."""
+        if self.push is not None:
+            self.push.take_known(episode_id)
 
     def take(self, episode: Episode, found: Sequence[Problem]) -> None:
         """Sends what the outputs make of an episode, or leaves it out; raises as `RunningPush.take`."""

@@ -9,7 +9,7 @@ from typing import Any
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.push.opening import opened
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.plan import PushPlan, check_room, plan_of
+from rlds2reverb.push.plan import PushPlan, check_room, plan_of, with_least_room
 from rlds2reverb.push.several.tables import merged
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.wire.messages import ServerInfo
@@ -76,6 +76,7 @@ def plan_several(
     whole = plan_of(ready, together, tuning)
     if len(parts) == len(names):
         check_room(whole)
+    whole = replace(whole, tables=with_least_room(whole.tables, options, [*parts.values()]))
     return SeveralPlan(**vars(whole), names=names, parts=parts)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episodes import Array, Episode, KnownEpisode
 from rlds2reverb.errors import (
     CapacityError,
     Rlds2ReverbError,
@@ -18,6 +19,8 @@ from rlds2reverb.errors import (
     keep_report,
     reason_of,
 )
+from rlds2reverb.push.names import EpisodeNames
+from rlds2reverb.push.pipeline import Judging
 from rlds2reverb.push.plan import report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.running import LINGER_SECONDS, RunningPush
@@ -29,7 +32,6 @@ from rlds2reverb.push.several.totals import progress_of, total
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.validation.holdings import Holdings
 
@@ -47,7 +49,7 @@ class SeveralPusher:
       plan: what is pushed, and how; made just before.
       allow_missing: go on without servers that are lost meanwhile, as long as one is there.
       share: which part of a larger push it is; None for a whole one.
-      episodes: what is read, with the problems that only other episodes show; by default the plan's source is.
+      judge: finds the problems that only other episodes show; see `push.pipeline.Judging`.
     """
 
     def __init__(
@@ -56,12 +58,13 @@ class SeveralPusher:
         plan: SeveralPlan,
         allow_missing: bool = False,
         share: Share | None = None,
-        episodes: Iterable[tuple[Episode, list[Problem]]] | None = None,
+        judge: Judging | None = None,
     ) -> None:
         self._plan, self._allow_missing = plan, allow_missing
         self._transports = {address: one for address, one in transports.items() if address in plan.parts}
         self._is_whole = share is None
-        self._episodes = with_problems_of_ends(plan.source, plan.options.conventions) if episodes is None else episodes
+        self._judge = judge or partial(with_problems_of_ends, conventions=plan.options.conventions)
+        self._names = EpisodeNames(self._knows, plan, share)
         self._moved = 0
         self._failing: Part | None = None  # whose server's error came last
         self._parts = {
@@ -80,9 +83,17 @@ class SeveralPusher:
         return self._holdings
 
     @property
-    def ids(self) -> Collection[str]:
-        """Of the episodes read, so far, those left out not included."""
-        return [one for part in self._parts.values() for one in part.ids]
+    def names(self) -> EpisodeNames:
+        """Of the episodes that came, so far."""
+        return self._names
+
+    @property
+    def taken(self) -> dict[str, Array]:
+        """Address -> `TakenEpisodes.rows`; {} for a push that is no part."""
+        running = {address: part.push for address, part in self._parts.items()}
+        return {
+            address: push.taken.rows for address, push in running.items() if push is not None and push.taken is not None
+        }
 
     @property
     def sent(self) -> dict[str, dict[str, list[Array]]]:
@@ -93,7 +104,7 @@ class SeveralPusher:
         """The account so far."""
         whole = replace(
             report_of_nothing(self._plan),
-            remarks=(*remarks_of(self._plan.source), *self._holdings.remarks),
+            remarks=(*remarks_of(self._plan.source), *self._holdings.remarks, *self._names.remarks),
             seconds=self._seconds,
             items_moved=self._moved,
         )
@@ -135,9 +146,9 @@ class SeveralPusher:
     def _feed(self) -> None:
         """Reads the source to its end."""
         noted_at = time.monotonic()
-        for episode, found in self._episodes:
+        for episode, found in self._judge(self._new_episodes()):
             self._holdings = self._holdings.after(episode)
-            part = self._part_for(episode)
+            part = self._part_for(episode.id)
             self._watched(part, lambda: part.take(episode, found))  # noqa: B023  called at once
             if time.monotonic() - noted_at > _NOTE_SECONDS:
                 noted_at = time.monotonic()
@@ -154,13 +165,25 @@ class SeveralPusher:
     def _take_out(self, part: Part, keys: dict[str, list[Array]]) -> None:
         self._moved += take_out(self._transports[part.address], keys)
 
-    def _part_for(self, episode: Episode) -> Part:
+    def _new_episodes(self) -> Iterator[Episode]:
+        """The episodes that no ledger has."""
+        for one in self._names.read(self._plan.source):
+            if isinstance(one, KnownEpisode):
+                part = self._part_for(one.id)
+                self._watched(part, lambda: part.take_known(one.id))  # noqa: B023  called at once
+            else:
+                yield one
+
+    def _knows(self, episode_id: str) -> bool:
+        return self._part_for(episode_id).knows(episode_id)
+
+    def _part_for(self, episode_id: str) -> Part:
         """The part that has the episode, by a ledger; else the one that it is placed in."""
         for has in (Part.has, Part.had):
             for part in self._parts.values():
-                if has(part, episode.id):
+                if has(part, episode_id):
                     return part
-        return self._parts[self._address_of[self._placing.of(episode.id)]]
+        return self._parts[self._address_of[self._placing.of(episode_id)]]
 
     def _with(self, part: Part, act: Callable[[RunningPush], None]) -> None:
         """Does it to what runs in a part; nothing where its server is missing."""

@@ -33,7 +33,6 @@ class Description:
 
     Attributes:
       name: for messages.
-      fingerprint: of the data, and of options that make other episodes of the same rows.
       last_step: what becomes of an episode's end: `NEXT`, or of `alignment.LAST_STEPS`; `ROWS` for rows that are RLDS' own.
       specs: path -> spec of a row.
       metadata: of every episode.
@@ -41,7 +40,6 @@ class Description:
     """
 
     name: str
-    fingerprint: str
     last_step: str
     specs: Mapping[str, ArraySpec]
     metadata: Mapping[str, Any]
@@ -49,17 +47,21 @@ class Description:
 
 
 class FlatRecordings:
-    """Episodes of a dataset of rows; each is named by its first row and the one after its last."""
+    """Episodes of a dataset of rows; messages name each by its first row and the one after its last."""
 
     def __init__(self, about: Description, cuts: Cuts, opened: Opened) -> None:
         self._about, self._cuts, self._opened = about, cuts, opened
         self.name, self.remarks = about.name, about.remarks
-        self.fingerprint = about.fingerprint
 
     @property
     def count(self) -> int:
         """How many episodes the ends make."""
         return len(self._cuts)
+
+    def length_of(self, number: int) -> int:
+        """Its rows, and the one that is added."""
+        rows = int(self._cuts.stops[number] - self._cuts.starts[number])
+        return rows + (rows > 0 and self._about.last_step not in (ROWS, MARK))
 
     def spec(self) -> Nest:
         """The columns', discount and the flags."""

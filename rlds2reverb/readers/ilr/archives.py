@@ -6,7 +6,6 @@ Source of the layout: POSIX pax and ustar. What a header says is checked by its 
 from __future__ import annotations
 
 import io
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.files import check_regular
 from rlds2reverb.wording import shortened
 
 MOST_MEMBER_BYTES = 1 << 30
@@ -39,8 +39,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
       SourceError: missing, no regular file, or pyarrow is needed to unpack it.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise SourceError(f"{path}: not a regular file")
+        check_regular(path)
         with path.open("rb") as file:
             start = file.read(4)
             file.seek(0)

@@ -164,14 +164,13 @@ class ArrayRecordings:
       parts: the files, read one at a time; the first one stays in memory.
       name: for people.
       options: see `Options`.
-      fingerprint: names the data.
 
     Raises:
       SourceError: the first part cannot be read, or has no step.
     """
 
-    def __init__(self, parts: Sequence[Part], name: str, options: Options, fingerprint: str) -> None:
-        self.name, self.fingerprint, self._parts, self._options = name, fingerprint, tuple(parts), options
+    def __init__(self, parts: Sequence[Part], name: str, options: Options) -> None:
+        self.name, self._parts, self._options = name, tuple(parts), options
         self._first = self._trajectories(0)
         filled = next((one for one in self._first if len(one)), None)
         if filled is None:

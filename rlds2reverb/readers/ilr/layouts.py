@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.episodes import content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ilr import files, keys, native
 from rlds2reverb.readers.ilr.arrays import ArrayRecordings, Part
-from rlds2reverb.readers.ilr.options import Options, fingerprint_of
+from rlds2reverb.readers.ilr.options import Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
 
 WEBDATASET, DICT = "webdataset", "dict"
@@ -49,19 +48,12 @@ def recordings(path: Path, name: str, options: Options, layout: str | None) -> R
     if layout == WEBDATASET or (layout is None and not is_npz and not _is_pickle(found[0], start)):
         return ShardRecordings(found, name, options)
     parts = [_part(one, layout, options) for one in found]
-    return ArrayRecordings(parts, name, options, fingerprint_of(found, options))
+    return ArrayRecordings(parts, name, options)
 
 
 def in_memory(arrays: Mapping[str, Any]) -> ArrayRecordings:
     """The dict format in memory."""
-    digest = content_digest(
-        {
-            key: value
-            for key, value in arrays.items()
-            if getattr(value, "dtype", None) is not None and value.dtype != object
-        }
-    )
-    return ArrayRecordings([lambda: [arrays]], "a dict of il-representations", Options(), f"ilr:{digest}")
+    return ArrayRecordings([lambda: [arrays]], "a dict of il-representations", Options())
 
 
 def _is_pickle(path: Path, start: bytes) -> bool:
@@ -78,7 +70,7 @@ def _files(path: Path) -> list[Path]:
         raise SourceError(f"{path}: expected files *{', *'.join((*SHARDS, *_OTHERS))} in it")
     if path.exists():
         return [path]
-    found = [one for one in path.parent.glob(path.name) if one.is_file()] if path.name else []
+    found = [one for one in path.parent.glob(path.name) if not one.is_dir()] if path.name else []
     if not found:
         raise SourceError(f"{path}: not found; expected a file, a folder, or a pattern that fits some files")
     return sorted(found)

@@ -13,7 +13,7 @@ from rlds2reverb.readers.ilr import archives, keys, metadata
 from rlds2reverb.readers.ilr.findings import Findings
 from rlds2reverb.readers.ilr.frames import Frame, Metadata, frames
 from rlds2reverb.readers.ilr.layout import Layout
-from rlds2reverb.readers.ilr.options import Options, fingerprint_of
+from rlds2reverb.readers.ilr.options import Options
 from rlds2reverb.readers.ilr.trajectories import Cutting
 from rlds2reverb.readers.recordings import Recording
 from rlds2reverb.remarks import Remark
@@ -73,7 +73,6 @@ class ShardRecordings:
         self._specs = self._start.layout.specs()
         self._findings = Findings()
         self._count: int | None = None
-        self.fingerprint = fingerprint_of(self._paths, options)
 
     @property
     def count(self) -> int | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.lerobot.episodes import Episodes, read_episodes, read_tasks
@@ -92,18 +90,14 @@ class Dataset:
         tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
         return tasks[0].encode(errors="backslashreplace") if tasks else b""
 
-    @cached_property
-    def digest(self) -> str:
-        """Of what meta/ tells of features, episodes and tasks, of the sizes of all files with rows and frames, and of the options."""
-        digest = xxhash.xxh3_128(repr(sorted(self.info.features.items())).encode())
-        for name, column in sorted(self.episodes.columns.items()):
-            digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
-        for one in _told(self.episodes, self.tasks):
-            digest.update(one)
-        for path in sorted(set(self._files())):
-            size = path.stat().st_size if path.exists() else -1
-            digest.update(f"{path.relative_to(self.info.root)}|{size}".encode())
-        return digest.hexdigest() + self.reading.label
+    def check_templates(self) -> None:
+        """Refuses templates that lead nowhere, or out of the dataset.
+
+        Raises:
+          SourceError: says which.
+        """
+        for _ in self._files():
+            pass
 
     def _files(self) -> Iterator[Path]:
         videos = [one.name for one in self.info.features.values() if one.kind == VIDEO]
@@ -112,16 +106,6 @@ class Dataset:
         for key in videos if self.reading.videos != SKIP else ():
             for number in self.episodes.with_own_file(f"videos/{key}"):
                 yield self.episodes.video(number, key)[0]
-
-
-def _told(episodes: Episodes, tasks: Mapping[int, bytes]) -> Iterator[bytes]:
-    """Texts and numbers of tasks and of episodes."""
-    yield repr(sorted(tasks.items())).encode()
-    for name, values in sorted(episodes.metadata.items()):
-        yield name.encode(errors="backslashreplace")
-        yield values.dtype.str.encode() + values.tobytes() if isinstance(values, np.ndarray) else repr(values).encode()
-    for own in episodes.tasks or ():
-        yield repr(own).encode(errors="backslashreplace")
 
 
 def read_dataset(root: Path, reading: Reading) -> Dataset:

@@ -1,6 +1,8 @@
 """Images out of tables: PNG and JPEG as pixels, and LeRobot's depth maps, which are TIFF files without compression.
 
-Source: image_writer.py of lerobot 0.6.1 (`image_array_to_pil_image`, `save_kwargs_for_path`); TIFF 6.0, part 1.
+LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), whose JPEG is that of libjpeg's accurate DCT.
+
+Source: image_writer.py of lerobot 0.6.1 (`image_array_to_pil_image`, `save_kwargs_for_path`); features/image.py of datasets; TIFF 6.0, part 1.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
     try:
         if files and all(file[:4] in _TIFF for file in files):
             return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
-        return decode_images(ImageFeature(feature.shape, feature.dtype), files, where)
+        return decode_images(ImageFeature(feature.shape, feature.dtype), files, where, exact=True)
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episodes import Array, content_hash
 from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import content_name
 from rlds2reverb.readers.lerobot.dataset import Dataset, WrittenAnew
 from rlds2reverb.readers.lerobot.features import (
+    DONE,
     EPISODE_INDEX,
     FRAME_INDEX,
     IMAGE,
@@ -25,7 +28,7 @@ from rlds2reverb.readers.lerobot.pictures import check_libraries, decoded
 from rlds2reverb.readers.lerobot.reading import COLUMN, METADATA, SKIP
 from rlds2reverb.readers.lerobot.tables import Rows, Taken
 from rlds2reverb.readers.lerobot.values import column, image_files
-from rlds2reverb.readers.lerobot.videos import frames
+from rlds2reverb.readers.lerobot.videos import Clip
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 
 _COUNTED = (FRAME_INDEX, INDEX)
@@ -104,37 +107,64 @@ class Reader:
     def _recording(self, number: int, path: Path, read: Taken) -> Recording:
         dataset = self._dataset
         self._check(number, path, read)
-        metadata = dataset.metadata_of(number)
-        columns = {to: self._column(one, number, path, read) for to, one in dataset.steps.columns.items()}
+        stored = {to: self._stored(one, number, path, read) for to, one in dataset.steps.columns.items()}
         if dataset.task == COLUMN:
-            columns[dataset.task_path] = self._texts(path, read)
+            stored[dataset.task_path] = self._texts(path, read)
         elif dataset.task == METADATA:
             self._check_task(dataset.task_of(number), path, read)
         done = dataset.steps.done
         flags = None if done is None else self._plain(done.name, path, read)
         if flags is not None and flags[:-1].any():
             self._found("done_inside", number)
-        return Recording(dataset.steps.made(columns, flags), metadata)
 
-    def _column(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
+        def decode() -> Mapping[str, Array]:
+            try:
+                columns = {
+                    to: one if isinstance(one, np.ndarray) else self._decoded(one, path) for to, one in stored.items()
+                }
+                return dataset.steps.made(columns, flags)
+            except SourceError as error:
+                raise BrokenEpisode("", str(error)) from error
+
+        return Recording(decode, dataset.metadata_of(number), content=self._name(stored, flags))
+
+    def _stored(self, feature: Feature, number: int, path: Path, read: Taken) -> Array | _Files | Clip:
+        """[T, ...] as it is stored: numbers and texts, the files of images, or a part of a video."""
         if feature.kind == VIDEO:
-            return self._frames(feature, number, path, read)
+            return self._clip(feature, number, path, read)
         if feature.kind != IMAGE:
             return _values(feature, path, read)
-        files = image_files(feature, read.column(feature.name), path)
-        if feature.path in self._as_files:
-            found = np.empty(len(files), object)
-            found[:] = files
-            return found
-        return decoded(feature, files, f'{path}: column "{feature.name}"')
+        return _Files(feature, image_files(feature, read.column(feature.name), path))
 
-    def _frames(self, feature: Feature, number: int, path: Path, read: Taken) -> Array:
+    def _decoded(self, stored: _Files | Clip, path: Path) -> Array:
+        if isinstance(stored, Clip):
+            return stored.frames()
+        if stored.feature.path in self._as_files:
+            return stored.column
+        return decoded(stored.feature, stored.files, f'{path}: column "{stored.feature.name}"')
+
+    def _name(self, stored: Mapping[str, Array | _Files | Clip], flags: Array | None) -> str:
+        """The episode's name, by its rows, the bytes of its images and videos, and the options that make other steps of these."""
+        rows = {
+            to: one.column if isinstance(one, _Files) else one
+            for to, one in stored.items()
+            if not isinstance(one, Clip)
+        }
+        digest = content_hash(rows if flags is None else {**rows, DONE: flags})
+        digest.update(self._dataset.reading.label.encode())
+        for to, one in sorted(stored.items()):
+            if isinstance(one, Clip):
+                digest.update(f"{to}|".encode())
+                one.add_to(digest)
+        return content_name(digest.hexdigest())
+
+    def _clip(self, feature: Feature, number: int, path: Path, read: Taken) -> Clip:
         video, begin = self._dataset.episodes.video(number, feature.name)
         self._dataset.check(video)
         seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
         if not np.isfinite(seconds).all():
             raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")
-        return frames(feature, video, seconds, self._dataset.reading.tolerance)
+        return Clip(feature, video, seconds, self._dataset.reading.tolerance)
 
     def _plain(self, name: str, path: Path, read: Taken) -> Array:
         """[T] of a feature with one value per row."""
@@ -184,6 +214,21 @@ class Reader:
 
     def _found(self, code: str, number: int) -> None:
         self._odd.setdefault(code, set()).add(number)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of an image column, one a row."""
+
+    feature: Feature
+    files: list[bytes]
+
+    @property
+    def column(self) -> Array:
+        """[T] of objects."""
+        found = np.empty(len(self.files), object)
+        found[:] = self.files
+        return found
 
 
 def _counts(column: Array) -> bool:

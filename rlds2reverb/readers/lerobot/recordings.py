@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.readers.alignment import MARK
 from rlds2reverb.readers.lerobot.dataset import Dataset
+from rlds2reverb.readers.lerobot.episodes import LENGTH
 from rlds2reverb.readers.lerobot.features import EPISODE_INDEX, IMAGE, VIDEO
 from rlds2reverb.readers.lerobot.reader import Reader
 from rlds2reverb.readers.lerobot.reading import left_out, remarks_of
@@ -39,11 +41,6 @@ class LeRobotRecordings:
         self._spec = nested({path: self._spec_of(path, one) for path, one in dataset.specs().items()}, name)
 
     @property
-    def fingerprint(self) -> str:
-        """Of meta/ and the sizes of the files."""
-        return f"lerobot:{self._dataset.digest}"
-
-    @property
     def count(self) -> int:
         """As many as meta/ tells."""
         return len(self._dataset.episodes)
@@ -54,6 +51,11 @@ class LeRobotRecordings:
         dataset = self._dataset
         told = remarks_of(dataset.info.features, dataset.reading, dataset.steps.are_recorded, self.count, self._odd)
         return (*told, *left_out(dataset.episodes.left_out))
+
+    def length_of(self, number: int) -> int:
+        """As meta/ tells, and the row that is added."""
+        rows, steps = int(self._dataset.episodes.columns[LENGTH][number]), self._dataset.steps
+        return rows + (rows > 0 and not steps.are_recorded and steps.reading.last_step != MARK)
 
     def spec(self) -> Nest:
         """Of the features; the flags; the discount where `next.done` tells the end; the task where it is a column."""
@@ -71,7 +73,7 @@ class LeRobotRecordings:
     def images(self) -> Mapping[str, ImageSpec]:
         """Of the images in tables; not of depth maps, and not of videos."""
         return {
-            path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype)
+            path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype, is_accurate=True)
             for path, one in self._dataset.steps.columns.items()
             if one.kind == IMAGE and not one.is_depth
         }
@@ -82,6 +84,7 @@ class LeRobotRecordings:
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers."""
+        self._dataset.check_templates()
         reader = Reader(self._dataset, self._as_files, self._odd)
         try:
             yield from each(reader, numbers)

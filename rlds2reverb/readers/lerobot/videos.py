@@ -9,10 +9,13 @@ Source: video_utils.py of lerobot 0.6.1 (`decode_video_frames_pyav`), dataset_re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
@@ -27,47 +30,99 @@ _MOST_BYTES = 1 << 34
 _FORMATS = {".mp4": "mp4", ".mov": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".webm": "matroska", ".avi": "avi"}
 """FFmpeg's names; any other would let a file name further ones."""
 _CODECS = ("av1", "h264", "hevc", "vp8", "vp9", "mpeg4", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1")
+_REORDERED = 32
+"""Frames that a codec stores, at most, before one that is shown earlier; H.264 and HEVC allow 16."""
+
+_TICKS = 10_000
+"""Of a second: times of rows behind the first one are compared by these, for a sum of seconds is not exact."""
+
 _RGB, _DEPTH = "rgb24", "gray12le"
 
 
-def frames(feature: Feature, path: Path, seconds: Array, tolerance: float) -> Array:
-    """The frames of an episode's rows.
+@dataclass(frozen=True)
+class Clip:
+    """The part of a video that belongs to an episode's rows.
 
-    Args:
+    Attributes:
       feature: of the video.
       path: the file.
       seconds: [T] float64, each row's time in the video.
       tolerance: seconds.
-
-    Returns:
-      [T, height, width, channels].
-
-    Raises:
-      BrokenEpisode: the file is missing, damaged, of another size or codec, or has no frame at a row's time.
     """
-    import av
 
-    order = np.argsort(seconds, kind="stable")
-    try:
-        if not path.is_file():
-            raise BrokenEpisode(feature.path, f"{path}: no such video")
-        with av.open(str(path.absolute()), format=_format(feature, path)) as container:
-            stream = container.streams.video[0]
-            _check(feature, path, stream)
-            stream.thread_type = "AUTO"
-            found = _room(feature, len(seconds), path)
-            for at, frame in chosen(_shown(container, stream, seconds[order]), seconds[order], tolerance):
-                found[order[at]] = _pixels(feature, frame, path)
-    except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
-        raise BrokenEpisode(feature.path, f"{path}: cannot be decoded: {line_of(error)}") from error
-    except NoFrame as missing:
-        row = int(order[missing.args[0]])
-        raise BrokenEpisode(
-            feature.path,
-            f"{path}: no frame within {tolerance} s of row {row} at {seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
-            "Set tolerance=SECONDS behind the name if that is near enough",
-        ) from missing
-    return found
+    feature: Feature
+    path: Path
+    seconds: Array
+    tolerance: float
+
+    def frames(self) -> Array:
+        """The frames of the rows: [T, height, width, channels].
+
+        Raises:
+          BrokenEpisode: the file is missing, damaged, of another size or codec, or has no frame at a row's time.
+        """
+        feature, path, seconds = self.feature, self.path, self.seconds
+        order = np.argsort(seconds, kind="stable")
+        try:
+            with self._opened() as (container, stream):
+                stream.thread_type = "AUTO"
+                found = _room(feature, len(seconds), path)
+                for at, frame in chosen(_shown(container, stream, seconds[order]), seconds[order], self.tolerance):
+                    found[order[at]] = _pixels(feature, frame, path)
+        except NoFrame as missing:
+            row = int(order[missing.args[0]])
+            raise BrokenEpisode(
+                feature.path,
+                f"{path}: no frame within {self.tolerance} s of row {row} at {seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
+                "Set tolerance=SECONDS behind the name if that is near enough",
+            ) from missing
+        return found
+
+    def add_to(self, digest: xxhash.xxh3_128) -> None:
+        """Adds the rows' times, and the compressed frames from the key frame before the first row to the last one.
+
+        Both stay as they are when videos are put behind one another.
+
+        Raises:
+          BrokenEpisode: the file is missing, damaged, or of another size or codec.
+        """
+        if not len(self.seconds):
+            return
+        digest.update(np.rint((self.seconds - self.seconds[0]) * _TICKS).astype("<i8"))
+        with self._opened() as (container, stream):
+            _seek(container, stream, self.seconds.min())
+            half = _half_a_frame(stream)
+            first, last, late = float(self.seconds.min()) + half, float(self.seconds.max()) + half, 0
+            found: list[bytes] = []
+            for packet in container.demux(stream):
+                if packet.pts is None:
+                    continue
+                time = float(packet.pts * stream.time_base)
+                late = late + 1 if time > last else 0
+                if late > _REORDERED:
+                    break
+                if packet.is_keyframe and time <= first:
+                    found.clear()
+                if time <= last:
+                    found.append(bytes(packet))
+            for one in found:
+                digest.update(one)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Any]]:
+        """Container and stream."""
+        import av
+
+        feature, path = self.feature, self.path
+        try:
+            if not path.is_file():
+                raise BrokenEpisode(feature.path, f"{path}: no such video")
+            with av.open(str(path.absolute()), format=_format(feature, path)) as container:
+                stream = container.streams.video[0]
+                _check(feature, path, stream)
+                yield container, stream
+        except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
+            raise BrokenEpisode(feature.path, f"{path}: cannot be decoded: {line_of(error)}") from error
 
 
 def check_library() -> None:
@@ -117,10 +172,20 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
     """(time, frame), from the key frame before the first row on."""
     if not len(seconds):
         return
-    container.seek(round(float(seconds[0]) / stream.time_base) - 1, backward=True, any_frame=False, stream=stream)
+    _seek(container, stream, float(seconds[0]))
     for frame in container.decode(stream):
         if frame.pts is not None:
             yield float(frame.pts * stream.time_base), frame
+
+
+def _seek(container: Any, stream: Any, seconds: float) -> None:
+    """Goes to the key frame before that time."""
+    container.seek(round(float(seconds) / stream.time_base) - 1, backward=True, any_frame=False, stream=stream)
+
+
+def _half_a_frame(stream: Any) -> float:
+    rate = stream.average_rate
+    return float(0.5 / rate) if rate else 0.0
 
 
 def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:

@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -151,16 +151,41 @@ def _leaf(
     height, width, *channels = leaf.spec.shape
     shape = (height, width, channels[0] if channels else 1)
     if channels:
-        jpeg[path] = ImageSpec(shape, leaf.spec.dtype, "jpeg")
+        jpeg[path] = ImageSpec(shape, leaf.spec.dtype, "jpeg", is_accurate=True)
     if path in wanted.encoded:
         return _as_objects(found.files)
+    return _decoded(found.files, leaf, path)
+
+
+def _decoded(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
+    """[T, ...] pixels."""
+    height, width, *channels = leaf.spec.shape
     try:
-        feature = ImageFeature(shape, leaf.spec.dtype)
-        return decode_images(feature, found.files, path, exact=True).reshape(len(found.files), *leaf.spec.shape)
+        feature = ImageFeature((height, width, channels[0] if channels else 1), leaf.spec.dtype)
+        return decode_images(feature, files, path, exact=True).reshape(len(files), *leaf.spec.shape)
     except SourceError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise
         raise BrokenEpisode(path, str(error)) from error
+
+
+def with_pixels(rows: Rows, kept: Collection[str], wanted: Wanted) -> Rows:
+    """The rows that were read with images as files, as `wanted` has them.
+
+    Args:
+      rows: of an episode.
+      kept: paths of observations whose images were left as files.
+      wanted: what is read.
+
+    Raises:
+      BrokenEpisode: a file is no such image.
+    """
+    columns = dict(rows.columns)
+    for leaf in wanted.observation:
+        path = _path(OBSERVATION, leaf)
+        if path in kept and path in rows.jpeg and path not in wanted.encoded:
+            columns[path] = _decoded(list(columns[path]), leaf, path)
+    return replace(rows, columns=columns)
 
 
 def _path(column: str, leaf: Leaf) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ HDF5, ARROW, PARQUET = "hdf5", "arrow", "parquet"
 _FORMATS = (HDF5, ARROW, PARQUET)
 _MOST_BYTES = 1 << 28
 """Of a file of metadata: the bounds of a Box of images are in it, number by number."""
-_OF_FINGERPRINT = ("dataset_id", "total_episodes", "total_steps", "data_format", "minari_version")
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,6 @@ class Facts:
     def checked(self, path: Path) -> Path:
         """A path of the dataset; raises `SourceError` where it leads out of its folder, and may not."""
         return checked(self.folder, path, self.follow_links)
-
-    @property
-    def identity(self) -> str:
-        """What names the data, beside the sizes of its files."""
-        return json.dumps([str(self.told.get(key)) for key in _OF_FINGERPRINT])
 
 
 def read_facts(folder: Path, follow_links: bool = False) -> Facts:

@@ -54,10 +54,6 @@ class InArrow:
             raise SourceError(f"{facts.folder}: cannot be listed: {error.strerror}") from error
         self.numbers: Sequence[int] = sorted(int(name) for name in names if _FOLDER.fullmatch(name))
 
-    def sizes(self) -> list[Any]:
-        """The sizes of each episode's files."""
-        return [[number, [size for _, size, _ in self._stamps[number]]] for number in self.numbers]
-
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
         """Nothing stays open between episodes."""

@@ -67,10 +67,6 @@ class InHdf5:
                 raise SourceError(broken.why) from broken
         self.numbers: Sequence[int] = sorted(int(one[1]) for one in matches if one is not None)
 
-    def sizes(self) -> list[Any]:
-        """Name and size of each HDF5 file in the folder."""
-        return [[path.name, size] for path, (size, _) in self._stamps.items()]
-
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
         """The files."""

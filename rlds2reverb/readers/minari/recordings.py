@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
+from rlds2reverb.episodes import OBSERVATION, Array, content_digest
 from rlds2reverb.errors import SourceError
+from rlds2reverb.identity import content_name
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.features import Features, gathered
 from rlds2reverb.readers.minari import remarks
-from rlds2reverb.readers.minari.episodes import Wanted, conforming, rows_of, specs_of
+from rlds2reverb.readers.minari.episodes import Rows, Wanted, conforming, rows_of, specs_of, with_pixels
 from rlds2reverb.readers.minari.facts import HDF5, Facts, read_facts
 from rlds2reverb.readers.minari.in_arrow import InArrow
 from rlds2reverb.readers.minari.in_hdf5 import InHdf5
@@ -66,14 +66,6 @@ class MinariRecordings:
         self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
         self._tally = remarks.Tally(told, self._stored.numbers)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of the metadata that names the data, of that of every episode, and of the files' sizes."""
-        digest = xxhash.xxh3_64((self._facts.identity + json.dumps(self._stored.sizes())).encode())
-        for told in self._features.of_each:
-            digest.update(repr([(name, np.asarray(value).tolist()) for name, value in told.items()]).encode())
-        return f"minari:{digest.hexdigest()}"
-
     @property
     def count(self) -> int:
         """How many episodes the files have, up to as many as the metadata tell."""
@@ -83,6 +75,11 @@ class MinariRecordings:
     def remarks(self) -> tuple[Remark, ...]:
         """What was found so far."""
         return self._tally.remarks(self._features.left_out if "_features" in vars(self) else ())
+
+    def length_of(self, number: int) -> int | None:
+        """Its steps, and the row of the final observation."""
+        steps = self.metadata_of(number).get("total_steps")
+        return int(steps) + 1 if isinstance(steps, (int, np.integer)) and not isinstance(steps, bool) else None
 
     def spec(self) -> Nest:
         """As the first readable episode has it, with the spaces' bounds."""
@@ -114,12 +111,30 @@ class MinariRecordings:
 
     def _one(self, episodes: Episodes, place: int) -> Recording:
         number = self._numbers[place]
+        kept = frozenset(path for path in self._first[1] if path.split("/")[0] == OBSERVATION)
         try:
-            rows = conforming(rows_of(episodes(number), self._wanted), self._specs)
+            rows = rows_of(episodes(number), replace(self._wanted, encoded=self._wanted.encoded | kept))
+            if not kept:
+                return Recording(self._columns(number, rows), self._features.common(place), str(number))
         except BrokenEpisode as broken:
             return Recording({}, name=str(number), faults=((broken.path, broken.why),))
+        stored = {path: column for path, column in rows.columns.items() if path in self._specs}
+        return Recording(
+            lambda: self._columns(number, with_pixels(rows, kept, self._wanted)),
+            self._features.common(place),
+            str(number),
+            content=content_name(content_digest(stored)),
+        )
+
+    def _columns(self, number: int, rows: Rows) -> Mapping[str, Array]:
+        """The rows as all episodes have them.
+
+        Raises:
+          BrokenEpisode: they are not.
+        """
+        rows = conforming(rows, self._specs)
         self._tally.note(number, rows.notes)
-        return Recording(rows.columns, self._features.common(place), str(number))
+        return rows.columns
 
     @cached_property
     def _features(self) -> Features:

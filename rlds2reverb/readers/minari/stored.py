@@ -45,9 +45,6 @@ class Stored(Protocol):
     def numbers(self) -> Sequence[int]:
         """The numbers that the episodes there have, ascending."""
 
-    def sizes(self) -> list[Any]:
-        """What tells the files' content from another, as far as that is known without reading it."""
-
     def opened(self) -> AbstractContextManager[Episodes]:
         """The files, open for reading episodes."""
 

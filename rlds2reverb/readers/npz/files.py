@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, columns_below, is_under
 from rlds2reverb.errors import SourceError
@@ -18,7 +17,7 @@ from rlds2reverb.readers.features import Features, gathered, left_out_remarks
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.npz.ends import ends_terminal
 from rlds2reverb.readers.npz.keys import Keys, is_other, keys_of
-from rlds2reverb.readers.npz.members import Member, checksums, key_of, opened
+from rlds2reverb.readers.npz.members import Member, keys_in, opened
 from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
 from rlds2reverb.readers.paths import by_number
@@ -44,16 +43,12 @@ class NpzFiles:
         self._paths = sorted(paths, key=lambda path: by_number(path.name))
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
-        sums = [_checksums(path) for path in self._paths]
-        named = [(path.name, one) for path, one in zip(self._paths, sums)]
-        self.fingerprint = f"npz:{xxhash.xxh3_64_hexdigest(repr((options.last_step, named)).encode())}"
-        self._others = [None if one is None else list(filter(is_other, map(key_of, one))) for one in sums]
         self._last_step: str | None = None
         try:
             first = self.one(0)
         except BrokenEpisode as broken:
             raise SourceError(f"{broken.why}; the first file says what all of them have") from broken
-        self._first = {path: column_spec(column) for path, column in first.columns.items()}
+        self._first = {path: column_spec(column) for path, column in first.decoded().items()}
 
     @property
     def count(self) -> int:
@@ -99,9 +94,7 @@ class NpzFiles:
 
     @cached_property
     def _features(self) -> Features:
-        return gathered(
-            None if others is None else _values(path, others) for path, others in zip(self._paths, self._others)
-        )
+        return gathered(map(_values, self._paths))
 
     def _made(
         self, path: Path, keys: Keys, columns: dict[str, Array], members: Mapping[str, Member]
@@ -136,18 +129,11 @@ def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
     return {path: column for path, column in columns.items() if not is_under(path, NEXT_OBSERVATION)}
 
 
-def _values(path: Path, others: Sequence[str]) -> dict[str, Any] | None:
+def _values(path: Path) -> dict[str, Any] | None:
     """The single values of a file; None for one that cannot be read, which is a bad episode."""
     try:
+        others = list(filter(is_other, keys_in(path)))
         with opened(path, others) if others else nullcontext({}) as members:
             return {key: one.value() for key, one in members.items() if not one.shape}
     except (SourceError, BrokenEpisode):
-        return None
-
-
-def _checksums(path: Path) -> list[tuple[str, int, int]] | None:
-    """Those of a file; None for one that cannot be read, which is a bad episode."""
-    try:
-        return checksums(path)
-    except SourceError:
         return None

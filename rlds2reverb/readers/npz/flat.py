@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import xxhash
-
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.alignment import NEXT, NEXT_OBSERVATION, label_of, last_step_of
+from rlds2reverb.readers.alignment import NEXT, NEXT_OBSERVATION, last_step_of
 from rlds2reverb.readers.flat.columns import Rows
 from rlds2reverb.readers.flat.recordings import ROWS, Description, FlatRecordings, Opened
 from rlds2reverb.readers.npz.ends import cuts_of
@@ -46,10 +44,7 @@ def flat_recordings(path: Path, name: str, options: NpzOptions) -> FlatRecording
         specs = {one: spec for one, spec in specs.items() if one.split("/")[0] != NEXT_OBSERVATION}
     left_out = [*keys.unused, *(key for key in keys.others if key not in values)]
     remarks = remarks_of(last_step, keys, cuts, left_out, options)
-    fingerprint = f"npz:{xxhash.xxh3_64_hexdigest(repr(sorted(sums)).encode())}"
-    if last_step != ROWS:
-        fingerprint += label_of(name, keys.columns, last_step)
-    about = Description(name, fingerprint, last_step, specs, values, remarks)
+    about = Description(name, last_step, specs, values, remarks)
     return FlatRecordings(about, cuts, _opener(path, sums, {one: keys.columns[one] for one in specs}))
 
 

@@ -9,12 +9,14 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.files import check_regular
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.specs import ArraySpec
@@ -31,6 +33,8 @@ _ERRORS = (
     MemoryError,
     OverflowError,
     SyntaxError,
+    RecursionError,
+    TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -38,8 +42,11 @@ _ERRORS = (
 
 _FORMAT: Any = np.lib.format
 _MOST_BYTES = 1 << 32
-_MOST_EXPANSION = 1100
-"""How many times as large as what is stored values may be; deflate's best is 1,032."""
+_MOST_EXPANSION = 200
+_FREE_BYTES = 1 << 30
+"""How many times as large as what is stored values may be, where they are more than a GiB. Deflate's best is 1,032, of zeros alone; frames of
+games come to 50."""
+_AT_ONCE = 1 << 20
 _MOST_MEMBERS = 10_000
 _MOST_HEADER = 10_000
 _NPY = ".npy"
@@ -104,6 +111,17 @@ class Member:
         except _ERRORS as error:
             raise self._broken(f"cannot be read: {line_of(error)}") from error
 
+    def array(self) -> Array:
+        """All values as numpy has them; objects as they were pickled."""
+        try:
+            if not self._dtype.hasobject:
+                return self._whole()
+            return self._pickled(self._bytes(self._offset, self._info.file_size - self._offset))
+        except _ERRORS as error:
+            raise self._broken(f"cannot be read: {line_of(error)}") from error
+        except SourceError as error:
+            raise BrokenEpisode(self.key, str(error)) from error
+
     def close(self) -> None:
         """Ends reading."""
         if self._file is not None:
@@ -129,10 +147,8 @@ class Member:
         size = there if self._dtype.hasobject else math.prod(self.shape) * self._dtype.itemsize
         if size != there:
             raise self._broken(f"has {there:,} bytes of values; expected {size:,}, as its shape {self.shape} says")
-        if size > _MOST_EXPANSION * max(stored, 1):
-            raise self._broken(
-                f"unpacks {stored:,} bytes to {size:,}; at most {_MOST_EXPANSION:,} times as much is read"
-            )
+        if size > most_unpacked(stored):
+            raise self._broken(f"unpacks {stored:,} bytes to {size:,}; at most {most_unpacked(stored):,} are read")
 
     def _rows(self, start: int, stop: int) -> Array:
         if self._dtype.hasobject or (self._is_fortran and len(self.shape) > 1):
@@ -145,33 +161,37 @@ class Member:
         if self._loaded is None:
             data = self._bytes(self._offset, self._info.file_size - self._offset)
             if self._dtype.hasobject:
-                self._loaded = self._unpickled(data)
+                self._loaded = _texts(self._pickled(data))
             elif self._is_fortran:
                 self._loaded = self._shaped(data, self.shape[::-1]).transpose()
             else:
                 self._loaded = self._shaped(data, self.shape)
         return self._loaded
 
-    def _unpickled(self, data: bytes) -> Array:
-        made = safe_loads(data, self.where)
+    def _pickled(self, data: memoryview) -> Array:
+        made = safe_loads(bytes(data), self.where)
         if not isinstance(made, np.ndarray) or made.shape != self.shape:
             raise ValueError(f"a pickle of something else than an array of shape {self.shape}")
-        return _texts(made)
+        return made
 
-    def _shaped(self, data: bytes, shape: tuple[int, ...]) -> Array:
+    def _shaped(self, data: memoryview, shape: tuple[int, ...]) -> Array:
         values = np.frombuffer(data, self._dtype).reshape(shape) if self._row_bytes else np.zeros(shape, self._dtype)
         return values if values.dtype.kind in "biufc" else _texts(values)
 
-    def _bytes(self, offset: int, size: int) -> bytes:
+    def _bytes(self, offset: int, size: int) -> memoryview:
+        """Some bytes, in memory once. Memory that no data come for is not used."""
         if size > _MOST_BYTES:
             raise ValueError(f"{size:,} bytes to read at once; at most {_MOST_BYTES:,} are read")
         if self._file is None or self._file.closed:
             self._file = self._archive.open(self._info)
         self._file.seek(offset)
-        data = self._file.read(size)
-        if len(data) != size:
-            raise EOFError(f"{len(data):,} bytes; expected {size:,}")
-        return data
+        room = np.empty(size, np.uint8).data
+        for at in range(0, size, _AT_ONCE):
+            part = self._file.read(min(_AT_ONCE, size - at))
+            room[at : at + len(part)] = part
+            if len(part) < min(_AT_ONCE, size - at):
+                raise EOFError(f"{at + len(part):,} bytes; expected {size:,}")
+        return room.toreadonly()
 
     def _broken(self, why: str) -> BrokenEpisode:
         return BrokenEpisode(self.key, f"{self.where}: {why}")
@@ -186,6 +206,7 @@ def opened(path: Path, only: Collection[str] | None = None) -> Iterator[dict[str
       BrokenEpisode: one of its arrays cannot be read.
     """
     try:
+        check_regular(path)
         with zipfile.ZipFile(path) as archive, ExitStack() as members:
             infos = [one for one in _infos(path, archive) if only is None or one.filename.removesuffix(_NPY) in only]
             made = (members.enter_context(closing(Member(archive, info, str(path)))) for info in infos)
@@ -194,9 +215,9 @@ def opened(path: Path, only: Collection[str] | None = None) -> Iterator[dict[str
         raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
 
 
-def key_of(checksum: tuple[str, int, int]) -> str:
-    """The key of the array that one of `checksums` is of."""
-    return checksum[0].removesuffix(_NPY)
+def keys_in(path: Path) -> list[str]:
+    """The keys of all arrays, without a look at them; raises as `checksums`."""
+    return [name.removesuffix(_NPY) for name, _, _ in checksums(path)]
 
 
 def checksums(path: Path) -> list[tuple[str, int, int]]:
@@ -206,16 +227,27 @@ def checksums(path: Path) -> list[tuple[str, int, int]]:
       SourceError: it is missing, or no archive.
     """
     try:
+        check_regular(path)
         with zipfile.ZipFile(path) as archive:
             return [(one.filename, one.file_size, one.CRC) for one in _infos(path, archive)]
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
         raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
 
 
+def most_unpacked(stored: int) -> int:
+    """How many bytes so many may unpack to."""
+    return max(_FREE_BYTES, _MOST_EXPANSION * stored)
+
+
 def _infos(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     infos = archive.infolist()
     if len(infos) > _MOST_MEMBERS:
         raise SourceError(f"{path}: {len(infos):,} arrays; expected at most {_MOST_MEMBERS:,}")
+    size, stored = sum(info.file_size for info in infos), path.stat().st_size
+    if size > most_unpacked(stored):
+        raise SourceError(
+            f"{path}: unpacks {stored:,} bytes to {size:,}; at most {most_unpacked(stored):,} are read. Write the arrays without compression (numpy.savez)"
+        )
     for info in infos:
         if not info.filename.endswith(_NPY) or not _SAFE_KEY.fullmatch(info.filename):
             raise SourceError(f"{path}: {shortened(info.filename)!r} is no array; expected what numpy.savez writes")

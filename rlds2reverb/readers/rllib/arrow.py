@@ -70,11 +70,6 @@ class ParquetFiles:
         self._open.move_to_end(number)
         return self._open[number]
 
-    def footer(self, number: int) -> Footer:
-        """What the footer of a file tells; raises as `opened`."""
-        self.opened(number)
-        return self._footers[number]
-
     def group(self, number: int, group: int, columns: list[str]) -> pa.Table:
         """Columns of a row group, kept for the next call; raises as `read`."""
         key = number, group, tuple(columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,19 +30,6 @@ def record_of(table: pa.Table, row: int, plain: str) -> dict[str, Any]:
             joined = pa.concat_arrays(one.chunks)
             made[field.name] = joined.to_pylist()[0] if field.name == plain else _cell(field, joined, plain, 0)
     return made
-
-
-def bytes_of(value: Any) -> Iterator[bytes]:
-    """What tells a record from others."""
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield str(key).encode("utf-8", "surrogatepass")
-            yield from bytes_of(part)
-    elif isinstance(value, np.ndarray):
-        yield repr((value.dtype.str, value.shape)).encode()
-        yield value.tobytes()
-    else:
-        yield repr(value).encode("utf-8", "surrogatepass")
 
 
 def _cell(field: pa.Field, column: Any, plain: str, depth: int) -> Any:

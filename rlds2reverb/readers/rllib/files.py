@@ -7,13 +7,13 @@ A folder stands for the JSON, zip and Parquet files in it and below it. They are
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, LargeZipFile, ZipFile
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.files import check_regular
 from rlds2reverb.readers.paths import by_number, stays_in
 from rlds2reverb.wording import shortened
 
@@ -110,7 +110,7 @@ def _fixed_part(path: Path) -> Path:
 def _sorted(paths: object, folder: Path) -> list[Path]:
     kept = []
     for path in paths:  # type: ignore[attr-defined]
-        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and path.is_file():
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and not path.is_dir():
             kept.append(path)
         if len(kept) > _MOST_FILES:
             raise SourceError(f"{folder}: more than {_MOST_FILES:,} files")
@@ -119,9 +119,7 @@ def _sorted(paths: object, folder: Path) -> list[Path]:
 
 def _file(path: Path, folder: Path | None) -> DataFile:
     """A file that was found; it must be one, and inside the folder that it was found in."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise SourceError(f"{path}: not a regular file")
+    check_regular(path)
     if folder is not None and not stays_in(folder, path):
         raise SourceError(f"{path}: a link that leads out of the folder; name the file itself to read it")
     return DataFile(path, _KINDS.get(path.suffix.lower(), JSON))

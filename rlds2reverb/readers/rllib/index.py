@@ -78,7 +78,6 @@ class Index:
         self._chains: list[_Chain] = []
         self._open: dict[tuple[str, ...], list[_Chain]] = {}
         self._ids: list[tuple[str, str, str]] = []
-        self.rows = 0
 
     def add(self, found: Found) -> None:
         """Takes the pieces of a part."""
@@ -92,7 +91,6 @@ class Index:
             values = (found.place.file, found.place.at, found.place.part, start, stop, t, chain.number)
             for column, value in zip(self._places.values(), values):
                 column.append(value)
-            self.rows += stop - start
 
     def _key(self, found: Found, start: int) -> tuple[str, ...]:
         part, policy = found.part, found.part.policy_of(start)
@@ -180,13 +178,6 @@ class Index:
     def ended(self, number: int) -> int:
         """How it ends: `GOES_ON`, `TERMINATED` or `TRUNCATED`."""
         return self._chains[number].ended
-
-    def identity(self) -> Iterator[bytes]:
-        """What names the data: every episode's name, and how its rows are cut."""
-        for name in self.names:
-            yield name.encode("utf-8", "surrogatepass") + b"\n"
-        yield self._columns["start"].tobytes()
-        yield self._columns["stop"].tobytes()
 
 
 def _names(ids: list[tuple[str, str, str]], first: list[int]) -> Iterator[str]:

@@ -35,7 +35,7 @@ _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplemented
 
 
 class JsonLines(ScannedFiles):
-    """Lines of JSON files. The digest has the bytes of all lines; of the first lines, columns that are wanted are kept."""
+    """Lines of JSON files. Of the first lines, columns that are wanted are kept."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         super().__init__(files, settings)
@@ -45,7 +45,6 @@ class JsonLines(ScannedFiles):
         for number, file in enumerate(self._files):
             self._kept.begin(number, file.path)
             for line_number, (at, line) in enumerate(_lines(file), 1):
-                self._digest.update(line)
                 where = f"{file}: line {line_number:,}"
                 if line.isspace():
                     self.troubles.empty += 1

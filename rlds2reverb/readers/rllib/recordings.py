@@ -17,12 +17,10 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from rlds2reverb.episodes import STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import METADATA
-from rlds2reverb.readers.alignment import REPEAT
 from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
@@ -60,8 +58,6 @@ class RllibRecordings:
         self._records = 0
         self._columns = self._indexed(keeps_others)
         self._index.close()
-        self.fingerprint = f"rllib:{_digest(store.fingerprint, self._index)}{store.settings.label}"
-        self.fingerprint += f"|{last_step}" if self._without_next and last_step != REPEAT else ""
         self._others: list[str] = []
         self._partial = _others(self._counts.keys() - self._columns) if keeps_others else []
         self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
@@ -199,10 +195,3 @@ def _is_other(name: str) -> bool:
 def _others(columns: Set[str]) -> list[str]:
     """Columns that RLDS does not know, and whose names nothing else has."""
     return sorted(filter(_is_other, columns))
-
-
-def _digest(content: str, index: Index) -> str:
-    digest = xxhash.xxh3_64(content.encode())
-    for one in index.identity():
-        digest.update(one)
-    return digest.hexdigest()

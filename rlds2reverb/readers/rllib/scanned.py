@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
-import xxhash
-
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found
 from rlds2reverb.readers.rllib.repeated import without_repeated
@@ -14,7 +12,7 @@ from rlds2reverb.readers.rllib.store import Settings, Stamps, Troubles, Wanted
 
 
 class ScannedFiles(ABC):
-    """Files; a kind of them finds its parts, and feeds the digest with what it reads.
+    """Files; a kind of them finds its parts.
 
     Attributes:
       settings: how they are read.
@@ -25,12 +23,6 @@ class ScannedFiles(ABC):
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         self._files, self.settings = files, settings
         self.troubles, self.stamps = Troubles(), Stamps(files)
-        self._digest = xxhash.xxh3_128()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of what was read, once all is scanned."""
-        return self._digest.hexdigest()
 
     def scan(self, wanted: Wanted, /) -> Iterator[Found]:
         """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""

@@ -39,16 +39,6 @@ class Settings:
     floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     done_means: int = TERMINATED
 
-    @property
-    def label(self) -> str:
-        """What of it is not the default."""
-        odd = (
-            (self.floats != np.float64, f"|float={self.floats}"),
-            (self.done_means != TERMINATED, "|done_means=truncation"),
-        )
-        renamed = "".join(f"|{name}={column}" for name, column in sorted(self.names.renamed.items()))
-        return "".join(text for is_odd, text in odd if is_odd) + renamed
-
     def cache(self) -> Cache:
         """A new one, for one reader."""
         return Cache(_CACHE_BYTES)
@@ -91,14 +81,6 @@ class Store(Protocol):
 
     troubles: Troubles
     stamps: Stamps
-
-    @property
-    def settings(self) -> Settings:
-        """How they are read."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Names their content, once they are scanned."""
 
     def scan(self, wanted: Wanted, /) -> Iterator[Found]:
         """All parts, in the order of the files; columns that are wanted later may be kept."""

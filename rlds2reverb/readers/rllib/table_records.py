@@ -15,7 +15,7 @@ from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.arrow import ERRORS, ParquetFiles
 from rlds2reverb.readers.rllib.batches import Part
-from rlds2reverb.readers.rllib.cells import bytes_of, record_of
+from rlds2reverb.readers.rllib.cells import record_of
 from rlds2reverb.readers.rllib.episode_states import episode_columns, episode_part, state_of
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.index import Found, Place
@@ -32,7 +32,7 @@ _PARTS = 1 << 16
 
 
 class RecordTables(ScannedFiles):
-    """Files with a row per record. The digest has all records."""
+    """Files with a row per record."""
 
     def _scan(self, _: Wanted) -> Iterator[Found]:
         with closing(ParquetFiles(self._files)) as parquet:
@@ -67,10 +67,7 @@ class RecordTables(ScannedFiles):
         file = self._files[number]
         record = record_at(parquet, number, group, row, self.settings)
         if isinstance(record, bytes):
-            self._digest.update(record)
             return [episode_part(state_of(record))]
-        for one in bytes_of(record):
-            self._digest.update(one)
         return parts(record, self.settings, str(file), file.run is not None)
 
     def reader(self, wanted: frozenset[str]) -> Reader:

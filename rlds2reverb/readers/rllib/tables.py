@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.parquet_footer import Chunk
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.arrow import ParquetFiles, leaves_of
@@ -60,7 +59,7 @@ def _first_schema(files: list[DataFile]) -> pa.Schema:
 
 
 class StepTables(ScannedFiles):
-    """Files with a row per step; a part is a row group. The digest has the rows' ids, ends and rewards, and the size of every column."""
+    """Files with a row per step; a part is a row group."""
 
     def _scan(self, _: Wanted) -> Iterator[Found]:
         with closing(ParquetFiles(self._files)) as parquet:
@@ -85,7 +84,6 @@ class StepTables(ScannedFiles):
         keys = [name for name in (*_KEYS, n.REWARDS) if name in known]
         ends = [name for name in (n.OBS, n.NEXT_OBS) if tells_ends and name in known]
         table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
-        self._add_digest(parquet.footer(number)[group], table)
         rewards = _values(table, known.get(n.REWARDS)) if n.REWARDS in known else None
         where = Converter(f"{file}: row group {group}", self.settings.floats)
         head = Head(
@@ -97,15 +95,6 @@ class StepTables(ScannedFiles):
             _ends(table, known, where) if tells_ends and table.num_rows else ("", ""),
         )
         return part_of(head, lambda name: _values(table, known.get(name)), self.settings.done_means)
-
-    def _add_digest(self, chunks: tuple[Chunk, ...], table: pa.Table) -> None:
-        sizes = [(one.path, one.unpacked) for one in chunks]
-        self._digest.update(repr((table.num_rows, sizes)).encode())
-        for column in table.columns:
-            for chunk in column.chunks:
-                for buffer in chunk.buffers():
-                    if buffer is not None:
-                        self._digest.update(buffer)
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""

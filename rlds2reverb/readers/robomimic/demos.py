@@ -47,8 +47,8 @@ def demo_of(data: h5py.Group, name: str) -> h5py.Group:
     return demo
 
 
-def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], list[str], int]:
-    """Names of all demonstrations by their numbers, of those that are wanted, and how many names a mask has that are none of them.
+def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
+    """Names of the demonstrations that are wanted, by their numbers, and how many names a mask has that are of none.
 
     Args:
       file: open.
@@ -62,8 +62,7 @@ def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], list[str],
     if not there:
         raise SourceError(f"{hdf5.path_of(file)}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
     chosen = set(there) if wanted is None else _masked(file, wanted)
-    listed = sorted(there, key=lambda name: (there[name], name))
-    return listed, [name for name in listed if name in chosen], len(chosen - set(there))
+    return sorted(chosen & set(there), key=lambda name: (there[name], name)), len(chosen - set(there))
 
 
 def _masked(file: h5py.File, wanted: str) -> set[str]:

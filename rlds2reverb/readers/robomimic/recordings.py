@@ -46,7 +46,7 @@ class RobomimicRecordings:
         with hdf5.opened(path) as file:
             self._stamp = hdf5.stamp_of(file)
             try:
-                there, self._demos, strangers = demos.demos_of(file, options.filter)
+                self._demos, strangers = demos.demos_of(file, options.filter)
                 data = demos.data_of(file)
                 self._known = demos.known_of(data)
                 if not self._demos:
@@ -54,10 +54,9 @@ class RobomimicRecordings:
                 plan = _plan(data, self._demos, options, demos.is_of_libero(self._known))
                 shape = state_shape(data, self._demos) if STATES in plan.specs else None
                 self._plan = plan if shape is None else plan.with_free(STATES, shape)
-                self._survey = survey(data, there, self._demos, self._known, self._plan)
+                self._survey = survey(data, self._demos, self._known)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-        self.fingerprint = f"robomimic:{self._survey.digest}"
         self.remarks = (
             *remarks_of(self._plan, self._known, strangers),
             *left_out_remarks(self._survey.features.left_out),
@@ -67,6 +66,13 @@ class RobomimicRecordings:
     def count(self) -> int:
         """How many demonstrations are chosen."""
         return len(self._demos)
+
+    def length_of(self, number: int) -> int | None:
+        """Its samples, and the row that is added."""
+        samples = self.metadata_of(number).get("num_samples")
+        if not isinstance(samples, (int, np.integer)) or isinstance(samples, bool):
+            return None
+        return int(samples) + (self._plan.last_step != MARK and self._plan.align != AFTER)
 
     def spec(self) -> Nest:
         """What the first demonstration has."""

@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 
-from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.episodes import Array
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,6 @@ class Bounds:
 
     def __len__(self) -> int:
         return len(self.start)
-
-    def digest(self, layout: object) -> xxhash.xxh3_128:
-        """A digest of these and of what else a buffer's layout is, to go on with."""
-        made = xxhash.xxh3_128(repr(layout).encode())
-        for part in (self.column, self.start, self.stop):
-            made.update(byte_view(np.ascontiguousarray(part, np.int64)))
-        return made
 
     def only(self, wanted: Array) -> Bounds:
         """Those that a mask [n] marks."""

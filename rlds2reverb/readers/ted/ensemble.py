@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-import xxhash
-
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import Recording
 from rlds2reverb.readers.ted.recordings import TedRecordings
@@ -34,11 +32,6 @@ class EnsembleRecordings:
                 raise SourceError(
                     f"{name}: buffer {number} has other columns than buffer 0: {'; '.join(found)}. Open one by buffer={number}, or join them by a mix"
                 )
-
-    @property
-    def fingerprint(self) -> str:
-        """Of all of them."""
-        return f"ted:{xxhash.xxh3_128_hexdigest(''.join(buffer.fingerprint for buffer in self._buffers).encode())}"
 
     @property
     def count(self) -> int:

@@ -7,7 +7,6 @@ before `shift` in a storage that is not full, else the last of each column. The 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -17,21 +16,16 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.digests import content, sampled, some_of
 from rlds2reverb.readers.ted.bounds import cut, each_row, ends_of_ids
 from rlds2reverb.readers.ted.folders import Folder
-from rlds2reverb.readers.ted.incomplete import without_incomplete
+from rlds2reverb.readers.ted.incomplete import final_lost, without_incomplete
 from rlds2reverb.readers.ted.keys import (
-    DONE,
     DONES,
-    IDS,
-    MOST_RESULTS,
     NEXT,
     REWARD,
     ROWS,
-    TRAJECTORY_IDS,
     TedOptions,
-    is_result,
+    id_key,
     last_part,
 )
 from rlds2reverb.readers.ted.leaves import Leaf, unchanged
@@ -78,9 +72,8 @@ class FlatTrajectories:
         ends[:, self.last - 1] = True
         self._ends = np.flatnonzero(ends)
         self._check_sizes(steps)
-        self.id_key = self._ids()
-        self._recorded = self.last if valid is None or is_full else min(self.last, valid // self.columns)
-        self._cut(recorded, ends, self._recorded)
+        self.id_key = id_key(name, options.trajectories, self._leaves)
+        self._cut(recorded, ends, self.last if valid is None or is_full else min(self.last, valid // self.columns))
 
     @property
     def count(self) -> int:
@@ -103,19 +96,6 @@ class FlatTrajectories:
             for key, leaf in self._leaves.items()
             if key not in self.observed and key != "index"
         }
-
-    @cached_property
-    def digest(self) -> str:
-        """Of the layout, the bounds, all rewards and end flags, and some rows of every leaf."""
-        made = self._bounds.digest([(key, leaf.dtype.name, leaf.shape) for key, leaf in sorted(self._leaves.items())])
-        for key in filter(self._is_small, sorted(self.steps)):
-            values = self._leaves[key].values
-            made.update(content(values.reshape(self.columns, self.rows, *values.shape[1:])[:, : self._recorded]))
-        for number in sampled(self.count, 16):
-            for key in sorted((*self.observed, *self.steps)):
-                values = self.observe(key, number) if key in self.observed else self.step(key, number)
-                made.update(content(values[some_of(0, len(values))]))
-        return made.hexdigest()
 
     @contextmanager
     def reading(self) -> Iterator[FlatTrajectories]:
@@ -176,20 +156,11 @@ class FlatTrajectories:
                     f"{self._name}: {key}: has {counted(found, 'row')}; expected {steps:,} steps, or at least {least:,} observations"
                 )
 
-    def _ids(self) -> str:
-        wanted = self._options.trajectories
-        if wanted in ("", IDS):
-            found = next((key for key in TRAJECTORY_IDS if key in self._leaves), "")
-            if wanted and not found:
-                raise SourceError(f"{self._name}: no ids of trajectories: neither {' nor '.join(TRAJECTORY_IDS)}")
-            return found
-        return "" if wanted in (DONE, ROWS) else wanted
-
     def _cut(self, recorded: Array, ends: Array, valid: int) -> None:
         shape = (self.columns, self.rows)
         each = np.full(self.columns, valid)
         remarks: tuple[Remark, ...] = ()
-        lost = 0
+        lost: list[Remark] = []
         if self._options.trajectories == ROWS:
             self._bounds = each_row(self.columns, each)
         else:
@@ -197,30 +168,26 @@ class FlatTrajectories:
             if self.id_key:
                 bounds = cut(ends_of_ids(self._id_values().reshape(shape)), each)
                 unmarked = ~ends[bounds.column, bounds.stop - 1]
-                lost = int(unmarked.sum())
                 bounds.stop[unmarked] -= 1
-                bounds = bounds.only(bounds.stop > bounds.start)
+                left = bounds.stop > bounds.start
+                lost = final_lost(int(unmarked.sum()), int((~left).sum()))
+                bounds = bounds.only(left)
             self._bounds, remarks = without_incomplete(
                 bounds, recorded, self._is_overwritten, self._options.drop_incomplete
             )
-        if lost:
-            text = (
-                f"{lost:,} trajectories end by their id without an end flag: this form keeps no observation after their last step, "
-                "which is left out"
-            )
-            remarks = (*remarks, Remark("final_lost", text, lost))
-        self.remarks = remarks
-
-    def _is_small(self, key: str) -> bool:
-        """Whether all values of a key are looked at for the digest."""
-        return (is_result(key) or key == self.id_key) and math.prod(self._leaves[key].shape[1:]) <= MOST_RESULTS
+        self.remarks = (*remarks, *lost)
 
     def _id_values(self) -> Array:
-        leaf = self._leaves.get(self.id_key)
-        steps = self.columns * self.rows
-        if leaf is None or leaf.shape not in ((steps,), (steps, 1)):
-            raise SourceError(f'{self._name}: expected a key "{self.id_key}" with an id for each step')
-        return leaf.values
+        """[columns * rows, ...] the id of each step; where ids stand under `next` as well, they have one row more for each end."""
+        leaf, steps = self._leaves[self.id_key], self.columns * self.rows
+        if leaf.shape[1:] not in ((), (1,)):
+            raise SourceError(
+                f"{self._name}: {self.id_key}: has {list(leaf.shape[1:])} for each step; expected one id; trajectories=done parts by end flags"
+            )
+        if leaf.shape[0] == steps:
+            return leaf.values
+        step = np.arange(steps)
+        return np.asarray(leaf.values[np.minimum(step + np.searchsorted(self._ends, step), leaf.shape[0] - 1)])
 
 
 def _true(leaf: Leaf, rows: slice) -> Array:

@@ -3,47 +3,64 @@
 `is_full`, `shift`, `_storage_shape` and `_len` say how many of the groups were recorded: in a storage that is not full, the rows
 behind `shift` of each column are left overs. TorchRL numbers groups with zeros in front, and reads them in the order of their names;
 here they come by their numbers, with or without zeros.
+
+TorchRL parts groups by end flags, not by the ids of trajectories: a group holds several trajectories where recording stopped without an
+end flag, as at the end of each environment's batch. Ids part a group further. The observation after the last step of such a trajectory
+is not in the file (the next row is what the next trajectory saw first), so that step is left out, as in the Flat form.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-import xxhash
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
-from rlds2reverb.readers.digests import content, sampled
 from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.ted.incomplete import no_end, overwritten
+from rlds2reverb.readers.ted.incomplete import final_lost, no_end, overwritten
 from rlds2reverb.readers.ted.keys import (
     DONES,
-    MOST_RESULTS,
     NEXT,
     REWARD,
-    TRAJECTORY_IDS,
+    ROWS,
     TedOptions,
-    is_result,
+    id_key,
     last_part,
     renamed,
 )
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.wording import counted
 
 PREFIX = "traj"
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full", "_len")
 _MOST_SIZES = 64
-_LOOKED_INTO, _TRAJECTORIES = 16, 256
-"""Trajectories of which all values, or rewards and end flags, are looked at for the digest; each has to be looked up in the file."""
+
+
+class _Segment(NamedTuple):
+    """A trajectory: the steps [start, stop) of a group.
+
+    Attributes:
+      stop: None where ids do not say how many steps the group has.
+      is_cut: it ends by its id, before the group does; its last step is left out of [start, stop) already.
+    """
+
+    group: str
+    start: int = 0
+    stop: int | None = None
+    is_cut: bool = False
+
+    @property
+    def steps(self) -> slice:
+        """Its rows; to the group's end where it ends there, so that rows too many are seen."""
+        return slice(self.start, self.stop if self.is_cut else None)
 
 
 class H5Trajectories:
@@ -54,9 +71,9 @@ class H5Trajectories:
         self._moved: dict[str, tuple[int, int]] = {}
         self._held: list[tuple[str, int]] = []
         self._begins: list[str] = []
-        if options.trajectories not in ("", "done"):
+        if options.trajectories == ROWS:
             raise SourceError(
-                f"{name}: trajectories: the H5 form keeps trajectories as end flags part them; there is no other way"
+                f"{name}: trajectories=rows: the H5 form keeps whole trajectories; expected ids, done or the key of ids"
             )
         with hdf5.opened(path) as file:
             self._stamp = hdf5.stamp_of(file)
@@ -68,34 +85,13 @@ class H5Trajectories:
     @property
     def count(self) -> int:
         """How many trajectories."""
-        return len(self._groups)
+        return len(self._segments)
 
     @contextmanager
     def reading(self) -> Iterator[_H5Rows]:
         """Opens the file."""
         with hdf5.opened(self._path, stamp=self._stamp) as file:
             yield _H5Rows(self, file)
-
-    @cached_property
-    def digest(self) -> str:
-        """Of rewards and end flags of many trajectories, and of all values of some."""
-        made = xxhash.xxh3_128(repr((len(self._groups), _spelled(self.steps), _spelled(self.observed))).encode())
-        keys = sorted({*self.steps, *self.observed})
-        looked_at = sampled(self.count, _TRAJECTORIES)
-        looked_into = {looked_at[number] for number in sampled(len(looked_at), _LOOKED_INTO)}
-        small = [key for key in keys if self._is_small(key)]
-        with self.reading() as rows:
-            for number in looked_at:
-                for key in keys if number in looked_into else small:
-                    try:
-                        made.update(content(rows.step(key, number) if key in self.steps else rows.observe(key, number)))
-                    except BrokenEpisode:
-                        made.update(b"cannot be read")
-        return made.hexdigest()
-
-    def _is_small(self, key: str) -> bool:
-        """Whether all values of a key are looked at for the digest."""
-        return is_result(key) and math.prod(size or 1 for size in self.steps[key].shape) <= MOST_RESULTS
 
     def _open(self, file: h5py.File) -> None:
         there = hdf5.names(file)
@@ -126,11 +122,47 @@ class H5Trajectories:
             raise SourceError(
                 f"{self._path}: {groups[0]}/{self.paths[odd[0]]}: has {shapes[odd[0]].shape[0]:,} rows; expected {rows:,} or {rows + 1:,}"
             )
-        self._groups, ends = self._valid(file, groups, form)
-        self.id_key = next((key for key in TRAJECTORY_IDS if key in self.steps), "")
+        self.id_key = id_key(self._name, self._options.trajectories, {**self.steps, **self.observed})
+        if self.id_key and shapes[self.id_key].shape[1:] not in ((), (1,)):
+            raise SourceError(
+                f"{self._name}: {self.id_key}: has {list(shapes[self.id_key].shape[1:])} for each step; expected one id; "
+                "trajectories=done parts by end flags"
+            )
+        recorded, stopped = self._valid(file, groups, form)
+        self._segments, lost = self._parted(file, recorded)
         sizes, shift, is_full = _told(self._path, form)
         oldest = set(self._begins) if is_full and 0 < shift < sizes[0] else set()
-        self.remarks = (*self._of_ends(file, ends), *self._without(oldest, overwritten))
+        open_ends = self._without_end(file, stopped)
+        self.remarks = (
+            *self._without(lambda one: one.is_cut or one.group in open_ends, no_end),
+            *self._without(lambda one: one.start == 0 and one.group in oldest, overwritten),
+            *lost,
+        )
+
+    def _parted(self, file: h5py.File, groups: list[str]) -> tuple[list[_Segment], list[Remark]]:
+        """The trajectories of groups, and what is to be said of those that ids part."""
+        if not self.id_key:
+            return [_Segment(group) for group in groups], []
+        segments: list[_Segment] = []
+        lost = empty = 0
+        for group in groups:
+            try:
+                ids = self._ids(file, _Segment(group)).reshape(-1)
+            except BrokenEpisode:
+                segments.append(_Segment(group))  # told when the episode is read
+                continue
+            if not len(ids):
+                segments.append(_Segment(group))
+                continue
+            stops = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
+            for start, stop in zip([0, *stops], stops):
+                is_cut = stop < len(ids)
+                lost += is_cut
+                if is_cut and stop - start == 1:
+                    empty += 1
+                else:
+                    segments.append(_Segment(group, start, stop - is_cut, is_cut))
+        return segments, final_lost(lost, empty)
 
     def _valid(self, file: h5py.File, groups: list[str], form: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Groups of what was recorded, and those where recording stopped."""
@@ -164,7 +196,8 @@ class H5Trajectories:
         tells = self.rows_key == f"{NEXT}done" and length > 0
         return length, len(found[-1]), tells and bool(found[0].rows(length - 1).any())
 
-    def _of_ends(self, file: h5py.File, groups: list[str]) -> tuple[Remark, ...]:
+    def _without_end(self, file: h5py.File, groups: list[str]) -> set[str]:
+        """Groups whose last step has no end flag."""
         open_ends = set()
         for group in groups:
             try:
@@ -173,29 +206,63 @@ class H5Trajectories:
                 continue
             if done.size and not done.any():
                 open_ends.add(group)
-        return tuple(self._without(open_ends, no_end))
+        return open_ends
 
-    def _without(self, groups: set[str], told: Callable[[int, bool], list[Remark]]) -> list[Remark]:
-        """Leaves groups out where that is asked for."""
-        drop = self._options.drop_incomplete
+    def _without(
+        self, is_incomplete: Callable[[_Segment], bool], told: Callable[[int, bool], list[Remark]]
+    ) -> list[Remark]:
+        """Leaves incomplete trajectories out where that is asked for."""
+        drop, count = self._options.drop_incomplete, sum(map(is_incomplete, self._segments))
         if drop:
-            self._groups = [group for group in self._groups if group not in groups]
-        return told(len(groups), drop)
+            self._segments = [one for one in self._segments if not is_incomplete(one)]
+        return told(count, drop)
 
-    def group(self, number: int) -> str:
-        """The name of a trajectory's group."""
-        return self._groups[number]
+    def read_steps(self, file: h5py.File, key: str, number: int) -> Array:
+        """[T, ...]."""
+        one = self._segments[number]
+        found = self._read(file, key, one.group, one.steps, self.steps[key])
+        if one.stop is not None and len(found) != one.stop - one.start:
+            raise BrokenEpisode(
+                key,
+                f"{file.filename}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, as of {self.id_key}",
+            )
+        return found
 
-    def parts(self, number: int) -> list[tuple[str, slice]]:
+    def read_observations(self, file: h5py.File, key: str, number: int) -> Array:
+        """[T + 1, ...]."""
+        return self._read_observed(file, key, self._segments[number])
+
+    def _read_observed(self, file: h5py.File, key: str, one: _Segment) -> Array:
+        spec = self.observed[key]
+        found = [self._read(file, key, group, rows, spec) for group, rows in self._observations(one)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def read_id(self, file: h5py.File, number: int) -> Any:
+        """That of the first step."""
+        found = self._ids(file, self._segments[number], 1)
+        if not len(found):
+            raise BrokenEpisode(self.id_key, f"{file.filename}: {self._segments[number].group}: has no steps")
+        return found.reshape(-1)[0]
+
+    def _ids(self, file: h5py.File, one: _Segment, most: int | None = None) -> Array:
+        """[T] or [T, 1], those of the first `most` steps."""
+        if self.id_key in self.steps:
+            rows = one.steps if most is None else slice(one.start, one.start + most)
+            return self._read(file, self.id_key, one.group, rows, self.steps[self.id_key])
+        return self._read_observed(file, self.id_key, one)[:-1][:most]
+
+    def _observations(self, one: _Segment) -> list[tuple[str, slice]]:
         """The groups and the rows of them that hold a trajectory's observations: all of its own, as a rule.
 
         TorchRL's writer counts an end flag left over behind `shift` once too seldom, in storages of several columns: the rows of the
         columns after it then lie one further on, in the order of the file. Its reader puts all rows together first.
         """
-        group = self._groups[number]
-        if group not in self._moved:
-            return [(group, slice(None))]
-        first, count = self._moved[group]
+        if one.group not in self._moved:
+            return [(one.group, slice(one.start, one.stop + 1 if one.is_cut and one.stop is not None else None))]
+        first, count = self._moved[one.group]
+        if one.stop is not None:
+            count = one.stop + 1 - one.start
+        first += one.start
         starts = [at for _, at in self._held]
         found = []
         for place in range(max(int(np.searchsorted(starts, first, "right")) - 1, 0), len(starts)):
@@ -203,6 +270,16 @@ class H5Trajectories:
             if at >= first + count:
                 break
             found.append((name, slice(max(first - at, 0), first + count - at)))
+        return found
+
+    def _read(self, file: h5py.File, key: str, group: str, rows: slice, spec: ArraySpec) -> Array:
+        found = hdf5.column(file, f"{group}/{self.paths[key]}", key, rows)
+        if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
+            wanted = f"{spec.dtype}{list(spec.shape)}"
+            raise BrokenEpisode(
+                key,
+                f"{file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
+            )
         return found
 
 
@@ -214,30 +291,15 @@ class _H5Rows:
 
     def step(self, key: str, number: int) -> Array:
         """[T, ...]."""
-        return self._read(key, self._of.group(number), self._of.steps[key], slice(None))
+        return self._of.read_steps(self._file, key, number)
 
     def observe(self, key: str, number: int) -> Array:
         """[T + 1, ...]."""
-        found = [self._read(key, group, self._of.observed[key], rows) for group, rows in self._of.parts(number)]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return self._of.read_observations(self._file, key, number)
 
     def id(self, number: int) -> Any:
         """What its id key has in its first step."""
-        key = self._of.id_key
-        found = self._read(key, self._of.group(number), self._of.steps[key], slice(0, 1)).reshape(-1)
-        if not len(found):
-            raise BrokenEpisode(key, f"{self._file.filename}: {self._of.group(number)}: has no steps")
-        return found[0]
-
-    def _read(self, key: str, group: str, spec: ArraySpec, rows: slice) -> Array:
-        found = hdf5.column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
-        if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
-            wanted = f"{spec.dtype}{list(spec.shape)}"
-            raise BrokenEpisode(
-                key,
-                f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
-            )
-        return found
+        return self._of.read_id(self._file, number)
 
 
 def _next(key: str) -> str:
@@ -270,8 +332,3 @@ def _columns(file: h5py.File, group: str) -> dict[str, hdf5.Column]:
     if not isinstance(held, h5py.Group):
         raise SourceError(f"{file.filename}: {group}: expected a group")
     return {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}
-
-
-def _spelled(specs: Mapping[str, ArraySpec]) -> list[tuple[str, tuple[int | None, ...], str]]:
-    """Columns, for a digest. numpy shows equal dtypes in several ways: that of a file in another one than that of a pickled copy."""
-    return [(path, spec.shape, spec.dtype.str) for path, spec in sorted(specs.items())]

@@ -5,7 +5,7 @@ A key is '/'-joined; options write "." for "/". What lies under `next` is that o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,9 +21,6 @@ TRAJECTORY_IDS = ("collector/traj_ids", "episode")
 
 LAST, CHECK, KEEP = "last", "check", "keep"
 IDS, DONE, ROWS = "ids", "done", "rows"
-
-MOST_RESULTS = 16
-"""Numbers of one step up to which rewards and end flags are looked at as a whole, for the digest."""
 
 Value = TypeVar("Value")
 
@@ -60,11 +57,6 @@ def last_part(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def is_result(key: str) -> bool:
-    """Whether a key is a reward or an end flag of the step after."""
-    return key.startswith(NEXT) and last_part(key) in DONES | {REWARD}
-
-
 def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str, ...]]) -> dict[str, Value]:
     """Keys under the names that options ask for.
 
@@ -94,6 +86,34 @@ def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str
             if not new.startswith(NEXT):
                 _move(held, made, NEXT + old, NEXT + target)
     return made
+
+
+def id_key(where: str, trajectories: str, held: Collection[str]) -> str:
+    """The key whose values part trajectories; "" where end flags do, or each row is one.
+
+    Args:
+      where: what messages call the data.
+      trajectories: see `TedOptions`.
+      held: the keys that are there.
+
+    Raises:
+      SourceError: a key is asked for that is not there.
+    """
+    if trajectories in (DONE, ROWS):
+        return ""
+    if trajectories not in ("", IDS):
+        if trajectories not in held:
+            raise SourceError(
+                f'{where}: no key "{_option(trajectories)}"; there are: {", ".join(sorted(map(_option, held)))}'
+            )
+        return trajectories
+    found = next((key for key in TRAJECTORY_IDS if key in held), "")
+    if trajectories and not found:
+        raise SourceError(
+            f"{where}: no ids of trajectories: neither {' nor '.join(map(_option, TRAJECTORY_IDS))} is there; "
+            "name a key by trajectories=KEY, or leave the option out: then end flags part them"
+        )
+    return found
 
 
 def _has(held: Mapping[str, Value], key: str) -> bool:

@@ -142,7 +142,7 @@ def _storage_metadata(storage: Path) -> dict[str, Any]:
 
 
 def _writer(place: Place) -> dict[str, Any]:
-    if place.writer is None or not (place.writer / "metadata.json").is_file():
+    if place.writer is None or not (place.writer / "metadata.json").exists():
         return {}
     return read_object(place.writer / "metadata.json", "what TorchRL tells of a writer")
 

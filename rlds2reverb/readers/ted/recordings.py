@@ -7,10 +7,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.digests import content, sampled
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, TedOptions
 from rlds2reverb.readers.ted.ring import RingTrajectories
@@ -47,15 +45,6 @@ class TedRecordings:
         if _ID in self._constants and held.id_key:
             raise SourceError(f'{name}: a value "{_ID}" stands beside the ids of trajectories')
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of sizes, bounds, rewards, ends, samples of the other values, metadata, and options that make other columns of them."""
-        made = xxhash.xxh3_128(self._held.digest.encode())
-        for key, value in sorted(self._constants.items()):
-            made.update(repr(key).encode())
-            made.update(content(value))
-        return f"ted:{made.hexdigest()}{self._roles.label(self._options)}"
-
     @property
     def count(self) -> int:
         """How many trajectories."""
@@ -74,7 +63,8 @@ class TedRecordings:
         """The trajectory's id, and values of the whole buffer."""
         made: dict[str, ArraySpec] = {key: column_spec(_one(value)) for key, value in self._constants.items()}
         if self._held.id_key:
-            made[_ID] = ArraySpec((), self._held.steps[self._held.id_key].dtype)
+            keys = {**self._held.observed, **self._held.steps}
+            made[_ID] = ArraySpec((), keys[self._held.id_key].dtype)
         return made
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
@@ -114,7 +104,7 @@ class TedRecordings:
         held = self._held
         if not isinstance(held, RingTrajectories) or self._options.next == KEEP:
             return ()
-        looked_at = sampled(held.count, _LOOKED_AT)
+        looked_at = _sampled(held.count, _LOOKED_AT)
         differing = {
             key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in looked_at)
             for key in sorted(held.observed)
@@ -128,6 +118,11 @@ class TedRecordings:
             "trajectories=rows makes every step an episode"
         )
         return (Remark("next_differs", text, max(differing.values())),)
+
+
+def _sampled(count: int, most: int) -> list[int]:
+    """At most so many numbers below `count`, spread evenly, with the first and the last."""
+    return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist())) if count else []
 
 
 def _one(value: Any) -> np.ndarray[Any, Any]:

@@ -6,7 +6,6 @@ oldest. What stands before the cursor was recorded last, so a trajectory always 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,22 +16,18 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.digests import content, sampled, some_of
 from rlds2reverb.readers.ted.bounds import Bounds, any_of, cut, each_row, ends_of_ids, flattened
 from rlds2reverb.readers.ted.folders import Folder, PerRow
 from rlds2reverb.readers.ted.incomplete import without_incomplete
 from rlds2reverb.readers.ted.keys import (
-    DONE,
     DONES,
-    IDS,
     KEEP,
-    MOST_RESULTS,
     NEXT,
     REWARD,
     ROWS,
     TRAJECTORY_IDS,
     TedOptions,
-    is_result,
+    id_key,
     last_part,
 )
 from rlds2reverb.readers.ted.leaves import HeldLeaf, Leaf, unchanged
@@ -82,13 +77,6 @@ class Grid:
             return shaped[start - self.held : stop - self.held, column]
         return np.concatenate([shaped[start:, column], shaped[: stop - self.held, column]])
 
-    def parts(self, shaped: Array) -> list[Array]:
-        """All that was recorded, the oldest first where time is first; views where that is possible."""
-        if self.time_first:
-            return [shaped[self.first : self.rows], shaped[: self.first]]
-        kept = np.arange(self.rows) < self.valid[:, None]
-        return [shaped[: self.columns] if kept.all() else shaped[: self.columns][kept]]
-
     def all(self, shaped: Array) -> Array:
         """[columns, rows, ...] in the order of recording."""
         if not self.time_first:
@@ -112,7 +100,7 @@ class RingTrajectories:
                 raise SourceError(
                     f"{name}: {key}: has shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}"
                 )
-        self.id_key = self._ids()
+        self.id_key = id_key(name, options.trajectories, self._leaves)
         self._bounds, remarks = self._cut(cut_start)
         self.remarks = (*remarks, *self._root_remarks())
 
@@ -149,20 +137,6 @@ class RingTrajectories:
                 and not self._is_root_reward(key)
             )
         }
-
-    @cached_property
-    def digest(self) -> str:
-        """Of the layout, the bounds, all rewards and end flags, and some rows of every leaf."""
-        made = self._bounds.digest([(key, leaf.dtype.name, leaf.shape) for key, leaf in sorted(self._leaves.items())])
-        for key in filter(self._is_small, sorted(self._leaves)):
-            for part in self.grid.parts(self._values(key)):
-                made.update(content(part))
-        for number in sampled(self.count, 16):
-            column, start, stop = self._place(number)
-            for key in sorted(self._leaves):
-                for row in some_of(start, stop):
-                    made.update(content(self.grid.take(self._values(key), column, row, row + 1)))
-        return made.hexdigest()
 
     @contextmanager
     def reading(self) -> Iterator[RingTrajectories]:
@@ -208,20 +182,8 @@ class RingTrajectories:
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
 
-    def _is_small(self, key: str) -> bool:
-        """Whether all values of a key are looked at for the digest."""
-        return (is_result(key) or key == self.id_key) and (
-            math.prod(self._leaves[key].shape[self.grid.dims :]) <= MOST_RESULTS
-        )
-
     def _is_root_reward(self, key: str) -> bool:
         return last_part(key) == REWARD and NEXT + key in self._leaves
-
-    def _ids(self) -> str:
-        wanted = self._options.trajectories
-        if wanted in ("", IDS):
-            return next((key for key in TRAJECTORY_IDS if key in self._leaves), "")
-        return "" if wanted in (DONE, ROWS) else wanted
 
     def _flags(self) -> Array | None:
         """[columns, rows] where an episode ends; None where nothing tells."""
@@ -246,15 +208,13 @@ class RingTrajectories:
         if options.trajectories == ROWS:
             return each_row(grid.columns, grid.valid), ()
         if self.id_key:
-            if self.id_key not in self._leaves:
-                raise SourceError(f'{self._name}: no key "{self.id_key}"; there are: {", ".join(sorted(self._leaves))}')
             ids = self.grid.all(self._values(self.id_key))
             if ids.shape[2:] not in ((), (1,)):
                 raise SourceError(
-                    f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id"
+                    f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id; trajectories=done parts by end flags"
                 )
             bounds = cut(ends_of_ids(ids.reshape(ids.shape[:2])), grid.valid)
-        elif options.trajectories == IDS or flags is None:
+        elif flags is None:
             raise SourceError(
                 f"{self._name}: nothing tells where trajectories end: neither {' nor '.join(TRAJECTORY_IDS)} nor next/done is there; "
                 "name a key by trajectories=KEY or done=KEY, or have every step as an episode by trajectories=rows"

@@ -78,7 +78,7 @@ class Roles:
           SourceError: two keys would be one column.
         """
         remarks: list[Remark] = []
-        observed = {key: key for key in held.observed}
+        observed = {key: key for key in held.observed if key != held.id_key}
         single = {key for key in held.steps if is_under(key, OBSERVATION)}
         if observed and not single and not any(is_under(key, OBSERVATION) for key in observed):
             remarks.append(_guess("the observation is", observed, "observation"))
@@ -118,15 +118,6 @@ class Roles:
     def tells_terminals(self, options: TedOptions) -> bool:
         """Whether it is known which episodes end in a terminal state."""
         return bool(self.terminated or (self.done and (self.truncated or options.done_is_terminal is not None)))
-
-    def label(self, options: TedOptions) -> str:
-        """What a fingerprint says of options; "" where nothing would be read otherwise without them."""
-        means = {None: "", True: "terminal", False: "timeout"}[options.done_is_terminal]
-        is_asked = self.done and not self.terminated and not self.truncated
-        is_marked = options.last_step == MARK and not any(is_under(path, OBSERVATION) for path in self.observed)
-        keeps = any(path.removeprefix(NEXT) in self.observed for path in self.steps if path.startswith(NEXT))
-        told = (means if is_asked else "", "mark" if is_marked else "", "keep" if keeps else "")
-        return "".join(f"|{one}" for one in told if one)
 
     def columns(self, rows: Rows, number: int, options: TedOptions) -> dict[str, Array]:
         """RLDS' columns of one trajectory."""

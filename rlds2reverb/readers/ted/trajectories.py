@@ -51,9 +51,5 @@ class Trajectories(Protocol):
     def remarks(self) -> tuple[Remark, ...]:
         """What was found at opening."""
 
-    @property
-    def digest(self) -> str:
-        """Of sizes, bounds, and samples of the values."""
-
     def reading(self) -> AbstractContextManager[Rows]:
         """Opens what is read from."""

@@ -5,17 +5,26 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const drawn = new Map();
 
-  /** A histogram's bins as x positions (their middles) and heights, in shares where two are compared. */
+  /** What numbers are divided by to be drawn: uPlot has ticks from 1e-32 to 1e32 only. */
+  const unitOf = (lists) => {
+    let most = 0;
+    for (const list of lists) for (const value of list) most = Math.max(most, Math.abs(value));
+    return most > 1e24 || (most && most < 1e-24) ? 10 ** Math.max(-307, Math.floor(Math.log10(most))) : 1;
+  };
+
+  /** A histogram's bins as x positions (their middles) and heights; where two are compared in shares, with an empty bin at each end. */
   const bars = (chart) => {
     const width = 2 ** chart.exponent;
-    const count = Math.max(...chart.counts.map((one) => one.length));
-    const x = Array.from({ length: count }, (_, bin) => (chart.first + bin + (chart.values ? 0 : 0.5)) * width);
     const shares = chart.counts.length > 1;
+    const ends = shares ? 1 : 0;
+    const count = Math.max(...chart.counts.map((one) => one.length)) + 2 * ends;
+    const x = Array.from({ length: count }, (_, bin) => (chart.first + bin - ends + (chart.values ? 0 : 0.5)) * width);
     const heights = chart.counts.map((counts) => {
-      const total = counts.reduce((sum, one) => sum + one, 0) || 1;
-      return x.map((_, bin) => (shares ? (100 * (counts[bin] || 0)) / total : counts[bin] || null));
+      const total = counts.reduce((sum, one) => sum + one, 0);
+      return x.map((_, bin) => (!shares ? counts[bin] || null : total ? (100 * (counts[bin - 1] || 0)) / total : null));
     });
-    return { data: [x, ...heights], width };
+    const unit = unitOf([x]);
+    return { data: [x.map((one) => one / unit), ...heights], width: width / unit, unit };
   };
 
   const short = (value) => {
@@ -26,26 +35,26 @@
       if (size >= least) return +(value / (least === 1e4 ? 1e3 : least)).toPrecision(3) + unit;
     return String(+value.toPrecision(4));
   };
-  const axis = (size, label) => ({
+  const axis = (size, label, unit = 1) => ({
     stroke: colour("--quiet"), size, label, labelSize: label ? 16 : 0, labelFont: "11px system-ui, sans-serif", labelGap: 0,
     font: "11px system-ui, sans-serif", gap: 3,
     grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), size: 4 },
-    values: (_, splits) => splits.map(short),
+    values: (_, splits) => splits.map((one) => short(one === null ? null : one * unit)),
   });
 
   const options = (chart, width, height) => {
     const colours = [colour("--a"), colour("--b"), colour("--c"), colour("--quiet")];
-    const base = {
+    const base = (x, y) => ({
       width, height, padding: [8, 16, 0, 0], cursor: { show: true, x: false, y: false, points: { show: false }, drag: { x: true, y: false } },
-      legend: { show: false }, axes: [axis(24, chart.x), { ...axis(46), space: 26 }],
-    };
+      legend: { show: false }, axes: [axis(24, chart.x, x), { ...axis(46, "", y), space: 26 }],
+    });
     if (chart.kind === "bars") {
-      const { data, width: bin } = bars(chart);
+      const { data, width: bin, unit } = bars(chart);
       const one = data.length === 2;
       const xs = data[0];
       const range = [xs[0] - bin * 0.75, xs[xs.length - 1] + bin * 0.75];
       return [{
-        ...base,
+        ...base(unit, 1),
         scales: { x: { time: false, range: () => range }, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
         series: [{}, ...data.slice(1).map((_, at) => ({
           stroke: colours[at], fill: one ? colour("--fill") : undefined, width: 1.25, points: { show: false },
@@ -55,9 +64,11 @@
     }
     const lines = chart.y;
     const band = chart.low && lines.length === 1;
-    const data = [chart.at, ...lines, ...(band ? [chart.low, chart.high] : [])];
+    const all = [...lines, ...(band ? [chart.low, chart.high] : [])];
+    const unit = unitOf(all);
+    const data = [chart.at, ...all.map((line) => line.map((one) => (one === null ? null : one / unit)))];
     return [{
-      ...base,
+      ...base(1, unit),
       scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
         y: { range: (_, low, high) => {
           if (low === null) return [0, 1];

@@ -109,11 +109,21 @@ def test_a_checkpoint_that_is_written_or_failed_is_told() -> None:
     assert "checkpoints (2 failures): disk is full" in text
 
 
-def test_what_was_told_over_http_ages() -> None:
-    old = {**SERVICE, "service_at": NOW - 60, "service_problem": "http://a:80: no answer (timed out)"}
-    text = shown(known(**old))
-    assert "1 min ago: up 2 h 1 min, memory 1.23 GB, checkpoint 42 (5.00 MB) 6 min ago" in text
-    assert "http://a:80: no answer (timed out)" in text
+@pytest.mark.parametrize("problem", ["http://a:80: no answer (timed out)", ""])
+@pytest.mark.parametrize(("seconds", "age"), [(10, "10 s"), (60, "1 min"), (7200, "2 h 0 min")])
+def test_no_clock_of_a_server_goes_on_after_its_last_answer(seconds: int, age: str, problem: str) -> None:
+    """Without a problem the next question is not answered yet, or not asked: the interval may be an hour."""
+    old = {"service_at": NOW - seconds, "service_problem": problem}
+    text = shown(known(**{**SERVICE, **old}), size=LARGE)
+    assert f"{age} ago: up 2 h 0 min, memory 1.23 GB, checkpoint 42 (5.00 MB) 5 min ago" in text
+    assert problem in text
+    writing = read({**STATUS, "checkpoints": {**STATUS["checkpoints"], "writing_since": NOW - 4}})
+    text = shown(known(**{**SERVICE, **old, "service": writing}), size=LARGE)
+    assert f"{age} ago: up 2 h 0 min, memory 1.23 GB, writing a checkpoint for 4 s" in text
+
+
+def test_an_answer_that_just_came_has_no_age() -> None:
+    assert "ago: up" not in shown(known(**{**SERVICE, "service_at": NOW - 2}))
 
 
 def test_a_server_that_is_gone_is_shown_with_since_when_and_why() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,8 +220,9 @@ def test_spaces_of_columns() -> None:
         ("minari:own?id=a b", "is none of Minari's"),
         ("minari:/tmp/x?id=", "expected a text"),
         ("minari:own", 'the id "own"'),
-        ("minari:own-v0?images=all", "expected decoded or files"),
-        ("minari:own-v0?like=a/b-v0", 'no option may hold a "/"'),
+        ("minari:own-v0?images=all", "expected auto or decoded or files"),
+        ("minari:own-v0?like=a/b-v0?id=x-v0", 'the option "like" stands in the path'),
+        ("minari:/tmp/x?id=NS/own", "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"),
     ],
 )
 def test_names_that_make_no_sense(name: str, says: str) -> None:
@@ -229,16 +231,34 @@ def test_names_that_make_no_sense(name: str, says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_an_id_with_a_namespace_is_given_to_a_folder(tmp_path: Path) -> None:
+    name = f"minari:{tmp_path / 'own'}?id=NS/name-v0"
+    assert open_destination(name).path == tmp_path / "own"
+    convert([episode(0), episode(1)], name)
+    told = json.loads((tmp_path / "own" / "data" / "metadata.json").read_text(encoding="utf-8"))
+    assert told["dataset_id"] == "NS/name-v0"
+
+
 def test_images_stay_files_where_all_of_them_are(tmp_path: Path) -> None:
-    jpeg = ArraySpec.of_images(ImageSpec((40, 40, 3), np.dtype(np.uint8), "jpeg"))
-    asked = open_destination("minari:own-v0?images=files")
-    assert asked.holds_files(jpeg)
-    assert not open_destination("minari:own-v0").holds_files(jpeg)
-    assert not asked.holds_files(ArraySpec.of_images(ImageSpec((40, 40, 3), np.dtype(np.uint8), "png")))
-    assert not asked.holds_files(ArraySpec.of_images(ImageSpec((20, 40, 3), np.dtype(np.uint8), "jpeg")))
-    both = content(observation=jpeg, action=ArraySpec((40, 40), np.dtype(np.uint8)))
+    jpeg = ImageSpec((40, 40, 3), np.dtype(np.uint8), "jpeg", is_accurate=True)
+    asked, usual = open_destination("minari:own-v0?images=files"), open_destination("minari:own-v0")
+
+    def held(destination: Any, image: ImageSpec, **others: ArraySpec) -> list[str]:
+        columns = {"observation": ArraySpec.of_images(image), **others}
+        return list(destination.held_files(columns, {"observation": image}))
+
+    assert held(asked, jpeg) == held(usual, jpeg) == ["observation"]
+    assert not held(open_destination("minari:own-v0?images=decoded"), jpeg)
+    for image in (replace(jpeg, format="png"), replace(jpeg, format=""), replace(jpeg, shape=(20, 40, 3))):
+        assert not held(asked, image)
+        assert not held(usual, image)
+    of_tfds = replace(jpeg, is_accurate=False)
+    assert (held(asked, of_tfds), held(usual, of_tfds)) == (["observation"], [])
+    plain = ArraySpec((40, 40), np.dtype(np.uint8))
+    assert held(asked, jpeg, action=plain) == ["observation"]
+    assert not held(usual, jpeg, action=plain)
     with pytest.raises(ConfigError, match="Minari has all images one way"):
-        asked.losses(both)
+        asked.losses(content(observation=ArraySpec.of_images(jpeg), action=plain))
 
 
 @pytest.mark.parametrize("kind", ["hdf5", "arrow", "parquet"])

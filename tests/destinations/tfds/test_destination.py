@@ -159,7 +159,7 @@ def test_a_destination_that_holds_no_files_gets_pixels_or_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = jpeg_dataset(tmp_path)
-    monkeypatch.setattr("rlds2reverb.destinations.tfds.destination.TfdsDestination.holds_files", lambda *_: False)
+    monkeypatch.setattr("rlds2reverb.destinations.tfds.destination.TfdsDestination.held_files", lambda *_: {})
     name = f"tfds:{tmp_path / 'my_set'}"
     with pytest.raises(SourceError, match="cannot hold the bytes of image files"):
         convert(f"tfds:{folder}", name, encoded="all")
@@ -239,7 +239,7 @@ def test_what_array_record_says_of_the_disk_is_told(tmp_path: Path, monkeypatch:
     name = "?file_format=array_record"
     with monkeypatch.context() as patched:
         patched.setattr(module, "ArrayRecordWriter", Full)
-        with pytest.raises(OSError, match=r"1\.0\.0: cannot be written: write\(\) failed: No space left"):
+        with pytest.raises(OSError, match=r"1\.0\.0 \(.*\.unfinished\): cannot be written: No space left"):
             into(tmp_path, name)
     assert len(names(into(tmp_path, name))) == 3
 

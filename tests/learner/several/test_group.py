@@ -20,6 +20,8 @@ from rlds2reverb.learner.several.routes import Routes
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.transport.memory_samples import SamplePlan
+from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire.messages import TableInfo
 from tests.learner.reading import next_of, source_of
 
@@ -134,6 +136,21 @@ def test_all_empty_it_waits_for_whoever_is_filled_first() -> None:
         filled(two, 5)
         batch = next_of(sampler)
         assert batch.info.key.tolist() == [5] * 4
+
+
+def test_a_wait_for_tables_that_are_all_empty_is_told_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deadlines, "notice", 0.01)
+    one, two = server_of(), server_of()
+    told: list[Reason] = []
+
+    def fill_when_told(reason: Reason) -> None:
+        if not told:
+            filled(two, 5)
+        told.append(reason)
+
+    with group_of(one, two) as group, group.sample("replay", 4, on_wait=fill_when_told) as sampler:
+        sampler.next_batch()
+    assert (told[0], told[-1]) == (Reason("the table is empty on all servers"), Reason())
 
 
 def test_a_queue_that_runs_empty_leaves_the_rest_to_the_others() -> None:

@@ -297,6 +297,7 @@ class TestRefused:
             ({"ledger": "x.db"}, "writer: ledger is an option of a push"),
             ({"again": True}, "writer: again is an option of a push"),
             ({"encoded": "all"}, "writer: encoded is an option of a push"),
+            ({"duplicates": "once"}, "writer: duplicates is an option of a push"),
             ({"name": ""}, "writer: name '': expected a text"),
             ({"max_steps": 0}, "writer: max_steps 0: expected a whole number"),
             ({"most_waiting_bytes": True}, "writer: most_waiting_bytes True"),

@@ -125,7 +125,7 @@ def test_a_full_table_is_named_with_its_server() -> None:
 
 
 def test_two_episodes_of_one_name_are_refused() -> None:
-    source = EpisodeList(episodes(1), "test")
+    source = EpisodeList([replace(one, id="one") for one in episodes(1)], "test")
 
     class Twice(EpisodeList):
         def __iter__(self) -> Iterator[Episode]:

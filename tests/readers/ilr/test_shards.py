@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import shutil
 import tarfile
 from itertools import pairwise
 from pathlib import Path
@@ -434,8 +435,8 @@ def test_the_count_is_read_where_a_choice_needs_it(tmp_path: Path, rng: np.rando
 
 def test_a_copy_has_the_same_names_and_changed_data_has_others(tmp_path: Path, rng: np.random.Generator) -> None:
     name = written(tmp_path, [made.trajectory(rng, 2)])
-    data = (tmp_path / "demos.tar").read_bytes()
-    (tmp_path / "copy.tar").write_bytes(data)
-    (tmp_path / "other.tar").write_bytes(data + bytes(512))
+    shutil.copy(tmp_path / "demos.tar", tmp_path / "copy.tar")
+    (tmp_path / "other").mkdir()
+    (Path(written(tmp_path / "other", [made.trajectory(rng, 2)]).partition(":")[2])).rename(tmp_path / "other.tar")
     ids = [next(iter(open_source(one))).id for one in (name, f"ilr:{tmp_path}/copy.tar", f"ilr:{tmp_path}/other.tar")]
     assert ids[0] == ids[1] != ids[2]

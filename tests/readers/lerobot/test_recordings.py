@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.lerobot.features import Feature
+from rlds2reverb.readers.lerobot.videos import Clip
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
@@ -143,11 +147,68 @@ def test_remarks_say_how_ends_were_made() -> None:
     assert codes == ["last_step", "done_means"]
 
 
-def test_the_same_data_elsewhere_has_the_same_fingerprint(tmp_path: Any) -> None:
+def test_the_same_data_elsewhere_has_the_same_names(tmp_path: Any) -> None:
     import shutil
 
     shutil.copytree(DATA / "v30", tmp_path / "copy")
     assert [one.id for one in open_source(f"lerobot:{tmp_path / 'copy'}")] == [one.id for one in opened("v30")]
-    video = next((tmp_path / "copy/videos").rglob("*.mp4"))
-    video.write_bytes(video.read_bytes() + b"\0")
-    assert [one.id for one in open_source(f"lerobot:{tmp_path / 'copy'}")] != [one.id for one in opened("v30")]
+
+
+def video(path: Path, frames: int, seed: int) -> None:
+    """An H.264 video with 10 frames per second."""
+    import av
+
+    rng = np.random.default_rng(seed)
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=10, options={"g": "2", "bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(frames):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(rng.integers(0, 256, (48, 64, 3), np.uint8))))
+        container.mux(stream.encode(None))
+
+
+def put_together(path: Path, parts: list[Path]) -> None:
+    """One video behind the other without encoding anything anew, as lerobot does it when a dataset grows."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream: Any = None
+        shift = 0.0
+        for part in parts:
+            with av.open(str(part)) as source:
+                stream = stream or container.add_stream_from_template(source.streams.video[0])
+                length = 0.0
+                for packet in source.demux(video=0):
+                    if packet.dts is None:
+                        continue
+                    length = max(length, float((packet.pts + packet.duration) * packet.time_base))
+                    packet.pts += round(shift / packet.time_base)
+                    packet.dts += round(shift / packet.time_base)
+                    packet.stream = stream
+                    container.mux(packet)
+                shift += length
+
+
+def test_clips_have_the_same_content_wherever_they_are_put(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    if "libx264" not in av.codecs_available:
+        pytest.skip("this PyAV writes no H.264")
+    lengths = [7, 4, 9]
+    parts = [tmp_path / f"{number}.mp4" for number in range(3)]
+    for number, path in enumerate(parts):
+        video(path, lengths[number], number)
+    put_together(tmp_path / "all.mp4", parts)
+    feature = Feature("observation.images.top", "video", "observation/images/top", (48, 64, 3), np.dtype(np.uint8))
+
+    def content(path: Path, start: float, frames: int) -> str:
+        digest = xxhash.xxh3_128()
+        Clip(feature, path, start + np.arange(frames) / 10, 1e-4).add_to(digest)
+        return digest.hexdigest()
+
+    start, found = 0.0, []
+    for path, frames in zip(parts, lengths):
+        found.append(content(path, 0.0, frames))
+        assert content(tmp_path / "all.mp4", start, frames) == found[-1]
+        assert content(path, 0.0, frames - 1) != found[-1]
+        start += frames / 10
+    assert len(set(found)) == 3

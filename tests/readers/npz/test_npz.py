@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ def opened(tmp_path: Path) -> Any:
 
 
 def starts(source: Any) -> list[str]:
-    return [one.id.partition("#")[2] for one in source]
+    return [one.where.partition("#")[2] for one in source]
 
 
 def codes(source: Any) -> set[str]:
@@ -281,6 +283,53 @@ def test_headers_are_held_against_the_archive(tmp_path: Path, data: bytes, messa
     with pytest.raises(BrokenEpisode) as broken, members.opened(archive(tmp_path / "data.npz", data)):
         pass
     assert message in broken.value.why
+
+
+@pytest.mark.parametrize("scheme", ["npz", "ilr"])
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_archive_that_unpacks_to_far_more_than_it_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, is_split: bool
+) -> None:
+    monkeypatch.setattr(members, "_FREE_BYTES", 1 << 20)
+    rows, names = (1 << 17, ("obs", "acts", "dones", "rews")) if is_split else (1 << 19, ("obs",))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as made:
+        for name in names:
+            made.writestr(f"{name}.npy", header((rows,)) + bytes(8 * rows))
+    with pytest.raises(SourceError, match=r"x\.npz: unpacks .* bytes to 4,194,.*Write the arrays without compression"):
+        list(open_source(f"{scheme}:{tmp_path / 'x.npz'}"))
+
+
+@pytest.mark.parametrize("scheme", ["npz", "ilr"])
+def test_a_size_that_only_the_headers_claim_takes_no_memory(tmp_path: Path, scheme: str) -> None:
+    """The archive and the array claim 2^40 bytes alike; there are 24."""
+    path = archive(tmp_path / "x.npz", header((1 << 37,)) + bytes(24), "obs.npy", zipfile.ZIP_STORED)
+    data, size = path.read_bytes(), len(header((0,))) + 24
+    told = struct.pack("<I", size)
+    assert data.count(told) == 4  # packed and unpacked, in both directories
+    path.write_bytes(data.replace(told, struct.pack("<I", 0xFFFFFFF0)))
+    with pytest.raises(SourceError, match=r"x\.npz"):
+        list(open_source(f"{scheme}:{path}"))
+
+
+def test_values_are_in_memory_once(tmp_path: Path) -> None:
+    rows = 1 << 18
+    path = archive(tmp_path / "x.npz", header((rows,)) + np.random.default_rng(0).bytes(8 * rows))
+    with members.opened(path) as there:
+        tracemalloc.start()
+        try:
+            assert there["action"].array().nbytes == 8 * rows
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 1.7 * 8 * rows + members._AT_ONCE * 4
+
+
+def test_a_dangling_link_among_files_is_a_bad_episode(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"episode_{number}.npz", observation=np.zeros((4, 1)), action=np.zeros(3))
+    (tmp_path / "episode_1.npz").rename(tmp_path / "gone")
+    (tmp_path / "episode_1.npz").symlink_to(tmp_path / "nowhere")
+    assert [bool(one.faults) for one in open_source(f"npz:{tmp_path}")] == [False, True, False]
 
 
 @pytest.mark.parametrize("name", ["/action.npy", "readme.txt"])

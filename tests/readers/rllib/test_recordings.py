@@ -72,7 +72,7 @@ def packed(value: Any, protocol: int = 4) -> str:
 
 def read(name: str) -> dict[str, Episode]:
     episodes = list(open_source(name))
-    return {one.id.partition("#")[2]: one for one in episodes}
+    return {one.where.partition("#")[2]: one for one in episodes}
 
 
 def codes(name: str) -> dict[str, int]:
@@ -354,7 +354,7 @@ def test_what_is_wrong_with_an_episode_is_told(tmp_path: Path, change: dict[str,
     assert path in ("observation", "action", "reward")
 
 
-def test_names_and_fingerprint_are_of_the_data_not_of_the_place(tmp_path: Path) -> None:
+def test_names_are_of_the_data_not_of_the_place(tmp_path: Path) -> None:
     for folder in ("here", "there", "other"):
         (tmp_path / folder).mkdir()
     here, there = (written(tmp_path / folder, [batch(1, 0, 2)]) for folder in ("here", "there"))

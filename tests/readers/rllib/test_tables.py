@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import arrow_bounds
 from rlds2reverb.sources import open_source
@@ -27,7 +28,7 @@ OF_STEPS = ["steps", "tensors", "step_lines"]
 
 
 def read(name: str) -> dict[str, Episode]:
-    return {one.id.partition("#")[2]: one for one in open_source(name)}
+    return {one.where.partition("#")[2]: one for one in open_source(name)}
 
 
 def codes(name: str) -> dict[str, int]:
@@ -277,9 +278,11 @@ def test_whole_rewards_that_no_float_holds_are_a_fault(tmp_path: Path) -> None:
 
 def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
     pq.write_table(table(new_obs=None, o=[0.5] * 6), tmp_path / "x.parquet")
-    options = ("", "?float=32", "?done_means=truncation", "?last_step=mark", "?columns=obs:o")
-    names = [next(iter(open_source(f"rllib:{tmp_path}{one}"))).id for one in options]
-    assert len(set(names)) == len(names)
+    options = ("", "?float=32", "?last_step=mark", "?columns=obs:o")
+    found = [next(iter(open_source(f"rllib:{tmp_path}{one}"))) for one in options]
+    for one, other in itertools.combinations(found, 2):
+        assert (one.id == other.id) == (content_digest(one.columns) == content_digest(other.columns))
+    assert len({one.id for one in found}) == 3
 
 
 def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,9 @@ def without_metadata(dataset: Any) -> Any:
 SOURCES = {
     "as it is": rlds,
     "of columns": in_columns,
-    "with a fingerprint": lambda: rlds(fingerprint="data"),
-    "with an id feature": lambda: rlds(fingerprint="data", id_feature="key"),
+    "with places": lambda: rlds(place_feature="key"),
     "filtered": lambda: rlds(without_the_third),
-    "mapped": lambda: rlds(without_metadata, fingerprint="data"),
-    "a user's own shard": lambda: rlds(lambda dataset: dataset.shard(2, 1), fingerprint="data"),
+    "mapped": lambda: rlds(without_metadata),
+    "a user's own shard": lambda: rlds(lambda dataset: dataset.shard(2, 1)),
 }
-PUSHED = ["as it is", "with a fingerprint"]
+PUSHED = ["as it is", "with places"]
