@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlds2reverb import Episode, connect
-from rlds2reverb.sources.base import check_shard, spec_of
+from rlds2reverb.episodes import KnownEpisode
+from rlds2reverb.sources.base import IsKnown, check_shard, spec_of, unless_known
 from rlds2reverb.specs import Nest
 from tests.faults import tools
 
@@ -48,8 +49,11 @@ class Forking:
     def __iter__(self) -> Iterator[Episode]:
         yield from self._all()
 
-    def without_first(self, count: int) -> Iterator[Episode]:
-        for number, episode in enumerate(self._all()[count:], count):
+    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+        return unless_known(self._forking(start, stop), is_known)
+
+    def _forking(self, start: int, stop: int | None) -> Iterator[Episode]:
+        for number, episode in list(enumerate(self._all()))[start:stop]:
             if number % PART == 0:
                 self._fork(number // PART)
             yield episode

@@ -48,6 +48,7 @@ def test_workers_that_forked_are_killed_and_every_item_is_there_once(
             is_done = code == 0
             assert is_done or WORKERS_LOST in errors, errors
             parts_again += json.loads(output)["parts_again"] if is_done else 0
+        assert any((folder / "forks").iterdir()), "nothing forked, so nothing was killed"
         taken = tools.take_keys_and_items(service.address, TABLE)
         assert len({key for key, _ in taken}) == len(taken)
         items = tools.items_of(tools.make_episodes(count=EPISODES, steps=STEPS, seed=5))
