@@ -185,13 +185,14 @@ class Histograms:
 def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
     """The same histograms over the same bins: those of all their values together.
 
-    One without values decides nothing. Whole numbers beside others are put into narrower bins than 1 where the others are.
+    One without values, or with zeros only, decides nothing. Whole numbers beside others are put into narrower bins than 1 where the others are.
     """
     filled = [one for one in histograms if one.total]
     if not filled:
         return [replace(one, exponent=0, first=0, counts=np.zeros(0, np.int64)) for one in histograms]
     are_whole = all(one.is_whole for one in filled)
-    narrowest = max((one.exponent for one in filled if are_whole or not one.has_a_bin_each), default=_NARROWEST)
+    decide = [one for one in filled if (are_whole or not one.has_a_bin_each) and (one.low, one.high) != (0, 0)]
+    narrowest = max((one.exponent for one in decide), default=0 if are_whole else _NARROWEST)
     low, high = (np.array([end]) for end in (min(one.low for one in filled), max(one.high for one in filled)))
     exponents = _exponents(low, high, narrowest)
     exponent, first = int(exponents[0]), int(_bin_of(low, exponents)[0])
@@ -203,7 +204,7 @@ def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
 def _counts_over(histogram: Histogram, exponent: int, first: int) -> Array:
     """[BINS] its counts over other bins: wider ones, or narrower ones where it has a bin for each value."""
     places = np.flatnonzero(histogram.counts)
-    wider = min(exponent - histogram.exponent, 63)
+    wider = max(min(exponent - histogram.exponent, 63), -63)
     bins = histogram.first + places
     counts = np.zeros(BINS, np.int64)
     np.add.at(counts, (bins << -wider if wider < 0 else bins >> wider) - first, histogram.counts[places])

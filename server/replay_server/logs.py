@@ -22,7 +22,7 @@ def configure(form: Literal["text", "json"], level: str = "info") -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
+        else structlog.dev.ConsoleRenderer(28, colors=sys.stderr.isatty())  # the name of the first differs by version
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlds2reverb.report.charts import bars
@@ -72,6 +72,8 @@ def columns(draw: st.DrawFn) -> tuple[list[float], bool]:
 
 @examples(300)
 @given(columns(), columns())
+@example(([0.0], False), ([9.4e-291], False))  # zeros have no narrowest bin of their own
+@example(([0.0], False), ([5.0], True))
 def test_two_are_put_over_the_bins_of_all_their_values(
     first: tuple[list[float], bool], second: tuple[list[float], bool]
 ) -> None:

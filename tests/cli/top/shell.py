@@ -155,7 +155,8 @@ def _run(command: list[str]) -> int:
     if pid == 0:
         os.setpgid(0, 0)
         os.tcsetpgrp(0, os.getpid())
-        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        for number in (signal.SIGTTOU, signal.SIGHUP):  # the tests may run below nohup
+            signal.signal(number, signal.SIG_DFL)
         os.execv(command[0], command)
     return pid
 
