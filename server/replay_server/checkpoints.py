@@ -214,8 +214,23 @@ class CheckpointWriter:
         self._make_folders()
         self.tidy()
         if reason != SHUTDOWN:
-            check_space(self._generations.folder, self._generations.keep, self.state.last, self._items)
+            self._make_room()
         return self._keep(self._have_written(), began)
+
+    def _make_room(self) -> None:
+        """Refuses a checkpoint that would not fit, even after what clients' calls have left has been kept or removed."""
+        try:
+            self._check_space()
+        except CheckpointError:
+            if not self.working.entries():
+                raise
+            with suppress(CheckpointError):  # logged; the check says what matters here
+                self.keep_clients()
+            self.tidy(wait=True)
+            self._check_space()
+
+    def _check_space(self) -> None:
+        check_space(self._generations.folder, self._generations.keep, self.state.last, self._items)
 
     def _make_folders(self) -> None:
         for path in self._generations.make_folders():

@@ -73,7 +73,9 @@ def by_ours(both: Both, count: int, batch_size: int, arena_bytes: int) -> tuple[
         for columns, info in client.sample(
             "ours", batch_size, samples=count, arena_bytes=arena_bytes, timeout_seconds=60
         ):
-            items += [[np.asarray(column[number]) for column in columns] for number in range(len(info.key))]
+            items += [
+                [np.asarray(column[number], column.dtype) for column in columns] for number in range(len(info.key))
+            ]
             priorities += info.priority.tolist()
     return items, priorities
 

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from replay_server import checkpoints
+from replay_server import checkpoints, working_folder
 from replay_server.checkpoints import CheckpointWriter
 from replay_server.clients import BUSY_SHARE, CLIENT_SECONDS, ClientCheckpoints
 from replay_server.errors import CannotKeepError, CheckpointError, FolderLost
@@ -522,3 +523,35 @@ class TestClientCheckpoints:
         clients.stop()
         clients._thread.join(60)
         assert not clients._thread.is_alive()
+
+
+def test_what_clients_calls_have_left_is_kept_or_removed_before_a_checkpoint_is_refused(
+    generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits to become a generation, and one half done, stand where the next one needs room."""
+    monkeypatch.setattr(working_folder, "QUIET_SECONDS", 0.02)
+    kept = [writer.write("request") for _ in range(KEEP)]
+    one = kept[-1].bytes
+    server.finish()
+    left = server.folder / entry(server.seconds + 1)
+    write_checkpoint(left, 1)
+    (left / DONE).unlink()
+    size = bytes_on_disk(generations.folder) + one // 2
+    monkeypatch.setattr(
+        "replay_server.space.shutil.disk_usage",
+        lambda folder: SimpleNamespace(free=size - bytes_on_disk(generations.folder)),
+    )
+    assert writer.write("request").number == KEEP + 2
+    assert numbers(generations) == [KEEP + 2, KEEP, KEEP - 1]  # the client's gave way
+    assert not left.exists()
+    size -= 2 * one
+    asked = server.asked
+    with pytest.raises(CheckpointError, match="nothing was written"):
+        writer.write("request")
+    assert server.asked == asked
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Of all files below it, second names counted once."""
+    sizes = {(state := path.stat()).st_ino: state.st_size for path in folder.rglob("*") if path.is_file()}
+    return sum(sizes.values())
