@@ -6,7 +6,7 @@ Every case writes the same items to three tables, which hand each out once and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,11 +73,14 @@ def by_ours(both: Both, count: int, batch_size: int, arena_bytes: int) -> tuple[
         for columns, info in client.sample(
             "ours", batch_size, samples=count, arena_bytes=arena_bytes, timeout_seconds=60
         ):
-            items += [
-                [np.asarray(column[number], column.dtype) for column in columns] for number in range(len(info.key))
-            ]
+            items += [[value(column, number) for column in columns] for number in range(len(info.key))]
             priorities += info.priority.tolist()
     return items, priorities
+
+
+def value(column: Sequence[Array] | Array, number: int) -> Array:
+    """Of one item; texts stay objects."""
+    return np.asarray(column[number], column.dtype if isinstance(column, np.ndarray) else None)
 
 
 def by_client(both: Both, count: int) -> tuple[Values, list[float]]:
