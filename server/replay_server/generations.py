@@ -8,7 +8,8 @@ FOLDER/taken/                what has been taken out of it and is no generation 
 ```
 
 Reverb's own folder keeps one checkpoint, is not fsynced, and is refused as a whole when its newest entry is truncated
-(observed in dm-reverb 0.14). So a checkpoint is taken out of it as soon as it is written: hashed, its compressed streams
+(observed in dm-reverb 0.14). On a full disk Reverb even confirms a checkpoint of which only the last block of a file is
+missing: it does not look at what closing the file says. So a checkpoint is taken out of it as soon as it is written: hashed, its compressed streams
 read to the end, fsynced, and renamed into place with its manifest. A generation is valid when every file still has the
 size and hash of the manifest; whatever was not finished has another name.
 """

@@ -88,9 +88,10 @@ class WorkingFolder:
           guard: raises `CheckpointError` when the folder is another server's by now; nothing is held from then on.
 
         Yields:
-          The names of the entries from before.
+          The names of the entries from before, also of those that only `taken` has: Reverb may have deleted the first name.
         """
-        before, ended = {path.name for path in _entries(self._reverb)}, threading.Event()
+        before = {path.name for folder in (self._reverb, self._taken) for path in _entries(folder)}
+        ended = threading.Event()
         thread = threading.Thread(target=self._hold, args=(before, ended, guard), name="holding", daemon=True)
         thread.start()
         try:

@@ -10,10 +10,13 @@ import json
 import signal
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import reverb
+from replay_server.errors import CheckpointError
+from replay_server.record_files import verify_record_files
 
 import rlds2reverb
 from tests.faults import tools
@@ -117,11 +120,20 @@ class World:
         return written
 
     def _ask_reverb(self) -> bool:
+        kept = self._kept_from_clients()
         try:
-            reverb.Client(self.running.address).checkpoint()
+            path = Path(reverb.Client(self.running.address).checkpoint())
         except (RuntimeError, IndexError):  # IndexError: what Reverb makes of a full disk
             return False
-        return True
+        # Reverb confirms a checkpoint, too, of which only the last block did not fit on the disk.
+        for folder in (path, self.folder / "taken" / path.name):
+            with suppress(FileNotFoundError):
+                return _is_whole(folder)
+        return self._kept_from_clients() > kept
+
+    def _kept_from_clients(self) -> int:
+        with urllib.request.urlopen(self.running.url + "/status.json", timeout=60) as answer:
+            return int(json.load(answer)["checkpoints"]["from_clients"])
 
     def _ask_service(self) -> bool:
         request = urllib.request.Request(self.running.url + "/checkpoint", method="POST")
@@ -131,6 +143,7 @@ class World:
         except urllib.error.HTTPError as error:
             if error.code != 503:
                 raise
+            print(error.read().decode())
             return False
 
     # Pushers.
@@ -169,3 +182,13 @@ class World:
         taken = tools.take_keys_and_items(self.running.address, TABLE)
         assert len({key for key, _ in taken}) == len(taken)
         assert sorted(content for _, content in taken) == sorted(ITEMS)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        verify_record_files(checkpoint)
+    except CheckpointError:
+        if not checkpoint.exists():
+            raise FileNotFoundError(checkpoint) from None
+        return False
+    return True

@@ -182,10 +182,12 @@ def test_room_is_asked_for_where_there_is_none(
     assert (os.strerror(number) in str(error.value), "make room" in str(error.value)) == (True, asks)
 
 
+@pytest.mark.parametrize("was_taken", [False, True])
 @pytest.mark.parametrize("error", [TransportError("No space left on device"), ServerUnreachable("no answer")])
 def test_one_that_was_finished_before_the_request_will_not_do(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, error: TransportError
+    generations: Generations, server: Reverb, writer: CheckpointWriter, error: TransportError, was_taken: bool
 ) -> None:
+    """Nor one that waits to become a generation, and of which Reverb has deleted the first name."""
     asked = []
 
     def fails() -> str:
@@ -193,7 +195,10 @@ def test_one_that_was_finished_before_the_request_will_not_do(
         raise error
 
     writer._request = fails
-    server.finish()
+    path = Path(server.finish())
+    if was_taken:
+        assert writer.working.take(path.name) is not None
+        remove_all(path)
     with pytest.raises(CheckpointError, match=str(error)):
         writer.write("request")
     assert len(asked) == 1
