@@ -31,6 +31,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/scale/processes.py": "what goes wrong when a worker is told or heard is the loss of that worker, and says why",
     "rlds2reverb/scale/push_job.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/sources/read_ahead.py": "an error of the reading thread is raised in the caller's",
+    "rlds2reverb/transport/connections.py": "an error of the thread that begins a call is raised in the caller's",
     "rlds2reverb/transport/stream.py": "an error of the receiving thread is raised in the caller's",
     "server/replay_server/clients.py": "the thread must go on, and logs the traceback",
     "server/replay_server/command.py": "the process ends there, with the traceback in its log",

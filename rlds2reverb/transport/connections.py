@@ -6,6 +6,9 @@ one is closed when the last call or stream on it has ended.
 
 What is open when the interpreter ends is closed while its threads still run: gRPC reads in one per connection, and a process whose
 interpreter took that away in the middle of a call may hang in gRPC (seen with grpcio 1.74, after a stream was cancelled).
+
+Ctrl-C raises in the main thread, between any two lines. Between those of gRPC that begin a call it leaves a call that nothing ends,
+and closing the connection waits for that one for ever (seen with grpcio 1.74). So calls are begun by `begin`.
 """
 
 from __future__ import annotations
@@ -15,11 +18,20 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 import grpc
 
 from rlds2reverb.transport.forks import check_not_forked
+
+
+class _Call(Protocol):
+    def cancel(self) -> object: ...
+
+
+C = TypeVar("C", bound=_Call)
 
 
 class Connections:
@@ -102,3 +114,33 @@ def _close_left(left: weakref.ref[Connections]) -> None:
     """Closes them at the end of the interpreter. Those that nobody holds any more gRPC closes by itself: then they are gone here."""
     if (connections := left()) is not None:
         connections.close()
+
+
+def begin(start: Callable[[], C]) -> C:
+    """The call that `start` begins, whole or not at all: an interruption cancels what was begun.
+
+    Raises:
+      KeyboardInterrupt: in the main thread.
+      Whatever `start` raises.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return start()  # nothing interrupts it
+    begun: Future[C] = Future()
+    try:
+        threading.Thread(target=_begin_apart, args=(begun, start), name="rlds2reverb-begin", daemon=True).start()
+        return begun.result()
+    except BaseException:
+        begun.add_done_callback(_cancel)
+        raise
+
+
+def _begin_apart(begun: Future[C], start: Callable[[], C]) -> None:
+    try:
+        begun.set_result(start())
+    except BaseException as error:
+        begun.set_exception(error)
+
+
+def _cancel(begun: Future[C]) -> None:
+    if begun.exception() is None:
+        begun.result().cancel()

@@ -16,7 +16,7 @@ import grpc
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 from rlds2reverb.transport.certificates import Certificates
-from rlds2reverb.transport.connections import Connections
+from rlds2reverb.transport.connections import Connections, begin
 from rlds2reverb.transport.grpc_pending import GrpcPendingInfo
 from rlds2reverb.transport.grpc_stream import GrpcStream
 from rlds2reverb.transport.probe import why_unavailable
@@ -163,7 +163,7 @@ class GrpcTransport:
     def _stream(self, method: str, messages: Iterator[bytes], doing: str) -> GrpcStream:
         connection = self._connections.take()
         try:
-            call = connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self._metadata)
+            call = begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self._metadata))
         except ValueError as error:
             self._connections.put_back(connection)
             raise self._refused(error) from error
@@ -199,7 +199,7 @@ class GrpcTransport:
     def _start_server_info(self, waits: bool, connection: grpc.Channel, seconds: float) -> Any:
         call = connection.unary_unary(f"{_SERVICE}ServerInfo")
         request = codec.encode_server_info_request()
-        return call.future(request, timeout=seconds, metadata=self._metadata, wait_for_ready=waits)
+        return begin(lambda: call.future(request, timeout=seconds, metadata=self._metadata, wait_for_ready=waits))
 
     def _no_answer(self, error: grpc.RpcError) -> TransportError:
         """What it means that ServerInfo failed; looks what is there when no connection came about."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
-from grpc import StatusCode
+from grpc import StatusCode, _channel
 
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, WireError
 from rlds2reverb.transport import grpc_transport, question
@@ -161,6 +163,28 @@ class Never:
 
     def cancel(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("calls", [GrpcTransport.server_info, lambda transport: transport.sample_stream(iter([b""]))])
+def test_a_call_that_is_interrupted_while_it_begins_does_not_hold_what_closes(
+    fake: FakeReverb, calls: Callable[[GrpcTransport], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins, spin = threading.Event(), _channel._run_channel_spin_thread
+
+    def interrupted(state: Any) -> None:
+        signal.raise_signal(signal.SIGINT)  # the main thread's, whichever thread this is
+        begins.set()
+        spin(state)
+
+    monkeypatch.setattr(_channel, "_run_channel_spin_thread", interrupted)
+    transport = GrpcTransport(fake.address)
+    with pytest.raises(KeyboardInterrupt):
+        calls(transport)
+    assert begins.wait(60)
+    closing = threading.Thread(target=transport.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 def test_a_closed_channel_makes_no_call(fake: FakeReverb) -> None:
