@@ -90,9 +90,9 @@ def test_no_other_text_recommends_an_installation() -> None:
     assert telling == ["extras.py"]
 
 
-def test_the_readme_names_every_extra() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`[\w`, -]+) \|.* \| ([^|]+) \|$", readme, re.MULTILINE)
+def test_the_installation_page_names_every_extra() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[\w`, -]+) \|.* \| ([^|]+) \|$", page, re.MULTILINE)
     pythons = {name: pythons for names, pythons in rows for name in re.findall(r"`([\w-]+)`", names)}
     assert pythons.keys() == project()["optional-dependencies"].keys()
     assert {name for name, known in pythons.items() if "3.13" in known} == ON_ANY_PYTHON | {"test"}
@@ -106,15 +106,15 @@ def test_what_is_for_any_python_needs_no_tensorflow() -> None:
     assert not [one for one in others if "tensorflow" in one or "rlds2reverb" in one]
 
 
-def test_the_readme_and_the_packages_metadata_name_the_same_pythons() -> None:
+def test_the_installation_page_and_the_packages_metadata_name_the_same_pythons() -> None:
     known = ", ".join(f"{major}.{minor}" for major, minor in PYTHONS)
-    assert f"Python {known}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"Python {known}" in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     needs_tensorflow = {
         name
         for name, wanted in project()["optional-dependencies"].items()
         if any("tensorflow" in one for one in wanted)
     }
-    table = re.findall(r"^\| `([\w-]+)`", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    table = re.findall(r"^\| `([\w-]+)`", (ROOT / "docs" / "install.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert needs_tensorflow <= set(table)
 
 

@@ -27,6 +27,7 @@ PAGES = [
     "README.md",
     "docs/mixing.md",
     "docs/notebooks.md",
+    "docs/own_episodes.md",
     "docs/scale.md",
     "docs/tf_agents.md",
     "docs/transforms.md",
