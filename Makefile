@@ -124,7 +124,7 @@ bench: setup ## The full benchmarks behind docs/benchmarks.md (about 25 minutes)
 bench-short: setup ## Short benchmarks; fails when a ratio collapses
 	$(QUIET) $(RUN)python -m benchmarks all --short
 
-bench-scale: setup ## What docs/scale.md has: costs of workers, growth of servers, the cost model and its plans (ARGS=--short: a minute or two)
+bench-scale: setup ## What docs/capacity.md has: costs of workers, growth of servers, the cost model and its plans (ARGS=--short: a minute or two)
 	$(QUIET) $(RUN)python -m benchmarks scale scale_curves $(ARGS)
 
 docs: setup ## Regenerate the generated parts of docs/, and what the notebook shows

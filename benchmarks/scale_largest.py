@@ -1,4 +1,4 @@
-"""One more line of docs/scale.md: five million items on one server. With its checkpoints it needs 18 GB of memory, so it runs alone."""
+"""One more line of docs/capacity.md: five million items on one server. With its checkpoints it needs 18 GB of memory, so it runs alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scale_tables FILE...`: the JSON lines of `make bench-scale`, as the tables of docs/scale.md, written into it."""
+"""`python -m benchmarks.scale_tables FILE...`: the JSON lines of `make bench-scale`, as the tables of docs/capacity.md, written into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.common import Result
 from benchmarks.cost_model import Check, Fit, Point, checks_of
 from benchmarks.tables import comparisons, figures, filled, machine
 
-PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
+PAGE = Path(__file__).parent.parent / "docs" / "capacity.md"
 
 CURVE, MODEL, COST, PLAN, WORKERS = "scale_curve/", "scale_model/", "scale_cost/", "scale_plan/", "scale/"
 """How the names of results begin that are in one table."""

@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md: every kind of result finds its place in the page."""
+"""The tables of docs/capacity.md: every kind of result finds its place in the page."""
 
 from __future__ import annotations
 
