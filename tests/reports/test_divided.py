@@ -89,7 +89,7 @@ def test_views_of_streams_are_refused() -> None:
 
 def test_what_cannot_be_read_is_told() -> None:
     class Broken(EpisodeList):
-        def read_range(self, start: int, stop: int | None, is_known: object) -> Any:
+        def read(self, start: int = 0, stop: int | None = None, is_known: object = None) -> Any:
             raise SourceError(f"broken at {start}")
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
