@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import needing
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.sources.registry import SOURCES
 
 if TYPE_CHECKING:

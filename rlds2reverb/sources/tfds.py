@@ -22,8 +22,7 @@ import xxhash
 
 from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import needing
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.identity import content_name
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.json_files import read_object
