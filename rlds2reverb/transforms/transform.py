@@ -98,7 +98,11 @@ class Transform:
 
     def with_conventions(self, conventions: OfRewards) -> OfRewards:
         """The conventions of a push, with the shift of rewards where this asks for it."""
-        return replace(cast(Any, conventions), last_reward=SHIFT) if self.reward_last == SHIFT else conventions
+        return (
+            cast("OfRewards", replace(cast(Any, conventions), last_reward=SHIFT))
+            if self.reward_last == SHIFT
+            else conventions
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Every operation that does something, as plain values, for JSON."""
