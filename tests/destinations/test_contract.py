@@ -31,10 +31,10 @@ from tests.destinations.cases import data
 from tests.destinations.cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
-FOLDER = Path(__file__).parent / "cases"
+FOLDER = Path(data.__file__).parent
 SCHEMES = [one.scheme for one in DESTINATIONS]
 CASES: dict[str, Any] = {
-    scheme: importlib.import_module(f"tests.destinations.cases.{scheme}")
+    scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}")
     for scheme in SCHEMES
     if (FOLDER / f"{scheme}.py").exists()
 }
@@ -175,7 +175,7 @@ def test_a_conversion_that_was_stopped_goes_on(
 def test_what_was_written_after_the_last_sync_is_cut_off(name: str, tmp_path: Path) -> None:
     episodes = data.KINDS["plain"](tmp_path)
     destination, job = open_destination(name), planned(episodes, name).job
-    judged = [job.prepared(one, job.policy(), ())[0] for one in job.source]
+    judged = [job.prepared(job.ready.preparer(), one)[0] for one in job.source]
     prepared = [one for one in judged if one is not None]
     destination.path.mkdir(parents=True)
     work = tmp_path / "work"

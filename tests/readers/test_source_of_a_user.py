@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
+from tests.project import ROOT
 from tests.push import in_memory
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats" / "npz.md"
+PAGE = ROOT / "docs" / "formats" / "npz.md"
 
 
 def users_class() -> Any:
@@ -43,4 +43,8 @@ def test_it_reads_shards_and_is_pushed() -> None:
 
 def test_open_source_hands_it_on() -> None:
     source = buffer()
-    assert open_source(source) is source
+    opened = open_source(source)
+    assert opened.name == "my buffer"
+    assert opened.episode_count == 5
+    assert [one.id for one in opened] == [one.id for one in source]
+    assert opened.spec() == source.spec()

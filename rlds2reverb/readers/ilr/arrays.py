@@ -18,7 +18,7 @@ from rlds2reverb.readers.ilr.findings import Findings
 from rlds2reverb.readers.ilr.layout import aligned, column_specs
 from rlds2reverb.readers.ilr.options import REFUSE, SPLIT, TERMINAL, Options
 from rlds2reverb.readers.ilr.values import Values, leaves_of
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -157,7 +157,7 @@ class Trajectories:
         ]
 
 
-class ArrayRecordings:
+class ArrayRecordings(Recordings):
     """The episodes of dictionaries of arrays.
 
     Args:

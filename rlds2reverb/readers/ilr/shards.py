@@ -15,7 +15,7 @@ from rlds2reverb.readers.ilr.frames import Frame, Metadata, frames
 from rlds2reverb.readers.ilr.layout import Layout
 from rlds2reverb.readers.ilr.options import Options
 from rlds2reverb.readers.ilr.trajectories import Cutting
-from rlds2reverb.readers.recordings import Recording
+from rlds2reverb.readers.recordings import Recording, Recordings
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.wording import shortened
@@ -60,7 +60,7 @@ class _Wanted:
         self._number += 1
 
 
-class ShardRecordings:
+class ShardRecordings(Recordings):
     """The episodes of some shards, one shard after the other. A trajectory ends with its shard.
 
     Raises:

@@ -16,12 +16,12 @@ from rlds2reverb.readers.lerobot.reader import Reader
 from rlds2reverb.readers.lerobot.reading import left_out, remarks_of
 from rlds2reverb.readers.lerobot.videos import check_library
 from rlds2reverb.readers.nests import nested, value_spec
-from rlds2reverb.readers.recordings import Recording, each
+from rlds2reverb.readers.recordings import Recording, Recordings, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
 
-class LeRobotRecordings:
+class LeRobotRecordings(Recordings):
     """The episodes of a dataset.
 
     Args:

@@ -23,7 +23,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.metadata import METADATA
 from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.batches import ENDINGS, TERMINATED
 from rlds2reverb.readers.rllib.index import Index
@@ -39,7 +39,7 @@ _ASKED_FOR = frozenset({n.OBS, n.NEXT_OBS, n.ACTIONS, n.REWARDS})
 _TAKEN = frozenset({*n.IN_ROWS, *n.IN_METADATA, *STEP_FIELDS, METADATA, ""})
 
 
-class RllibRecordings:
+class RllibRecordings(Recordings):
     """The episodes of a dataset of RLlib.
 
     Args:

@@ -8,13 +8,13 @@ from itertools import accumulate
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.recordings import Recording
+from rlds2reverb.readers.recordings import Recording, Recordings
 from rlds2reverb.readers.ted.recordings import TedRecordings
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest, differences
 
 
-class EnsembleRecordings:
+class EnsembleRecordings(Recordings):
     """The trajectories of several buffers with the same columns.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, TedOptions
 from rlds2reverb.readers.ted.ring import RingTrajectories
 from rlds2reverb.readers.ted.roles import Roles
@@ -24,7 +24,7 @@ _LOOKED_AT = 32
 """Trajectories, and steps of each, in which `next` is compared with what the next step saw."""
 
 
-class TedRecordings:
+class TedRecordings(Recordings):
     """The trajectories of one buffer.
 
     Args:
