@@ -72,7 +72,8 @@ def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Feature | N
     if spec.dtype.kind == "O":
         return _text(spec.shape, in_steps)
     if is_drawn(spec, choices):
-        return ImageSpec(spec.shape, spec.dtype)
+        height, width, channels = spec.shape
+        return ImageSpec((height, width, channels), spec.dtype)
     free = spec.shape.count(None)
     is_listed = spec.dtype.name in _LISTED and (not free or (free == 1 and not in_steps))
     return TensorFeature(spec.shape, spec.dtype.newbyteorder("="), NONE if is_listed else choices.encoding)

@@ -13,7 +13,7 @@ from rlds2reverb.sources.base import Source
 from rlds2reverb.specs import ArraySpec, Nest
 
 
-class LiveSource:
+class LiveSource(Source):
     """Episodes as they are handed in; see `Source`.
 
     Args:
@@ -21,8 +21,6 @@ class LiveSource:
       step_spec: of the steps as recorded; absent flags are added.
       example: an episode with the metadata that all have; None for none.
     """
-
-    episode_count = None
 
     def __init__(self, name: str, step_spec: Nest, example: Episode | None = None) -> None:
         self.name, self._example = name, example
