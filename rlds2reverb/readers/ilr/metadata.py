@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.safe_pickle import Inert, safe_loads
+from rlds2reverb.readers.pickles import Inert, safe_loads
 
 _SPACES = {"box": "Box", "discrete": "Discrete", "multi_discrete": "MultiDiscrete", "multi_binary": "MultiBinary"}
 _INFLATE = "il_representations.envs.utils._inflate_object"

@@ -18,7 +18,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.alignment import REPEAT
 from rlds2reverb.readers.ilr import keys
-from rlds2reverb.readers.safe_pickle import Inert
+from rlds2reverb.readers.pickles import Inert
 
 Arrays = dict[str, Any]
 """Key of the dict format -> [T, ...]; infos a list of dictionaries."""

@@ -7,7 +7,6 @@ type in the field's metadata.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ import pyarrow.parquet as pq
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.arrow_bounds import ParquetBounds
-from rlds2reverb.readers.parquet_footer import Footer, footer_of
+from rlds2reverb.readers.arrow import check_row_groups
+from rlds2reverb.readers.lru import LRU
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib.files import DataFile
 from rlds2reverb.readers.rllib.packed import is_packed
@@ -48,9 +47,8 @@ class ParquetFiles:
 
     def __init__(self, files: list[DataFile]) -> None:
         self._files = files
-        self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
-        self._footers: dict[int, Footer] = {}
-        self._groups: OrderedDict[Any, pa.Table] = OrderedDict()
+        self._open = LRU[int, pq.ParquetFile](_OPEN_FILES, close=lambda file: file.close(force=True))
+        self._groups = LRU[tuple[int, int, tuple[str, ...]], pa.Table](_KEPT_GROUPS)
 
     def opened(self, number: int) -> pq.ParquetFile:
         """A file.
@@ -58,28 +56,17 @@ class ParquetFiles:
         Raises:
           SourceError: it is none of Parquet.
         """
-        if number not in self._open:
-            while len(self._open) >= _OPEN_FILES:
-                self._close_oldest()
-            path = self._files[number].path
-            try:
-                self._footers[number] = footer_of(path)
-                self._open[number] = pq.ParquetFile(path, memory_map=False)
-            except ERRORS as error:
-                raise SourceError(f"{self._files[number]}: cannot be read as Parquet: {line_of(error)}") from error
-        self._open.move_to_end(number)
-        return self._open[number]
+        return self._open.get(number, lambda: self._opened(number))
+
+    def _opened(self, number: int) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(self._files[number].path, memory_map=False)
+        except ERRORS as error:
+            raise SourceError(f"{self._files[number]}: cannot be read as Parquet: {line_of(error)}") from error
 
     def group(self, number: int, group: int, columns: list[str]) -> pa.Table:
         """Columns of a row group, kept for the next call; raises as `read`."""
-        key = number, group, tuple(columns)
-        if key not in self._groups:
-            table = self.read(number, group, columns)
-            while len(self._groups) >= _KEPT_GROUPS:
-                self._groups.popitem(last=False)
-            self._groups[key] = table
-        self._groups.move_to_end(key)
-        return self._groups[key]
+        return self._groups.get((number, group, tuple(columns)), lambda: self.read(number, group, columns))
 
     def read(self, number: int, group: int, columns: list[str]) -> pa.Table:
         """Columns of a row group.
@@ -90,7 +77,7 @@ class ParquetFiles:
         where = f"{self._files[number]}: row group {group}"
         try:
             file = self.opened(number)
-            ParquetBounds(self._files[number].path, file, columns, self._footers[number]).check([group])
+            check_row_groups(self._files[number].path, file, columns, [group])
             table = file.read_row_group(group, columns=columns)
             rows = file.metadata.row_group(group).num_rows
         except SourceError as error:
@@ -104,13 +91,7 @@ class ParquetFiles:
     def close(self) -> None:
         """Closes them all."""
         self._groups.clear()
-        while self._open:
-            self._close_oldest()
-
-    def _close_oldest(self) -> None:
-        number, file = self._open.popitem(last=False)
-        del self._footers[number]
-        file.close(force=True)
+        self._open.clear()
 
 
 def leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:

@@ -10,12 +10,12 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.readers.rllib import names as n
 from rlds2reverb.readers.rllib.batches import GOES_ON, TERMINATED, TRUNCATED, Part
 from rlds2reverb.readers.rllib.store import Settings
 from rlds2reverb.readers.rllib.values import Converter, Leaves, texts
-from rlds2reverb.readers.safe_pickle import safe_loads
 
 _FIELDS = {n.OBS: "observations", n.ACTIONS: "actions", n.REWARDS: "rewards"}
 _ERRORS = (

@@ -13,8 +13,8 @@ import cramjam
 import numpy as np
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.safe_pickle import safe_loads
 
 PACKED = b"BCJNG"
 """Stands in a line that holds a packed value, however JSON has it."""

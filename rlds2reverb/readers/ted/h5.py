@@ -224,7 +224,7 @@ class H5Trajectories:
         if one.stop is not None and len(found) != one.stop - one.start:
             raise BrokenEpisode(
                 key,
-                f"{file.filename}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, as of {self.id_key}",
+                f"{hdf5.path_of(file)}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, as of {self.id_key}",
             )
         return found
 
@@ -241,7 +241,7 @@ class H5Trajectories:
         """That of the first step."""
         found = self._ids(file, self._segments[number], 1)
         if not len(found):
-            raise BrokenEpisode(self.id_key, f"{file.filename}: {self._segments[number].group}: has no steps")
+            raise BrokenEpisode(self.id_key, f"{hdf5.path_of(file)}: {self._segments[number].group}: has no steps")
         return found.reshape(-1)[0]
 
     def _ids(self, file: h5py.File, one: _Segment, most: int | None = None) -> Array:
@@ -278,7 +278,7 @@ class H5Trajectories:
             wanted = f"{spec.dtype}{list(spec.shape)}"
             raise BrokenEpisode(
                 key,
-                f"{file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
+                f"{hdf5.path_of(file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
             )
         return found
 
@@ -320,7 +320,7 @@ def _plain(file: h5py.File, name: str) -> Any:
     found = hdf5.found(file, name)
     if isinstance(found, h5py.Dataset) and found.shape:
         if found.size > _MOST_SIZES:
-            raise SourceError(f"{file.filename}: {name}: has {found.size:,} values; expected a number, or a few")
+            raise SourceError(f"{hdf5.path_of(file)}: {name}: has {found.size:,} values; expected a number, or a few")
         return hdf5.column(file, name, name)
     value = hdf5.value(file, name)
     return value.item() if isinstance(value, np.generic) else value
@@ -330,5 +330,5 @@ def _columns(file: h5py.File, group: str) -> dict[str, hdf5.Column]:
     """'/'-joined key -> column of a group."""
     held = hdf5.found(file, group)
     if not isinstance(held, h5py.Group):
-        raise SourceError(f"{file.filename}: {group}: expected a group")
+        raise SourceError(f"{hdf5.path_of(file)}: {group}: expected a group")
     return {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}

@@ -24,7 +24,7 @@ from rlds2reverb.destinations.ilr.archive import member
 from rlds2reverb.destinations.ilr.pickling import pickled, row_pickles
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.readers.safe_pickle import safe_loads
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import column_spec
 from tests.profiles import examples
