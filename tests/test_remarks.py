@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlds2reverb.readers.lerobot.reading import ODD
+from rlds2reverb.readers.lerobot.read import ODD
 from rlds2reverb.readers.minari import remarks as of_minari
 from rlds2reverb.remarks import Remark, faults, note
 from rlds2reverb.validation import CODES

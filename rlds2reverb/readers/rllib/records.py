@@ -1,21 +1,291 @@
-"""Records as JSON has them: a `SampleBatch`, a `MultiAgentBatch` or one step, as parts and as columns."""
+"""What files of every kind share: settings, what was wrong with them, and the columns kept of late."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+import zlib
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any, Protocol
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.rllib import names as n
-from rlds2reverb.readers.rllib.batches import Head, Part, part_of
-from rlds2reverb.readers.rllib.store import Settings
-from rlds2reverb.readers.rllib.values import Converter, Leaves, texts
+from rlds2reverb.readers.rllib import index
+from rlds2reverb.readers.rllib.index import TERMINATED, DataFile, Found, Head, Names, Part, Place, part_of
+from rlds2reverb.readers.rllib.values import PACKED, Converter, Leaves, texts
+from rlds2reverb.wording import shortened
+
+_CACHE_BYTES = 64 << 20
+_KEPT_BYTES = 64 << 20
+"""Of numbers; as text, they are two to three times as long."""
+_OBJECT_BYTES, _TEXT_BYTES = 500, 33
+"""Of what Python has around an array and its places in dicts, and around a text."""
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How files are read.
+
+    Attributes:
+      names: what the dataset calls RLlib's columns.
+      floats: the dtype of numbers of JSON with a point.
+      done_means: `TERMINATED` or `TRUNCATED`, where there are `dones` only.
+    """
+
+    names: Names = field(default_factory=Names)
+    floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+    done_means: int = TERMINATED
+
+    def cache(self) -> Cache:
+        """A new one, for one reader."""
+        return Cache(_CACHE_BYTES)
+
+    def kept(self) -> Kept:
+        """A new one, for one scan."""
+        return Kept(_KEPT_BYTES)
+
+
+Stamp = tuple[int, ...]
+Wanted = Callable[[str], bool]
+"""RLlib's name of a column -> whether it may be asked for."""
+
+
+class Reader(Protocol):
+    """Columns by place."""
+
+    def column(self, place: Place, name: str) -> Leaves:
+        """All rows of a column of a part; raises `BrokenEpisode`."""
+
+    def close(self) -> None:
+        """Gives up the files."""
+
+
+class Stamps:
+    """What files were when they were first looked at."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self._of_paths = {file.path: _stamp(file.path) for file in files}
+
+    def check(self) -> None:
+        """Raises `SourceError` when one of them is another by now."""
+        for path, stamp in self._of_paths.items():
+            if _stamp(path) != stamp:
+                raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+
+
+class Store(Protocol):
+    """Files of one kind."""
+
+    troubles: Troubles
+    stamps: Stamps
+
+    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
+        """All parts, in the order of the files; columns that are wanted later may be kept."""
+
+    def reader(self, wanted: frozenset[str]) -> Reader:
+        """A reader of these columns."""
+
+
+@dataclass
+class Troubles:
+    """Records that were left out."""
+
+    empty: int = 0
+    corrupt: int = 0
+    named: list[str] = field(default_factory=list)
+    repeated: int = 0
+
+    def add(self, where: str, why: str) -> None:
+        """Counts one that is corrupt; the first few are named."""
+        self.corrupt += 1
+        if len(self.named) < _NAMED:
+            self.named.append(f"{where}: {why}")
+
+
+class Cache:
+    """Columns of the records that were read last, of so many bytes at most; always of one."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most, self._bytes = most_bytes, 0
+        self._kept: OrderedDict[Any, tuple[dict[Any, Any], int]] = OrderedDict()
+
+    def get(self, key: Any) -> dict[Any, Any] | None:
+        """The columns of a record; None when they are not here."""
+        if key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key][0]
+
+    def put(self, key: Any, columns: dict[Any, Any]) -> None:
+        """Keeps them, and drops the oldest ones."""
+        size = _size(columns)
+        self._kept[key] = columns, size
+        self._bytes += size
+        while self._bytes > self._most and len(self._kept) > 1:
+            self._bytes -= self._kept.popitem(last=False)[1][1]
+
+
+class Kept:
+    """Columns of the first records, which the scan converted, so that they are parsed once. Of so many bytes at most."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._room, self.is_full = most_bytes, False
+        self._stamps: dict[int, Stamp] = {}
+        self._records: dict[tuple[int, int], dict[Any, Any]] = {}
+
+    def begin(self, number: int, path: Path) -> None:
+        """Before a file is scanned: notes what it is like."""
+        if not self.is_full:
+            self._stamps[number] = _stamp(path)
+
+    def put(self, key: tuple[int, int], columns: dict[Any, Any]) -> None:
+        """Keeps the columns of a record, by the number of its file and its place there; what does not fit is the end of it."""
+        size = _size(columns)
+        if size > self._room:
+            self.is_full = True
+        if not self.is_full:
+            self._room -= size
+            self._records[key] = columns
+
+    def is_of(self, number: int, path: Path) -> bool:
+        """Whether a file is still the one that was scanned."""
+        return number in self._stamps and self._stamps[number] == _stamp(path) != ()
+
+    def get(self, key: tuple[int, int]) -> dict[Any, Any] | None:
+        """The columns of a record; None when they are not here."""
+        return self._records.get(key)
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when a file is written anew; () for one that is not there."""
+    try:
+        told = path.stat()
+    except OSError:
+        return ()
+    return told.st_ino, told.st_size, told.st_mtime_ns
+
+
+def _size(columns: dict[Any, Any]) -> int:
+    """Bytes of a record's columns, those of the objects around the values among them."""
+    return _OBJECT_BYTES + sum(_bytes(leaves) for leaves in columns.values())
+
+
+def _bytes(leaves: Any) -> int:
+    if not isinstance(leaves, dict):
+        return 2 * _OBJECT_BYTES
+    return sum(
+        _OBJECT_BYTES
+        + column.nbytes
+        + (sum(_TEXT_BYTES + len(text) for text in column.ravel()) if column.dtype == object else 0)
+        for column in leaves.values()
+    )
+
+
+# --- Files that are scanned once, from the first to the last: what the stores of all kinds of files do alike.
+
+
+class ScannedFiles(ABC):
+    """Files; a kind of them finds its parts.
+
+    Attributes:
+      settings: how they are read.
+      troubles: what was left out.
+      stamps: tell whether a file was written anew.
+    """
+
+    def __init__(self, files: list[DataFile], settings: Settings) -> None:
+        self._files, self.settings = files, settings
+        self.troubles, self.stamps = Troubles(), Stamps(files)
+
+    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
+        """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""
+        return without_repeated(self._scan(wanted), self.troubles)
+
+    @abstractmethod
+    def _scan(self, wanted: Wanted) -> Iterator[Found]:
+        """All parts; reads the files."""
+
+
+# --- Rows that a later file has once more.
+#
+# RLlib's runners of the new stack keep what they wrote, unless `output_max_rows_per_file` is set: each writing has all rows of the ones
+# before it. Source: rllib/offline/offline_env_runner.py of Ray 2.60 (`sample`, `stop`). Of such writings only the last one is read.
+#
+
+
+def without_repeated(found: Iterator[Found], troubles: Troubles) -> Iterator[Found]:
+    """What is found, without a writing that the next one of the same worker begins with; its rows are counted."""
+    held: list[Found] = []
+    for run, parts in groupby(found, lambda one: one.file.run):
+        if run is None:
+            yield from held
+            held = []
+            yield from parts
+            continue
+        now = list(parts)
+        if held and _begins_with(now, held):
+            troubles.repeated += sum(one.part.rows for one in held)
+        else:
+            yield from held
+        held = now
+    yield from held
+
+
+def _begins_with(now: list[Found], before: list[Found]) -> bool:
+    run, last = now[0].file.run, before[0].file.run
+    if run is None or last is None or run[0] != last[0]:
+        return False
+    rows = sum(one.part.rows for one in before)
+    first, end = before[0].part.ends[0], before[-1].part.ends[1]
+    if rows == 0 or not first or now[0].part.ends[0] != first or first == end:
+        return False
+    old, new = _story(before), _story(now)
+    return len(new) == len(old) and all(
+        len(one) >= rows and np.array_equal(one[:rows], other) for one, other in zip(new, old)
+    )
+
+
+def _story(found: list[Found]) -> list[Array]:
+    """What happened in the rows: whose they are, rewards, ends."""
+    parts = [one.part for one in found if one.part.rows]
+    return [
+        np.concatenate([_ids(one) for one in parts]),
+        np.concatenate([one.ended for one in parts]),
+        np.concatenate([_rewards(one) for one in parts]),
+    ]
+
+
+def _ids(part: Part) -> Array:
+    return np.full(part.rows, "") if part.episodes is None else part.episodes.astype(str)
+
+
+def _rewards(part: Part) -> Array:
+    return np.zeros(part.rows) if part.rewards is None else part.rewards.reshape(part.rows, -1)[:, 0]
+
+
+# --- Records as JSON has them: a `SampleBatch`, a `MultiAgentBatch` or one step, as parts and as columns.
+
 
 Raw = Mapping[str, Any]
-_COUNTED = (n.REWARDS, n.ACTIONS, n.TERMINATEDS, n.DONES, n.TRUNCATEDS, n.T, n.EPS_ID, n.OBS)
+_COUNTED = (
+    index.REWARDS,
+    index.ACTIONS,
+    index.TERMINATEDS,
+    index.DONES,
+    index.TRUNCATEDS,
+    index.T,
+    index.EPS_ID,
+    index.OBS,
+)
 
 
 class _Batch:
@@ -36,7 +306,7 @@ class _Batch:
             value = self.raw.get(self._names.of(name))
             if isinstance(value, (list, np.ndarray)):
                 return len(value)
-        for name in (n.REWARDS, n.ACTIONS, n.OBS):
+        for name in (index.REWARDS, index.ACTIONS, index.OBS):
             value = self.take(name)
             if isinstance(value, (np.ndarray, list)) and np.ndim(value):
                 return len(value)
@@ -56,7 +326,7 @@ class _Batch:
         value = self.raw.get(self._names.of(name))
         if value is None:
             return None
-        if name == n.INFOS and isinstance(value, list):
+        if name == index.INFOS and isinstance(value, list):
             return {"": texts(value)}
         if isinstance(value, np.ndarray) and len(value) != self.rows and _is_nest(value):
             value = list(value)
@@ -94,8 +364,8 @@ def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False)
 
 
 def _ends(batch: _Batch) -> tuple[Array | None, tuple[str, str]]:
-    first, last = batch.leaves(n.OBS), batch.leaves(n.NEXT_OBS)
-    rewards = batch.leaves(n.REWARDS)
+    first, last = batch.leaves(index.OBS), batch.leaves(index.NEXT_OBS)
+    rewards = batch.leaves(index.REWARDS)
     ends = (_row(first, 0), _row(last, -1)) if batch.rows else ("", "")
     return rewards.get("") if isinstance(rewards, dict) else None, ends
 
@@ -123,7 +393,7 @@ def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str
     return made
 
 
-def _batches(record: Any, names: n.Names) -> list[tuple[str, Raw, bool]]:
+def _batches(record: Any, names: index.Names) -> list[tuple[str, Raw, bool]]:
     """Policy, columns, and whether there are other agents, of each batch of a record."""
     kind = record.get("type") if isinstance(record, dict) else None
     if isinstance(kind, list):  # Ray Data writes it once per row
@@ -135,7 +405,157 @@ def _batches(record: Any, names: n.Names) -> list[tuple[str, Raw, bool]]:
         if not isinstance(policies, dict) or not all(isinstance(one, dict) for one in policies.values()):
             raise BrokenEpisode("", "a MultiAgentBatch without policy_batches")
         return [(policy, columns, True) for policy, columns in policies.items()]
-    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(n.EPS_ID)), (str, int))
-    if is_step and names.of(n.OBS) in record:
+    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(index.EPS_ID)), (str, int))
+    if is_step and names.of(index.OBS) in record:
         return [("", {key: [value] for key, value in record.items()}, False)]
     raise BrokenEpisode("", "expected a record of type SampleBatch or MultiAgentBatch, or a step")
+
+
+# --- Files of JSON lines, plain or in zip files: one record a line, read in streams and by offset.
+#
+# A record is RLlib's `SampleBatch` or `MultiAgentBatch`, or (the runners of the new stack) one step. Source: rllib/offline/json_writer.py.
+#
+
+
+_LONGEST_LINE = 128 << 20
+"""Bytes. RLlib begins a new file after 64 MiB."""
+_OPEN_FILES = 8
+_BUFFER_BYTES = 1 << 20
+_ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplementedError, RuntimeError)
+"""What reading a damaged file or zip file raises."""
+
+
+class JsonLines(ScannedFiles):
+    """Lines of JSON files. Of the first lines, columns that are wanted are kept."""
+
+    def __init__(self, files: list[DataFile], settings: Settings) -> None:
+        super().__init__(files, settings)
+        self._kept = settings.kept()
+
+    def _scan(self, wanted: Wanted) -> Iterator[Found]:
+        for number, file in enumerate(self._files):
+            self._kept.begin(number, file.path)
+            for line_number, (at, line) in enumerate(_lines(file), 1):
+                where = f"{file}: line {line_number:,}"
+                if line.isspace():
+                    self.troubles.empty += 1
+                    continue
+                try:
+                    record = parsed(line)
+                    found = parts(record, self.settings, where, file.run is not None)
+                    if not self._kept.is_full and PACKED not in line:
+                        self._keep(record, Place(number, at, 0), found, wanted)
+                except BrokenEpisode as broken:
+                    self.troubles.add(where, broken.why)
+                    continue
+                for place, part in enumerate(found):
+                    yield Found(Place(number, at, place), file, part)
+
+    def _keep(self, record: Any, place: Place, found: list[Part], wanted: Wanted) -> None:
+        names = frozenset(filter(wanted, frozenset(index.NAMES).union(*(part.columns for part in found))))
+        columns = converted(record, self.settings, _where(self._files, place), names)
+        self._kept.put((place.file, place.at), columns)
+
+    def reader(self, wanted: frozenset[str]) -> JsonReader:
+        """Reads the columns of these names; close it after use."""
+        return JsonReader(self._files, self.settings, wanted, self._kept)
+
+
+class JsonReader:
+    """Columns of records, by place. Keeps the files of late open, and the lines that it converted, within a bound of bytes."""
+
+    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str], kept: Kept) -> None:
+        self._files, self._settings, self._wanted, self._kept = files, settings, wanted, kept
+        self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
+        self._cache = settings.cache()
+        self._as_scanned: dict[int, bool] = {}
+
+    def column(self, place: Place, name: str) -> Leaves:
+        """All rows of a column.
+
+        Raises:
+          LookupError: the record has no such column; with the place.
+          BrokenEpisode: the record cannot be read any more, or the column is no column.
+        """
+        key = place.file, place.at
+        columns = (self._kept.get(key) if self._is_as_scanned(place.file) else None) or self._cache.get(key)
+        if columns is None:
+            columns = converted(parsed(self._line(place)), self._settings, self._where(place), self._wanted)
+            self._cache.put(key, columns)
+        found = columns.get((place.part, name))
+        if found is None:
+            raise LookupError(self._where(place))
+        if isinstance(found, BrokenEpisode):
+            raise BrokenEpisode(found.path, found.why)
+        return found
+
+    def close(self) -> None:
+        """Closes the files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _where(self, place: Place) -> str:
+        return _where(self._files, place)
+
+    def _is_as_scanned(self, number: int) -> bool:
+        if number not in self._as_scanned:
+            self._as_scanned[number] = self._kept.is_of(number, self._files[number].path)
+        return self._as_scanned[number]
+
+    def _line(self, place: Place) -> bytes:
+        try:
+            file = self._opened(place.file)
+            file.seek(place.at)
+            return file.readline(_LONGEST_LINE)
+        except _ERRORS as error:
+            raise BrokenEpisode("", f"{self._where(place)}: cannot be read: {shortened(str(error))}") from error
+
+    def _opened(self, number: int) -> IO[bytes]:
+        if number not in self._open:
+            if len(self._open) >= _OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+            self._open[number] = _opened(self._files[number])
+        self._open.move_to_end(number)
+        return self._open[number]
+
+
+def _where(files: list[DataFile], place: Place) -> str:
+    return f"{files[place.file]}: the line at byte {place.at:,}"
+
+
+def parsed(line: bytes) -> Any:
+    """What a line holds.
+
+    Raises:
+      BrokenEpisode: it is no JSON.
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BrokenEpisode("", f"no JSON: {shortened(str(error))}") from error
+
+
+def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each line.
+
+    Raises:
+      SourceError: the file cannot be read, or has a line that is too long.
+    """
+    try:
+        with _opened(file) as stream:
+            at = 0
+            while line := stream.readline(_LONGEST_LINE):
+                if len(line) >= _LONGEST_LINE:
+                    raise SourceError(
+                        f"{file}: a line of more than {_LONGEST_LINE >> 20} MiB at byte {at:,}; expected one record a line"
+                    )
+                yield at, line
+                at += len(line)
+    except _ERRORS as error:
+        raise SourceError(f"{file}: cannot be read: {shortened(str(error))}") from error
+
+
+def _opened(file: DataFile) -> IO[bytes]:
+    if not file.member:
+        return Path(file.path).open("rb", buffering=_BUFFER_BYTES)
+    return ZipFile(file.path).open(file.member)

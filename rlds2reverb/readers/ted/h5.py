@@ -24,17 +24,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.ted.incomplete import final_lost, no_end, overwritten
-from rlds2reverb.readers.ted.keys import (
-    DONES,
-    NEXT,
-    REWARD,
-    ROWS,
-    TedOptions,
-    id_key,
-    last_part,
-    renamed,
-)
+from rlds2reverb.readers.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, renamed
+from rlds2reverb.readers.ted.trajectories import final_lost, no_end, overwritten
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wording import counted

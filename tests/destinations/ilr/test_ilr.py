@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as hnp
 from rlds2reverb.conversion import convert, planned
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
-from rlds2reverb.destinations.ilr.archive import member
-from rlds2reverb.destinations.ilr.pickling import pickled, row_pickles
+from rlds2reverb.readers.ilr.archives import member
+from rlds2reverb.readers.ilr.pickles import pickled, row_pickles
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.readers.safe_pickle import safe_loads

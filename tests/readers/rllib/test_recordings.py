@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.rllib import lines, store
-from rlds2reverb.readers.rllib.store import Stamps
+from rlds2reverb.readers.rllib import records as chapter
+from rlds2reverb.readers.rllib.records import Stamps
 from rlds2reverb.readers.rllib.values import texts
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
@@ -403,9 +403,9 @@ def test_records_that_are_kept_are_those_that_are_read(
             for one in open_source(name)
         ], codes(name)
 
-    monkeypatch.setattr(store, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(chapter, "_KEPT_BYTES", 0)
     expected = told()
-    monkeypatch.setattr(store, "_KEPT_BYTES", room)
+    monkeypatch.setattr(chapter, "_KEPT_BYTES", room)
     assert told() == expected
     assert [bool(faults) for _, faults, _ in expected[0]] == [False, True, True, False, False]
 
@@ -413,13 +413,13 @@ def test_records_that_are_kept_are_those_that_are_read(
 def test_records_that_are_kept_are_not_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = written(tmp_path, [batch(1, 0, 3), batch(2, 0, 3)])
     parsed: list[bytes] = []
-    monkeypatch.setattr(lines, "parsed", lambda line: parsed.append(line) or json.loads(line))
+    monkeypatch.setattr(chapter, "parsed", lambda line: parsed.append(line) or json.loads(line))
     assert len(read(name)) == 2
     assert len(parsed) == 2
 
 
 def test_what_is_kept_has_a_bound_that_counts_objects() -> None:
-    kept = store.Kept(10_000)
+    kept = records.Kept(10_000)
     for at in range(100):
         kept.put((0, at), {(0, "obs"): {"": np.zeros(1)}})
     assert kept.is_full
