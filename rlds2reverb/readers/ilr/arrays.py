@@ -18,8 +18,8 @@ from rlds2reverb.readers.ilr import keys
 from rlds2reverb.readers.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Options
 from rlds2reverb.readers.ilr.pickles import Values, leaves_of
 from rlds2reverb.readers.ilr.shards import aligned, column_specs
+from rlds2reverb.readers.pickles import Inert
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
-from rlds2reverb.readers.safe_pickle import Inert
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers.ilr.pickles import Named, pickled
-from rlds2reverb.readers.safe_pickle import Inert, safe_loads
+from rlds2reverb.readers.pickles import Inert, safe_loads
 from rlds2reverb.specs import ArraySpec
 
 _SPACES = {"box": "Box", "discrete": "Discrete", "multi_discrete": "MultiDiscrete", "multi_binary": "MultiBinary"}

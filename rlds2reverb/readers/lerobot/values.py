@@ -22,7 +22,7 @@ from pyarrow.parquet import ParquetFile
 from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.arrow_bounds import MOST_BYTES, ParquetBounds
+from rlds2reverb.readers.arrow import MOST_BYTES, check_row_groups
 from rlds2reverb.readers.lerobot.features import FILES, LANGUAGE, PIXELS, TEXT, Feature, Field
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.wording import line_of, shortened
@@ -67,7 +67,7 @@ def whole(path: Path, wanted: Any) -> pa.Table:
             raise SourceError(f"{path}: has {file.metadata.num_rows:,} rows; expected at most {_MOST_ROWS:,}")
         try:
             names = [name for name in file.schema_arrow.names if wanted(name)]
-            ParquetBounds(path, file, names).check()
+            check_row_groups(path, file, names)
             return file.read(names)
         except ERRORS as error:
             raise SourceError(f"{path}: cannot be read: {line_of(error)}") from error
@@ -153,7 +153,6 @@ class Rows:
         self._file = opened(path)
         try:
             self._schema = self._file.schema_arrow
-            self._bounds = ParquetBounds(path, self._file, columns)
         except ERRORS as error:
             self._file.close()
             raise BrokenEpisode("", f"{path}: cannot be read: {line_of(error)}") from error
@@ -211,7 +210,7 @@ class Rows:
         last = min(first + self._asked_for, self.count) - 1
         for group in range(self._group(first)[0], min(self._group(last)[0] + 1, len(self._ends))):
             if group not in self._checked:
-                self._bounds.check([group])
+                check_row_groups(self.path, self._file, self.columns, [group])
                 self._checked.add(group)
 
     def _batch_rows(self, groups: Sequence[int]) -> int:

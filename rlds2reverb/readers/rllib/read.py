@@ -19,8 +19,25 @@ from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.differences import differing
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
-from rlds2reverb.readers.rllib import index
-from rlds2reverb.readers.rllib.index import ENDINGS, GOES_ON, PARQUET, TERMINATED, TRUNCATED, Index, Names, Piece, find
+from rlds2reverb.readers.rllib.index import (
+    ACTIONS,
+    ENDINGS,
+    GOES_ON,
+    IN_METADATA,
+    IN_ROWS,
+    INFOS,
+    NEXT_INFOS,
+    NEXT_OBS,
+    OBS,
+    PARQUET,
+    REWARDS,
+    TERMINATED,
+    TRUNCATED,
+    Index,
+    Names,
+    Piece,
+    find,
+)
 from rlds2reverb.readers.rllib.records import JsonLines, Reader, Settings, Store, Troubles
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.remarks import Remark, note
@@ -83,8 +100,8 @@ def _store(path: str, settings: Settings) -> Store:
 
 
 _TRIED_FOR_SPEC = 100
-_ASKED_FOR = frozenset({index.OBS, index.NEXT_OBS, index.ACTIONS, index.REWARDS})
-_TAKEN = frozenset({*index.IN_ROWS, *index.IN_METADATA, *STEP_FIELDS, METADATA, ""})
+_ASKED_FOR = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS})
+_TAKEN = frozenset({*IN_ROWS, *IN_METADATA, *STEP_FIELDS, METADATA, ""})
 
 
 class RllibRecordings:
@@ -117,7 +134,7 @@ class RllibRecordings:
             if not found.part.rows:
                 self._store.troubles.empty += 1
                 continue
-            if missing := [name for name in (index.OBS, index.ACTIONS) if name not in columns]:
+            if missing := [name for name in (OBS, ACTIONS) if name not in columns]:
                 there = f"no column {' and '.join(missing)}; it has {', '.join(sorted(columns))}"
                 self._store.troubles.add(f"{found.file}: record {found.place.at:,}", shortened(there))
                 continue
@@ -125,12 +142,12 @@ class RllibRecordings:
             self._records += 1
             for column in columns:
                 self._counts[column] = self._counts.get(column, 0) + 1
-            self._without_next += index.NEXT_OBS not in columns
+            self._without_next += NEXT_OBS not in columns
         if not self._records:
             named = self._store.troubles.named
             raise SourceError(f"{self.name}: no records of RLlib that can be read{f': {named[0]}' if named else ''}")
         shared = frozenset(column for column, count in self._counts.items() if count == self._records)
-        return shared | ({index.REWARDS} & self._counts.keys())
+        return shared | ({REWARDS} & self._counts.keys())
 
     @property
     def count(self) -> int:
@@ -162,12 +179,12 @@ class RllibRecordings:
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers."""
-        self._store.stamps.check()
+        self._store.check()
         with closing(self._reader(self._others)) as reader:
             rows = Rows(reader, self._columns, self._last_step)
             for number in numbers:
                 yield self._recording(rows, number)
-        self._store.stamps.check()
+        self._store.check()
 
     def _reader(self, others: Sequence[str]) -> Reader:
         return self._store.reader(_ASKED_FOR.union(others))
@@ -205,7 +222,7 @@ class RllibRecordings:
     def _compared(self, rows: Rows, number: int) -> int:
         """How many next observations of an episode are not its observations."""
         try:
-            return rows.differing(list(self._index.pieces(number))) if index.NEXT_OBS in self._columns else 0
+            return rows.differing(list(self._index.pieces(number))) if NEXT_OBS in self._columns else 0
         except BrokenEpisode:
             return 0
 
@@ -248,7 +265,7 @@ def _others(columns: Set[str]) -> list[str]:
 # --- The pieces of an episode, put together in RLDS' rows.
 
 
-_FIELDS = {index.OBS: OBSERVATION, index.NEXT_OBS: OBSERVATION, index.ACTIONS: ACTION, index.REWARDS: REWARD}
+_FIELDS = {OBS: OBSERVATION, NEXT_OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
 
 
 class Rows:
@@ -270,7 +287,7 @@ class Rows:
           BrokenEpisode: that, or a column cannot be read.
         """
         for before, after in pairwise(pieces):
-            ends, begins = self._last([before]), self._column(after, index.OBS)
+            ends, begins = self._last([before]), self._column(after, OBS)
             if ends is not None and any(
                 not _same(ends.get(path), column[after.start]) for path, column in begins.items()
             ):
@@ -290,9 +307,9 @@ class Rows:
         Raises:
           BrokenEpisode: a column cannot be read, or its pieces do not go together.
         """
-        observation = self._joined(pieces, index.OBS)
-        action = self._joined(pieces, index.ACTIONS)
-        reward = self._joined(pieces, index.REWARDS)[""] if index.REWARDS in self._available else None
+        observation = self._joined(pieces, OBS)
+        action = self._joined(pieces, ACTIONS)
+        reward = self._joined(pieces, REWARDS)[""] if REWARDS in self._available else None
         if reward is not None:
             reward = _number_per_step(reward)
         further = {
@@ -300,8 +317,8 @@ class Rows:
             for name in others
             for path, column in self._joined(pieces, name).items()
         }
-        if index.INFOS in further and (info := self._last(pieces, index.NEXT_INFOS)) is not None:
-            further[index.INFOS] = with_last(further[index.INFOS], np.asarray(info[""], object))
+        if INFOS in further and (info := self._last(pieces, NEXT_INFOS)) is not None:
+            further[INFOS] = with_last(further[INFOS], np.asarray(info[""], object))
         last = self._last(pieces)
         if last is None and self._last_step == MARK:
             action, reward = _shortened(action), None if reward is None else reward[:-1]
@@ -312,7 +329,7 @@ class Rows:
             )
         return steps(observation, action, reward, is_terminal, further)
 
-    def _last(self, pieces: list[Piece], name: str = index.NEXT_OBS) -> dict[str, Array] | None:
+    def _last(self, pieces: list[Piece], name: str = NEXT_OBS) -> dict[str, Array] | None:
         """The observation after the last step, or what goes with it; None where it is not recorded."""
         try:
             found = self._checked(pieces[-1], name)
@@ -342,7 +359,7 @@ class Rows:
         Raises:
           BrokenEpisode: a column cannot be read, or its pieces do not go together.
         """
-        now, following = self._joined(pieces, index.OBS), self._joined(pieces, index.NEXT_OBS)
+        now, following = self._joined(pieces, OBS), self._joined(pieces, NEXT_OBS)
         odd = [differing(column[1:], following[path][:-1]) for path, column in now.items() if path in following]
         return int(np.any(odd, axis=0).sum()) if odd else 0
 
@@ -425,7 +442,7 @@ def _with_last(column: Array, last: Array) -> Array:
             raise BrokenEpisode(
                 OBSERVATION, f"{column.dtype} does not hold the last next observation, which is {row.dtype}, exactly"
             )
-        column, row = (column, made) if made is not None else _alike(index.OBS, [column, row])
+        column, row = (column, made) if made is not None else _alike(OBS, [column, row])
     return with_last(column, row)
 
 

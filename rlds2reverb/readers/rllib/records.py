@@ -5,21 +5,40 @@ from __future__ import annotations
 import json
 import zlib
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.lru import LRU
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.rllib import index
-from rlds2reverb.readers.rllib.index import TERMINATED, DataFile, Found, Head, Names, Part, Place, part_of
+from rlds2reverb.readers.rllib.index import (
+    ACTIONS,
+    DONES,
+    EPS_ID,
+    INFOS,
+    NAMES,
+    NEXT_OBS,
+    OBS,
+    REWARDS,
+    TERMINATED,
+    TERMINATEDS,
+    TRUNCATEDS,
+    DataFile,
+    Found,
+    Head,
+    Names,
+    Part,
+    Place,
+    T,
+    part_of,
+)
 from rlds2reverb.readers.rllib.values import PACKED, Converter, Leaves, texts
 from rlds2reverb.wording import shortened
 
@@ -45,54 +64,12 @@ class Settings:
     floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     done_means: int = TERMINATED
 
-    def cache(self) -> Cache:
-        """A new one, for one reader."""
-        return Cache(_CACHE_BYTES)
 
-    def kept(self) -> Kept:
-        """A new one, for one scan."""
-        return Kept(_KEPT_BYTES)
-
-
-Stamp = tuple[int, ...]
 Wanted = Callable[[str], bool]
 """RLlib's name of a column -> whether it may be asked for."""
 
-
-class Reader(Protocol):
-    """Columns by place."""
-
-    def column(self, place: Place, name: str) -> Leaves:
-        """All rows of a column of a part; raises `BrokenEpisode`."""
-
-    def close(self) -> None:
-        """Gives up the files."""
-
-
-class Stamps:
-    """What files were when they were first looked at."""
-
-    def __init__(self, files: Sequence[DataFile]) -> None:
-        self._of_paths = {file.path: _stamp(file.path) for file in files}
-
-    def check(self) -> None:
-        """Raises `SourceError` when one of them is another by now."""
-        for path, stamp in self._of_paths.items():
-            if _stamp(path) != stamp:
-                raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
-
-
-class Store(Protocol):
-    """Files of one kind."""
-
-    troubles: Troubles
-    stamps: Stamps
-
-    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
-        """All parts, in the order of the files; columns that are wanted later may be kept."""
-
-    def reader(self, wanted: frozenset[str]) -> Reader:
-        """A reader of these columns."""
+Columns = dict[tuple[int, str], Leaves | BrokenEpisode]
+"""Of a record: (number of the part, RLlib's name) -> the column, or why it is none."""
 
 
 @dataclass
@@ -111,61 +88,77 @@ class Troubles:
             self.named.append(f"{where}: {why}")
 
 
-class Cache:
-    """Columns of the records that were read last, of so many bytes at most; always of one."""
+class Store(ABC):
+    """Files of one kind, scanned once from the first to the last.
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most, self._bytes = most_bytes, 0
-        self._kept: OrderedDict[Any, tuple[dict[Any, Any], int]] = OrderedDict()
+    Attributes:
+      settings: how they are read.
+      troubles: what was left out.
+    """
 
-    def get(self, key: Any) -> dict[Any, Any] | None:
-        """The columns of a record; None when they are not here."""
-        if key not in self._kept:
-            return None
-        self._kept.move_to_end(key)
-        return self._kept[key][0]
+    def __init__(self, files: list[DataFile], settings: Settings) -> None:
+        self._files, self.settings, self.troubles = files, settings, Troubles()
+        self._stamps = {file.path: _stamp(file.path) for file in files}
 
-    def put(self, key: Any, columns: dict[Any, Any]) -> None:
-        """Keeps them, and drops the oldest ones."""
-        size = _size(columns)
-        self._kept[key] = columns, size
-        self._bytes += size
-        while self._bytes > self._most and len(self._kept) > 1:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+    def scan(self, wanted: Wanted) -> Iterator[Found]:
+        """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""
+        return without_repeated(self._scan(wanted), self.troubles)
 
+    def check(self) -> None:
+        """Raises `SourceError` when a file is another by now than the one that was opened."""
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
 
-class Kept:
-    """Columns of the first records, which the scan converted, so that they are parsed once. Of so many bytes at most."""
+    @abstractmethod
+    def reader(self, wanted: frozenset[str]) -> Reader:
+        """Reads the columns of these names; close it after use."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._room, self.is_full = most_bytes, False
-        self._stamps: dict[int, Stamp] = {}
-        self._records: dict[tuple[int, int], dict[Any, Any]] = {}
-
-    def begin(self, number: int, path: Path) -> None:
-        """Before a file is scanned: notes what it is like."""
-        if not self.is_full:
-            self._stamps[number] = _stamp(path)
-
-    def put(self, key: tuple[int, int], columns: dict[Any, Any]) -> None:
-        """Keeps the columns of a record, by the number of its file and its place there; what does not fit is the end of it."""
-        size = _size(columns)
-        if size > self._room:
-            self.is_full = True
-        if not self.is_full:
-            self._room -= size
-            self._records[key] = columns
-
-    def is_of(self, number: int, path: Path) -> bool:
-        """Whether a file is still the one that was scanned."""
-        return number in self._stamps and self._stamps[number] == _stamp(path) != ()
-
-    def get(self, key: tuple[int, int]) -> dict[Any, Any] | None:
-        """The columns of a record; None when they are not here."""
-        return self._records.get(key)
+    @abstractmethod
+    def _scan(self, wanted: Wanted) -> Iterator[Found]:
+        """All parts; reads the files."""
 
 
-def _stamp(path: Path) -> Stamp:
+class Reader(ABC):
+    """Columns by place. Keeps those of the records that were read last, within a bound of bytes."""
+
+    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
+        self._files, self._settings, self._wanted = files, settings, wanted
+        self._cache = LRU[tuple[int, ...], Columns](_CACHE_BYTES, size=size_of)
+
+    def column(self, place: Place, name: str) -> Leaves:
+        """All rows of a column of a part.
+
+        Raises:
+          LookupError: the record has no such column; with the place.
+          BrokenEpisode: the record cannot be read any more, or the column is no column.
+        """
+        record, part = self._split(place)
+        found = self._cache.get(record, lambda: self._columns(*record)).get((part, name))
+        if found is None:
+            raise LookupError(self._where(*record))
+        if isinstance(found, BrokenEpisode):
+            raise BrokenEpisode(found.path, found.why)
+        return found
+
+    def _split(self, place: Place) -> tuple[tuple[int, ...], int]:
+        """The record's place, and the number of the part in it."""
+        return (place.file, place.at), place.part
+
+    @abstractmethod
+    def _columns(self, *record: int) -> Columns:
+        """All wanted columns of a record; raises `BrokenEpisode`."""
+
+    @abstractmethod
+    def _where(self, *record: int) -> str:
+        """What messages call a record."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the files."""
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
     """What changes when a file is written anew; () for one that is not there."""
     try:
         told = path.stat()
@@ -174,7 +167,7 @@ def _stamp(path: Path) -> Stamp:
     return told.st_ino, told.st_size, told.st_mtime_ns
 
 
-def _size(columns: dict[Any, Any]) -> int:
+def size_of(columns: Columns) -> int:
     """Bytes of a record's columns, those of the objects around the values among them."""
     return _OBJECT_BYTES + sum(_bytes(leaves) for leaves in columns.values())
 
@@ -188,31 +181,6 @@ def _bytes(leaves: Any) -> int:
         + (sum(_TEXT_BYTES + len(text) for text in column.ravel()) if column.dtype == object else 0)
         for column in leaves.values()
     )
-
-
-# --- Files that are scanned once, from the first to the last: what the stores of all kinds of files do alike.
-
-
-class ScannedFiles(ABC):
-    """Files; a kind of them finds its parts.
-
-    Attributes:
-      settings: how they are read.
-      troubles: what was left out.
-      stamps: tell whether a file was written anew.
-    """
-
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
-        self._files, self.settings = files, settings
-        self.troubles, self.stamps = Troubles(), Stamps(files)
-
-    def scan(self, wanted: Wanted, /) -> Iterator[Found]:
-        """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""
-        return without_repeated(self._scan(wanted), self.troubles)
-
-    @abstractmethod
-    def _scan(self, wanted: Wanted) -> Iterator[Found]:
-        """All parts; reads the files."""
 
 
 # --- Rows that a later file has once more.
@@ -277,14 +245,14 @@ def _rewards(part: Part) -> Array:
 
 Raw = Mapping[str, Any]
 _COUNTED = (
-    index.REWARDS,
-    index.ACTIONS,
-    index.TERMINATEDS,
-    index.DONES,
-    index.TRUNCATEDS,
-    index.T,
-    index.EPS_ID,
-    index.OBS,
+    REWARDS,
+    ACTIONS,
+    TERMINATEDS,
+    DONES,
+    TRUNCATEDS,
+    T,
+    EPS_ID,
+    OBS,
 )
 
 
@@ -306,7 +274,7 @@ class _Batch:
             value = self.raw.get(self._names.of(name))
             if isinstance(value, (list, np.ndarray)):
                 return len(value)
-        for name in (index.REWARDS, index.ACTIONS, index.OBS):
+        for name in (REWARDS, ACTIONS, OBS):
             value = self.take(name)
             if isinstance(value, (np.ndarray, list)) and np.ndim(value):
                 return len(value)
@@ -326,7 +294,7 @@ class _Batch:
         value = self.raw.get(self._names.of(name))
         if value is None:
             return None
-        if name == index.INFOS and isinstance(value, list):
+        if name == INFOS and isinstance(value, list):
             return {"": texts(value)}
         if isinstance(value, np.ndarray) and len(value) != self.rows and _is_nest(value):
             value = list(value)
@@ -364,8 +332,8 @@ def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False)
 
 
 def _ends(batch: _Batch) -> tuple[Array | None, tuple[str, str]]:
-    first, last = batch.leaves(index.OBS), batch.leaves(index.NEXT_OBS)
-    rewards = batch.leaves(index.REWARDS)
+    first, last = batch.leaves(OBS), batch.leaves(NEXT_OBS)
+    rewards = batch.leaves(REWARDS)
     ends = (_row(first, 0), _row(last, -1)) if batch.rows else ("", "")
     return rewards.get("") if isinstance(rewards, dict) else None, ends
 
@@ -378,13 +346,13 @@ def _row(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
     )
 
 
-def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str]) -> dict[Any, Leaves | BrokenEpisode]:
+def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
     """(number of the part, RLlib's name) -> the column, or why it is none.
 
     Raises:
       BrokenEpisode: it is no record of RLlib.
     """
-    made: dict[Any, Leaves | BrokenEpisode] = {}
+    made: Columns = {}
     for number, (_, raw, _) in enumerate(_batches(record, settings.names)):
         batch = _Batch(raw, settings, where)
         for name in wanted:
@@ -393,7 +361,7 @@ def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str
     return made
 
 
-def _batches(record: Any, names: index.Names) -> list[tuple[str, Raw, bool]]:
+def _batches(record: Any, names: Names) -> list[tuple[str, Raw, bool]]:
     """Policy, columns, and whether there are other agents, of each batch of a record."""
     kind = record.get("type") if isinstance(record, dict) else None
     if isinstance(kind, list):  # Ray Data writes it once per row
@@ -405,8 +373,8 @@ def _batches(record: Any, names: index.Names) -> list[tuple[str, Raw, bool]]:
         if not isinstance(policies, dict) or not all(isinstance(one, dict) for one in policies.values()):
             raise BrokenEpisode("", "a MultiAgentBatch without policy_batches")
         return [(policy, columns, True) for policy, columns in policies.items()]
-    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(index.EPS_ID)), (str, int))
-    if is_step and names.of(index.OBS) in record:
+    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(EPS_ID)), (str, int))
+    if is_step and names.of(OBS) in record:
         return [("", {key: [value] for key, value in record.items()}, False)]
     raise BrokenEpisode("", "expected a record of type SampleBatch or MultiAgentBatch, or a step")
 
@@ -425,16 +393,16 @@ _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplemented
 """What reading a damaged file or zip file raises."""
 
 
-class JsonLines(ScannedFiles):
-    """Lines of JSON files. Of the first lines, columns that are wanted are kept."""
+class JsonLines(Store):
+    """Lines of JSON files. The wanted columns of the first records are kept, so that these are parsed once."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         super().__init__(files, settings)
-        self._kept = settings.kept()
+        self._kept: dict[tuple[int, int], Columns] = {}
+        self._left = _KEPT_BYTES
 
     def _scan(self, wanted: Wanted) -> Iterator[Found]:
         for number, file in enumerate(self._files):
-            self._kept.begin(number, file.path)
             for line_number, (at, line) in enumerate(_lines(file), 1):
                 where = f"{file}: line {line_number:,}"
                 if line.isspace():
@@ -443,84 +411,65 @@ class JsonLines(ScannedFiles):
                 try:
                     record = parsed(line)
                     found = parts(record, self.settings, where, file.run is not None)
-                    if not self._kept.is_full and PACKED not in line:
-                        self._keep(record, Place(number, at, 0), found, wanted)
+                    if self._left > 0 and PACKED not in line:
+                        self._keep(record, number, at, found, wanted)
                 except BrokenEpisode as broken:
                     self.troubles.add(where, broken.why)
                     continue
                 for place, part in enumerate(found):
                     yield Found(Place(number, at, place), file, part)
 
-    def _keep(self, record: Any, place: Place, found: list[Part], wanted: Wanted) -> None:
-        names = frozenset(filter(wanted, frozenset(index.NAMES).union(*(part.columns for part in found))))
-        columns = converted(record, self.settings, _where(self._files, place), names)
-        self._kept.put((place.file, place.at), columns)
+    def _keep(self, record: Any, number: int, at: int, found: list[Part], wanted: Wanted) -> None:
+        """Keeps the columns of a record; the first that does not fit is the end of it."""
+        names = frozenset(filter(wanted, frozenset(NAMES).union(*(part.columns for part in found))))
+        columns = converted(record, self.settings, _line_at(self._files[number], at), names)
+        self._left -= size_of(columns)
+        if self._left >= 0:
+            self._kept[number, at] = columns
 
     def reader(self, wanted: frozenset[str]) -> JsonReader:
         """Reads the columns of these names; close it after use."""
         return JsonReader(self._files, self.settings, wanted, self._kept)
 
 
-class JsonReader:
-    """Columns of records, by place. Keeps the files of late open, and the lines that it converted, within a bound of bytes."""
+class JsonReader(Reader):
+    """Columns of records in JSON lines. Keeps the files of late open."""
 
-    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str], kept: Kept) -> None:
-        self._files, self._settings, self._wanted, self._kept = files, settings, wanted, kept
-        self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
-        self._cache = settings.cache()
-        self._as_scanned: dict[int, bool] = {}
+    def __init__(
+        self,
+        files: list[DataFile],
+        settings: Settings,
+        wanted: frozenset[str],
+        kept: Mapping[tuple[int, int], Columns],
+    ) -> None:
+        super().__init__(files, settings, wanted)
+        self._kept = kept
+        self._open = LRU[int, IO[bytes]](_OPEN_FILES, close=lambda file: file.close())
 
-    def column(self, place: Place, name: str) -> Leaves:
-        """All rows of a column.
+    def _columns(self, number: int, at: int) -> Columns:
+        kept = self._kept.get((number, at))
+        if kept is not None:
+            return kept
+        return converted(parsed(self._line(number, at)), self._settings, self._where(number, at), self._wanted)
 
-        Raises:
-          LookupError: the record has no such column; with the place.
-          BrokenEpisode: the record cannot be read any more, or the column is no column.
-        """
-        key = place.file, place.at
-        columns = (self._kept.get(key) if self._is_as_scanned(place.file) else None) or self._cache.get(key)
-        if columns is None:
-            columns = converted(parsed(self._line(place)), self._settings, self._where(place), self._wanted)
-            self._cache.put(key, columns)
-        found = columns.get((place.part, name))
-        if found is None:
-            raise LookupError(self._where(place))
-        if isinstance(found, BrokenEpisode):
-            raise BrokenEpisode(found.path, found.why)
-        return found
+    def _where(self, number: int, at: int) -> str:
+        return _line_at(self._files[number], at)
+
+    def _line(self, number: int, at: int) -> bytes:
+        try:
+            file = self._open.get(number, lambda: _opened(self._files[number]))
+            file.seek(at)
+            return file.readline(_LONGEST_LINE)
+        except _ERRORS as error:
+            raise BrokenEpisode("", f"{self._where(number, at)}: cannot be read: {shortened(str(error))}") from error
 
     def close(self) -> None:
         """Closes the files."""
-        while self._open:
-            self._open.popitem()[1].close()
-
-    def _where(self, place: Place) -> str:
-        return _where(self._files, place)
-
-    def _is_as_scanned(self, number: int) -> bool:
-        if number not in self._as_scanned:
-            self._as_scanned[number] = self._kept.is_of(number, self._files[number].path)
-        return self._as_scanned[number]
-
-    def _line(self, place: Place) -> bytes:
-        try:
-            file = self._opened(place.file)
-            file.seek(place.at)
-            return file.readline(_LONGEST_LINE)
-        except _ERRORS as error:
-            raise BrokenEpisode("", f"{self._where(place)}: cannot be read: {shortened(str(error))}") from error
-
-    def _opened(self, number: int) -> IO[bytes]:
-        if number not in self._open:
-            if len(self._open) >= _OPEN_FILES:
-                self._open.popitem(last=False)[1].close()
-            self._open[number] = _opened(self._files[number])
-        self._open.move_to_end(number)
-        return self._open[number]
+        self._open.clear()
 
 
-def _where(files: list[DataFile], place: Place) -> str:
-    return f"{files[place.file]}: the line at byte {place.at:,}"
+def _line_at(file: DataFile, at: int) -> str:
+    return f"{file}: the line at byte {at:,}"
 
 
 def parsed(line: bytes) -> Any:

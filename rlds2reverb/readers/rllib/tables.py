@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
@@ -15,25 +14,48 @@ import pyarrow.parquet as pq
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.readers.arrow_bounds import ParquetBounds
-from rlds2reverb.readers.parquet_footer import Footer, footer_of
+from rlds2reverb.readers.arrow import check_row_groups
+from rlds2reverb.readers.lru import LRU
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.rllib import index
-from rlds2reverb.readers.rllib.index import GOES_ON, TERMINATED, TRUNCATED, DataFile, Found, Head, Part, Place, part_of
-from rlds2reverb.readers.rllib.records import Reader, ScannedFiles, Settings, Store, Wanted, converted, parts
+from rlds2reverb.readers.rllib.index import (
+    ACTIONS,
+    AGENT_ID,
+    AGENT_INDEX,
+    DONES,
+    EPS_ID,
+    GOES_ON,
+    INFOS,
+    MODULE_ID,
+    NEXT_INFOS,
+    NEXT_OBS,
+    OBS,
+    REWARDS,
+    TERMINATED,
+    TERMINATEDS,
+    TRUNCATED,
+    TRUNCATEDS,
+    DataFile,
+    Found,
+    Head,
+    Part,
+    Place,
+    T,
+    part_of,
+)
+from rlds2reverb.readers.rllib.records import Columns, Reader, Settings, Store, Wanted, converted, parts
 from rlds2reverb.readers.rllib.values import Converter, Leaves, is_packed, texts
-from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.wording import line_of
 
 _KEYS = (
-    index.EPS_ID,
-    index.AGENT_ID,
-    index.AGENT_INDEX,
-    index.MODULE_ID,
-    index.T,
-    index.TERMINATEDS,
-    index.TRUNCATEDS,
-    index.DONES,
+    EPS_ID,
+    AGENT_ID,
+    AGENT_INDEX,
+    MODULE_ID,
+    T,
+    TERMINATEDS,
+    TRUNCATEDS,
+    DONES,
 )
 
 _TRIED = 100
@@ -48,7 +70,7 @@ def open_tables(files: list[DataFile], settings: Settings) -> Store:
     schema = _first_schema(files)
     if EPISODE in schema.names and pa.types.is_binary(schema.field(EPISODE).type):
         return RecordTables(files, settings)
-    obs, eps = settings.names.of(index.OBS), settings.names.of(index.EPS_ID)
+    obs, eps = settings.names.of(OBS), settings.names.of(EPS_ID)
     if obs not in schema.names:
         raise SourceError(
             f'{files[0]}: no column "{obs}"; it has {", ".join(schema.names)}. columns=obs:NAME;actions:NAME;... says which are RLlib\'s'
@@ -70,7 +92,7 @@ def _first_schema(files: list[DataFile]) -> pa.Schema:
     raise why or SourceError(f"{files[0]}: no Parquet file")
 
 
-class StepTables(ScannedFiles):
+class StepTables(Store):
     """Files with a row per step; a part is a row group."""
 
     def _scan(self, _: Wanted) -> Iterator[Found]:
@@ -93,10 +115,10 @@ class StepTables(ScannedFiles):
         file, tells_ends = self._files[number], self._files[number].run is not None
         opened = parquet.opened(number)
         known = {self.settings.names.standard(name): name for name in opened.schema_arrow.names}
-        keys = [name for name in (*_KEYS, index.REWARDS) if name in known]
-        ends = [name for name in (index.OBS, index.NEXT_OBS) if tells_ends and name in known]
+        keys = [name for name in (*_KEYS, REWARDS) if name in known]
+        ends = [name for name in (OBS, NEXT_OBS) if tells_ends and name in known]
         table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
-        rewards = _key_values(table, known.get(index.REWARDS)) if index.REWARDS in known else None
+        rewards = _key_values(table, known.get(REWARDS)) if REWARDS in known else None
         where = Converter(f"{file}: row group {group}", self.settings.floats)
         head = Head(
             table.num_rows,
@@ -113,50 +135,39 @@ class StepTables(ScannedFiles):
         return StepReader(self._files, self.settings, wanted)
 
 
-class StepReader:
-    """Columns of row groups."""
+class _TableReader(Reader):
+    """Columns of Parquet files."""
 
     def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
-        self._files, self._settings, self._wanted = files, settings, wanted
+        super().__init__(files, settings, wanted)
         self._parquet = ParquetFiles(files)
-        self._cache = settings.cache()
-
-    def column(self, place: Place, name: str) -> Leaves:
-        """All rows of a column; see `lines.JsonReader.column`."""
-        key = place.file, place.at
-        columns = self._cache.get(key)
-        if columns is None:
-            columns = self._read(place)
-            self._cache.put(key, columns)
-        if name not in columns:
-            raise LookupError(self._where(place))
-        if isinstance(columns[name], BrokenEpisode):
-            raise BrokenEpisode(columns[name].path, columns[name].why)
-        found: Leaves = columns[name]
-        return found
 
     def close(self) -> None:
         """Closes the files."""
         self._parquet.close()
 
-    def _where(self, place: Place) -> str:
-        return f"{self._files[place.file]}: row group {place.at}"
 
-    def _read(self, place: Place) -> dict[str, Any]:
+class StepReader(_TableReader):
+    """Columns of row groups, which are one part each."""
+
+    def _where(self, number: int, group: int) -> str:
+        return f"{self._files[number]}: row group {group}"
+
+    def _columns(self, number: int, group: int) -> Columns:
         try:
-            there = set(self._parquet.opened(place.file).schema_arrow.names)
+            there = set(self._parquet.opened(number).schema_arrow.names)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         known = {name: self._settings.names.of(name) for name in self._wanted}
         known = {name: column for name, column in known.items() if column in there}
-        table = self._parquet.read(place.file, place.at, sorted(known.values()))
-        converter = Converter(self._where(place), self._settings.floats)
-        made: dict[str, Any] = {}
+        table = self._parquet.read(number, group, sorted(known.values()))
+        converter = Converter(self._where(number, group), self._settings.floats)
+        made: Columns = {}
         for name, column in known.items():
             try:
-                made[name] = leaves_of(table.schema.field(column), table[column], name, converter)
+                made[0, name] = leaves_of(table.schema.field(column), table[column], name, converter)
             except BrokenEpisode as broken:
-                made[name] = broken
+                made[0, name] = broken
         return made
 
 
@@ -184,7 +195,7 @@ def _ends(table: pa.Table, known: dict[str, str], converter: Converter) -> tuple
         leaves = leaves_of(table.schema.field(known[name]), table[known[name]].slice(at, 1), name, converter)
         return repr({path: np.asarray(column[0]).tolist() for path, column in leaves.items()})
 
-    return row(index.OBS, 0), row(index.NEXT_OBS, table.num_rows - 1)
+    return row(OBS, 0), row(NEXT_OBS, table.num_rows - 1)
 
 
 # --- Parquet files with a row per record: a sample batch, or an episode of the new stack.
@@ -200,7 +211,7 @@ _PARTS = 1 << 16
 """More than a record has parts."""
 
 
-class RecordTables(ScannedFiles):
+class RecordTables(Store):
     """Files with a row per record."""
 
     def _scan(self, _: Wanted) -> Iterator[Found]:
@@ -244,37 +255,21 @@ class RecordTables(ScannedFiles):
         return RecordReader(self._files, self.settings, wanted)
 
 
-class RecordReader:
-    """Columns of records."""
+class RecordReader(_TableReader):
+    """Columns of records, each a row."""
 
-    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
-        self._files, self._settings, self._wanted = files, settings, wanted
-        self._parquet = ParquetFiles(files)
-        self._cache = settings.cache()
-
-    def column(self, place: Place, name: str) -> Leaves:
-        """All rows of a column; see `lines.JsonReader.column`."""
+    def _split(self, place: Place) -> tuple[tuple[int, ...], int]:
         row, part = divmod(place.part, _PARTS)
-        key = place.file, place.at, row
-        columns = self._cache.get(key)
-        where = f"{self._files[place.file]}: row group {place.at}, row {row:,}"
-        if columns is None:
-            columns = self._converted(place, row, where)
-            self._cache.put(key, columns)
-        found = columns.get((part, name))
-        if found is None:
-            raise LookupError(where)
-        if isinstance(found, BrokenEpisode):
-            raise BrokenEpisode(found.path, found.why)
-        leaves: Leaves = found
-        return leaves
+        return (place.file, place.at, row), part
 
-    def close(self) -> None:
-        """Closes the files."""
-        self._parquet.close()
+    def _where(self, number: int, group: int, row: int) -> str:
+        return f"{self._files[number]}: row group {group}, row {row:,}"
 
-    def _converted(self, place: Place, row: int, where: str) -> dict[Any, Any]:
-        record = record_at(self._parquet, place.file, place.at, row, self._settings)
+    def _columns(self, number: int, group: int, row: int) -> Columns:
+        record, where = (
+            record_at(self._parquet, number, group, row, self._settings),
+            self._where(number, group, row),
+        )
         if isinstance(record, bytes):
             return episode_columns(state_of(record), self._settings, where, self._wanted)
         return converted(record, self._settings, where, self._wanted)
@@ -293,7 +288,7 @@ def record_at(parquet: ParquetFiles, number: int, group: int, row: int, settings
             if not isinstance(value, bytes):
                 raise BrokenEpisode("", f"expected an episode's bytes, found {type(value).__name__}")
             return value
-        return record_of(parquet.group(number, group, names), row, settings.names.of(index.INFOS))
+        return record_of(parquet.group(number, group, names), row, settings.names.of(INFOS))
     except SourceError as error:
         raise BrokenEpisode("", str(error)) from error
     except ERRORS as error:
@@ -389,9 +384,8 @@ class ParquetFiles:
 
     def __init__(self, files: list[DataFile]) -> None:
         self._files = files
-        self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
-        self._footers: dict[int, Footer] = {}
-        self._groups: OrderedDict[Any, pa.Table] = OrderedDict()
+        self._open = LRU[int, pq.ParquetFile](_OPEN_FILES, close=lambda file: file.close(force=True))
+        self._groups = LRU[tuple[int, int, tuple[str, ...]], pa.Table](_KEPT_GROUPS)
 
     def opened(self, number: int) -> pq.ParquetFile:
         """A file.
@@ -399,28 +393,14 @@ class ParquetFiles:
         Raises:
           SourceError: it is none of Parquet.
         """
-        if number not in self._open:
-            while len(self._open) >= _OPEN_FILES:
-                self._close_oldest()
-            path = self._files[number].path
-            try:
-                self._footers[number] = footer_of(path)
-                self._open[number] = pq.ParquetFile(path, memory_map=False)
-            except ERRORS as error:
-                raise SourceError(f"{self._files[number]}: cannot be read as Parquet: {line_of(error)}") from error
-        self._open.move_to_end(number)
-        return self._open[number]
+        try:
+            return self._open.get(number, lambda: pq.ParquetFile(self._files[number].path, memory_map=False))
+        except ERRORS as error:
+            raise SourceError(f"{self._files[number]}: cannot be read as Parquet: {line_of(error)}") from error
 
     def group(self, number: int, group: int, columns: list[str]) -> pa.Table:
         """Columns of a row group, kept for the next call; raises as `read`."""
-        key = number, group, tuple(columns)
-        if key not in self._groups:
-            table = self.read(number, group, columns)
-            while len(self._groups) >= _KEPT_GROUPS:
-                self._groups.popitem(last=False)
-            self._groups[key] = table
-        self._groups.move_to_end(key)
-        return self._groups[key]
+        return self._groups.get((number, group, tuple(columns)), lambda: self.read(number, group, columns))
 
     def read(self, number: int, group: int, columns: list[str]) -> pa.Table:
         """Columns of a row group.
@@ -431,7 +411,7 @@ class ParquetFiles:
         where = f"{self._files[number]}: row group {group}"
         try:
             file = self.opened(number)
-            ParquetBounds(self._files[number].path, file, columns, self._footers[number]).check([group])
+            check_row_groups(self._files[number].path, file, columns, [group])
             table = file.read_row_group(group, columns=columns)
             rows = file.metadata.row_group(group).num_rows
         except SourceError as error:
@@ -445,13 +425,7 @@ class ParquetFiles:
     def close(self) -> None:
         """Closes them all."""
         self._groups.clear()
-        while self._open:
-            self._close_oldest()
-
-    def _close_oldest(self) -> None:
-        number, file = self._open.popitem(last=False)
-        del self._footers[number]
-        file.close(force=True)
+        self._open.clear()
 
 
 def leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:
@@ -600,7 +574,7 @@ def _no_nulls(column: Any) -> None:
 # --- Episodes of RLlib's new stack, from the msgpack that its runners write.
 
 
-_FIELDS = {index.OBS: "observations", index.ACTIONS: "actions", index.REWARDS: "rewards"}
+_FIELDS = {OBS: "observations", ACTIONS: "actions", REWARDS: "rewards"}
 _ERRORS = (
     ValueError,
     TypeError,
@@ -667,7 +641,7 @@ def episode_part(state: State) -> Part:
     ended = np.full(rows, GOES_ON, np.uint8)
     ended[-1:] = ending
     agent = state.get("agent_id")
-    columns = frozenset({index.OBS, index.NEXT_OBS, index.ACTIONS, index.REWARDS, index.INFOS, *outputs})
+    columns = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, INFOS, *outputs})
     return Part(
         rows,
         str(state.get("module_id") or ""),
@@ -682,30 +656,28 @@ def episode_part(state: State) -> Part:
     )
 
 
-def episode_columns(
-    state: State, settings: Settings, where: str, wanted: frozenset[str]
-) -> dict[Any, Leaves | BrokenEpisode]:
+def episode_columns(state: State, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
     """(0, name) -> the column [T, ...] of that name, or why it is none."""
-    made: dict[Any, Leaves | BrokenEpisode] = {}
-    converter, rows = _converter(settings, where), _length(state)
+    made: Columns = {}
+    converter, rows = Converter(where, settings.floats), _length(state)
     outputs = state.get("extra_model_outputs") or {}
-    for name in wanted - {index.OBS, index.NEXT_OBS, index.INFOS}:
+    for name in wanted - {OBS, NEXT_OBS, INFOS}:
         buffer = state.get(_FIELDS[name]) if name in _FIELDS else outputs.get(name)
         if buffer is not None:
             made[0, name] = _column(converter, name, buffer, rows)
     infos = _infos(state, rows)
-    made[0, index.INFOS], made[0, index.NEXT_INFOS] = {"": infos[:-1]}, {"": infos[1:]}
-    observations = _column(converter, index.OBS, state["observations"], rows + 1)
-    made[0, index.OBS] = made[0, index.NEXT_OBS] = observations
+    made[0, INFOS], made[0, NEXT_INFOS] = {"": infos[:-1]}, {"": infos[1:]}
+    observations = _column(converter, OBS, state["observations"], rows + 1)
+    made[0, OBS] = made[0, NEXT_OBS] = observations
     if not isinstance(observations, BrokenEpisode):
-        made[0, index.OBS] = {path: column[:-1] for path, column in observations.items()}
-        made[0, index.NEXT_OBS] = {path: column[1:] for path, column in observations.items()}
+        made[0, OBS] = {path: column[:-1] for path, column in observations.items()}
+        made[0, NEXT_OBS] = {path: column[1:] for path, column in observations.items()}
     return made
 
 
 def _rewards(state: State, rows: int) -> Array | None:
     return (
-        _converter(Settings(), "").leaves(index.REWARDS, _after_lookback(state["rewards"]), rows).get("")
+        Converter("", np.dtype(np.float64)).leaves(REWARDS, _after_lookback(state["rewards"]), rows).get("")
         if rows
         else None
     )
@@ -748,7 +720,3 @@ def _length(state: State) -> int:
     while isinstance(actions, dict):
         actions = next(iter(actions.values()))
     return len(actions)
-
-
-def _converter(settings: Settings, where: str) -> Converter:
-    return Converter(where, settings.floats)

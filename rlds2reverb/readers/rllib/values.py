@@ -22,8 +22,8 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.safe_pickle import safe_loads
 
 Leaves = dict[str, Array]
 """Path below the column, "" for a plain one -> [rows, ...]."""

@@ -27,7 +27,7 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.paths import stays_in
-from rlds2reverb.readers.safe_pickle import safe_loads
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.readers.ted.keys import DTYPES
 from rlds2reverb.wording import shortened
 

@@ -20,11 +20,11 @@ from hypothesis.extra import numpy as hnp
 from rlds2reverb.conversion import convert, planned
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
-from rlds2reverb.readers.ilr.archives import member
-from rlds2reverb.readers.ilr.pickles import pickled, row_pickles
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.readers.safe_pickle import safe_loads
+from rlds2reverb.readers.ilr.archives import member
+from rlds2reverb.readers.ilr.pickles import pickled, row_pickles
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import column_spec
 from tests.profiles import examples

@@ -14,7 +14,7 @@ import pytest
 
 from rlds2reverb.episodes import Episode, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers import arrow_bounds
+from rlds2reverb.readers import arrow
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from tests import damage
@@ -285,10 +285,15 @@ def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
     assert len({one.id for one in found}) == 3
 
 
-def test_a_text_that_stands_in_a_dictionary_once_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_bounds, "_FREE_BYTES", 1 << 20)
+def test_a_column_that_claims_far_more_than_the_file_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "_FREE_BYTES", 1 << 20)
     many = pa.concat_tables([table()] * 500)
-    pq.write_table(many.append_column("note", pa.array(["y" * 10_000] * 3_000)), tmp_path / "x.parquet")
+    pq.write_table(
+        many.append_column("note", pa.FixedSizeListArray.from_arrays(np.zeros(1_000 * 3_000), 1_000)),
+        tmp_path / "x.parquet",
+    )
     with pytest.raises(SourceError, match="bytes to read at once"):
         open_source(f"rllib:{tmp_path}")
     assert sum(len(one) - 1 for one in open_source(f"rllib:{tmp_path}?others=drop")) == 3_000

@@ -1,0 +1,101 @@
+"""Parquet and Arrow files of unknown origin: refused where they say that their values take far more memory than the files have bytes.
+
+What they say is pyarrow's metadata: the bytes of a row group without compression, and its number of rows, each as wide as its column's type.
+A file that was made to attack may lie about both; docs/datasets.md says how to read such data in a container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.files import check_regular
+
+MOST_BYTES = 1 << 34
+"""Of what is read at once."""
+_FREE_BYTES = 256 << 20
+"""May be read whatever the file has."""
+_MOST_EXPANSION = 100
+"""How many times as large as the file values may be, where they are more than that."""
+_TEXT_BYTES = 8
+"""Of a text, or of what a list is around, at least: an offset."""
+
+
+def check_row_groups(
+    path: Path, file: Any, columns: Iterable[str] | None = None, groups: Iterable[int] | None = None
+) -> None:
+    """Refuses row groups that would take far more memory than the file has bytes, or more than `MOST_BYTES`.
+
+    Args:
+      path: of a file.
+      file: the same, a `pyarrow.parquet.ParquetFile`.
+      columns: names of those that are read; all by default.
+      groups: numbers of the row groups that are read at once; all by default.
+
+    Raises:
+      ValueError: they are too large.
+      OSError, pyarrow.ArrowException: the file cannot be read.
+    """
+    about, schema = file.metadata, file.schema_arrow
+    wanted = None if columns is None else {name.split(".")[0] for name in columns} | set(columns)
+    row_bytes = sum(_width(field.type) for field in schema if wanted is None or field.name in wanted)
+    size = 0
+    for number in range(about.num_row_groups) if groups is None else groups:
+        group = about.row_group(number)
+        size += max(group.num_rows * row_bytes, group.total_byte_size)
+    _check(size, path.stat().st_size)
+
+
+def read_parquet(path: Path) -> Any:
+    """All of a small file, as a `pyarrow.Table`.
+
+    Raises:
+      ValueError, OSError, pyarrow.ArrowException: it is damaged, or too large.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    check_regular(path)
+    with ParquetFile(path, memory_map=False) as file:
+        check_row_groups(path, file)
+        table = file.read()
+    table.validate(full=True)
+    return table
+
+
+def read_arrow(path: Path) -> Any:
+    """All of a small file, batch by batch; raises as `read_parquet`."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    stored = check_regular(path).st_size
+    _check(stored, stored)
+    size, batches = 0, []
+    with pa.OSFile(str(path)) as raw, ipc.open_file(raw) as file:
+        for number in range(file.num_record_batches):
+            batches.append(file.get_batch(number))
+            batches[-1].validate(full=True)
+            size += batches[-1].nbytes
+            _check(size, stored)
+        return pa.Table.from_batches(batches, file.schema)
+
+
+def _check(size: int, stored: int) -> None:
+    most = min(MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
+    if size > most:
+        raise ValueError(f"has {size:,} bytes to read at once, of {stored:,} in the file; at most {most:,} are read")
+
+
+def _width(kind: Any) -> int:
+    """Bytes of a row of a type at least, rounded up."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return _width(kind.storage_type)
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _width(kind.value_type)
+    if pa.types.is_struct(kind):
+        return sum(_width(field.type) for field in kind)
+    if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
+        return -(-int(kind.bit_width) // 8)
+    return _TEXT_BYTES

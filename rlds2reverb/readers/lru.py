@@ -1,0 +1,55 @@
+"""Values that cost much to make, kept for the next time: open files, chunks, row groups."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class LRU(Generic[K, V]):
+    """Keeps the values that were used last. Used by one thread at a time.
+
+    Args:
+      most: the sum of the sizes of what is kept at most; the value that was used last always stays.
+      size: of a value; 1 by default, so that `most` is a number of values.
+      close: is called with every value that is dropped.
+    """
+
+    def __init__(
+        self, most: int, size: Callable[[V], int] = lambda _: 1, close: Callable[[V], object] = lambda _: None
+    ) -> None:
+        self._most, self._size, self._close = most, size, close
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._total = 0
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key, made when it is not here."""
+        if key not in self._kept:
+            value = make()
+            size = self._size(value)
+            self._kept[key] = value, size
+            self._total += size
+            while self._total > self._most and len(self._kept) > 1:
+                self._drop_oldest()
+        self._kept.move_to_end(key)
+        return self._kept[key][0]
+
+    def clear(self) -> None:
+        """Drops all values."""
+        while self._kept:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, (value, size) = self._kept.popitem(last=False)
+        self._total -= size
+        self._close(value)
