@@ -1,4 +1,4 @@
-"""A shard of il-representations to be."""
+"""Episodes -> a shard of il-representations: `ilr:PATH[?OPTIONS]`. A folder with one archive, or the archive."""
 
 from __future__ import annotations
 
@@ -119,9 +119,6 @@ class IlrDestination:
         return IlrSink(work / self._target.archive, self._target, content, state)
 
 
-# --- What the name of a shard to be says: where it is, and what its description tells.
-
-
 ARCHIVE = "demos.tar.zst"
 _ENDINGS = (".tar.zst", ".tar")
 
@@ -192,9 +189,6 @@ _KNOWN: dict[str, Parse] = {
     "level": _level,
     "terminals": one_of(yes=True, no=False),
 }
-
-
-# --- Columns of an episode as the members of its steps: which key each belongs to, and the pickles of every row.
 
 
 NOT_KEPT = (*FLAGS, DISCOUNT)
@@ -281,9 +275,6 @@ def _nested(parts: Mapping[tuple[str, ...], bytes]) -> dict[str, Any]:
             level = level.setdefault(name, {})
         level[path[-1]] = part
     return made
-
-
-# --- Episodes -> a shard of il-representations.
 
 
 _METADATA = "_metadata.meta.pickle"

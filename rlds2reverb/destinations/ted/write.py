@@ -1,4 +1,19 @@
-"""A TorchRL buffer to be."""
+"""TorchRL's buffers, written without torch: `ted:PATH[?OPTIONS]`.
+
+| RLDS | TED |
+| --- | --- |
+| `observation`, or what is nested in it | the same key, at the root and under `next` |
+| `action`, or what is nested in it | the same key, at the root |
+| `reward` | `next.reward`, a number as [1] |
+| `is_terminal`, `is_last` | `next.terminated`, `next.truncated`, `next.done`, each [1] |
+| `discount` | `discount`, a number as [1] |
+| a column `next/...` | the same key |
+| any other column | the same key, at the root and under `next`; at the root only where `steps=` names it |
+| the number of the episode | `collector.traj_ids` |
+
+An episode of T + 1 rows has T steps. Columns grow in files of raw bytes (C order, little-endian, no header): those of a memory-mapped
+TensorDict are the buffer itself, those of the H5 form are put into the file at the end.
+"""
 
 from __future__ import annotations
 
@@ -135,23 +150,6 @@ _OPTIONS: dict[str, Parse] = {
     "compression": one_of(none=None, gzip="gzip", lzf="lzf"),
     "batch_size": at_least_one,
 }
-
-
-# --- Which keys a step has in TED, and which column each is made of.
-#
-# | RLDS | TED |
-# | --- | --- |
-# | `observation`, or what is nested in it | the same key, at the root and under `next` |
-# | `action`, or what is nested in it | the same key, at the root |
-# | `reward` | `next.reward`, a number as [1] |
-# | `is_terminal`, `is_last` | `next.terminated`, `next.truncated`, `next.done`, each [1] |
-# | `discount` | `discount`, a number as [1] |
-# | a column `next/...` | the same key |
-# | any other column | the same key, at the root and under `next`; at the root only where `steps=` names it |
-# | the number of the episode | `collector.traj_ids` |
-#
-# An episode of T + 1 rows has T steps.
-#
 
 
 NEXT = "next/"
@@ -313,9 +311,6 @@ def _is_name(part: str) -> bool:
     return (
         bool(part) and part.isprintable() and not part.startswith(".") and "\\" not in part and part not in _NOT_IN_META
     )
-
-
-# --- Episodes -> files that TorchRL loads.
 
 
 _STORAGE = "storage"
@@ -494,9 +489,6 @@ def _write_meta(folder: Path, leaves: Mapping[str, Any], rows: int) -> None:
     write_json(folder / "meta.json", {**meta, "shape": [rows], "device": "cpu", "_type": _TENSOR_DICT})
 
 
-# --- Columns -> the file that TorchRL's H5StorageCheckpointer writes of a full buffer: a group for each trajectory.
-
-
 def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: Array, compression: str | None) -> None:
     """Writes the file.
 
@@ -536,9 +528,6 @@ def _mapped(path: Path, column: Growing, steps: int, episodes: int) -> Array:
     if not column.row_bytes:
         return np.empty(shape, column.dtype)
     return np.memmap(path, column.dtype.newbyteorder("<"), "r", shape=shape)
-
-
-# --- Columns that grow, each a file of raw bytes: C order, little-endian, no header.
 
 
 @dataclass(frozen=True)

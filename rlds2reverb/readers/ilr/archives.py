@@ -1,6 +1,10 @@
-"""Tar archives, compressed by zstd or not, read from front to end without unpacking: member by member, each in memory for itself.
+"""Tar archives of il-representations, compressed by zstd or not: read from front to end, member by member, and written.
 
-Source of the layout: POSIX pax and ustar. What a header says is checked by its checksum, and no size is believed beyond a bound.
+Members of one prefix, `frame_012`, are a step. What a header says is checked by its checksum, and no size is believed beyond a bound.
+
+An archive is written as webdataset's writer makes it, in frames of zstd that stand for themselves. Each frame is on disk before the next
+begins, so an archive can be cut off behind any of them, and written on.
+Sources of the layout: POSIX pax and ustar; RFC 8878 for the frames, those to be skipped among them.
 """
 
 from __future__ import annotations
@@ -177,9 +181,6 @@ def _passed_over(file: BinaryIO, size: int, where: str) -> None:
         left -= len(data)
 
 
-# --- Members of a shard as steps: those of one prefix, `frame_012`, belong together.
-
-
 METADATA = "_metadata.meta.pickle"
 _MOST_STEP_BYTES = 256 << 20
 """Of all values of one step together."""
@@ -269,13 +270,6 @@ def _check_size(member: Member, where: str, size: int, most: int) -> None:
         raise SourceError(
             f"{where}: {shortened(member.name)}: {size:,} bytes up to its end; expected at most {most:,} of one step"
         )
-
-
-# --- A tar archive as webdataset's writer makes it, compressed by zstd in frames that stand for themselves.
-#
-# Each frame is on disk before the next begins, so an archive can be cut off behind any of them, and written on. Source of the layout:
-# POSIX ustar; RFC 8878 for the frames, those to be skipped among them.
-#
 
 
 _RECORD = 10_240

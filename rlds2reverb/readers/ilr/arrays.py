@@ -1,6 +1,12 @@
-"""The dict format: arrays obs, next_obs, acts and dones, with all trajectories one after the other; rews and infos where there are any.
+"""The dict format, and the benchmarks' own demonstrations, which are brought to it.
 
-Source of the layout: `load_dict_dataset` in il_representations/envs/auto.py.
+The dict format are arrays obs, next_obs, acts and dones, with all trajectories one after the other; rews and infos where there are any.
+Source: `load_dict_dataset` in il_representations/envs/auto.py.
+
+Of demonstrations, observations stay as recorded: no channels are moved, no frames stacked. Where a benchmark records as many observations
+as actions, `last_step` says what becomes of the last one (see `alignment`): "repeat" keeps its action, and "mark" does what
+il-representations does, with one difference: that the last step was done is not lost.
+Source: `load_dataset_*` and `load_data` in il_representations/envs/*_envs.py.
 """
 
 from __future__ import annotations
@@ -23,11 +29,11 @@ from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
-Part = Callable[[], Sequence[Mapping[str, Any]]]
+ReadFile = Callable[[], Sequence[Mapping[str, Any]]]
 """Reads a file: dictionaries of arrays."""
 
 
-class Trajectories:
+class DictTrajectories:
     """Dictionaries of arrays, cut into trajectories.
 
     Args:
@@ -170,7 +176,7 @@ class ArrayRecordings:
       SourceError: the first part cannot be read, or has no step.
     """
 
-    def __init__(self, parts: Sequence[Part], name: str, options: Options) -> None:
+    def __init__(self, parts: Sequence[ReadFile], name: str, options: Options) -> None:
         self.name, self._parts, self._options = name, tuple(parts), options
         self._first = self._trajectories(0)
         filled = next((one for one in self._first if len(one)), None)
@@ -216,7 +222,7 @@ class ArrayRecordings:
                 target = next(wanted, None)
                 yield self._recording(number, trajectories, at)
 
-    def _all(self) -> Iterator[tuple[Trajectories | BrokenEpisode, int]]:
+    def _all(self) -> Iterator[tuple[DictTrajectories | BrokenEpisode, int]]:
         """Every trajectory; a file that cannot be read is one bad one, where there are others."""
         for number in range(len(self._parts)):
             try:
@@ -228,16 +234,16 @@ class ArrayRecordings:
                 for at in range(len(one)):
                     yield one, at
 
-    def _trajectories(self, number: int) -> list[Trajectories]:
-        return [Trajectories(one, self.name, self._options) for one in self._parts[number]()]
+    def _trajectories(self, number: int) -> list[DictTrajectories]:
+        return [DictTrajectories(one, self.name, self._options) for one in self._parts[number]()]
 
-    def _recording(self, number: int, trajectories: Trajectories | BrokenEpisode, at: int) -> Recording:
+    def _recording(self, number: int, trajectories: DictTrajectories | BrokenEpisode, at: int) -> Recording:
         try:
             return Recording(self._columns(trajectories, at))
         except BrokenEpisode as broken:
             return Recording({}, name=str(number), faults=((broken.path, broken.why),))
 
-    def _columns(self, trajectories: Trajectories | BrokenEpisode, at: int) -> dict[str, Array]:
+    def _columns(self, trajectories: DictTrajectories | BrokenEpisode, at: int) -> dict[str, Array]:
         if isinstance(trajectories, BrokenEpisode):
             raise trajectories
         gaps = trajectories.look(at, self._findings)
@@ -280,16 +286,6 @@ def _flags(dones: Any, where: str) -> Array:
     if flat.dtype.kind not in "biuf" or flat.size != len(flat) or not np.isin(flat, (0, 1)).all():
         raise SourceError(f"{where}: dones: expected one true or false for each step")
     return flat.reshape(-1).astype(bool)
-
-
-# --- The benchmarks' own demonstrations, as il-representations' loaders take them, brought to its dict format trajectory by trajectory.
-#
-# Observations stay as recorded: no channels are moved, no frames stacked. Where a benchmark records as many observations as actions,
-# `last_step` says what becomes of the last one (see `alignment`): "repeat" keeps its action, and "mark" does what il-representations
-# does, with one difference: that the last step was done is not lost.
-#
-# Source of the layouts: `load_dataset_*` and `load_data` in il_representations/envs/*_envs.py.
-#
 
 
 Arrays = dict[str, Any]

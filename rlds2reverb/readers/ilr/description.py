@@ -1,4 +1,4 @@
-"""What the first member of a shard says: spaces, configuration, colour space. As texts: features of every episode.
+"""What the first member of a shard says, `_metadata.meta.pickle`: spaces, configuration, colour space. Read as texts, and written.
 
 The classes that it names (Gym's spaces, the colour space) are not loaded. Source of the layout: `get_meta_dict` in
 il_representations/data/write_dataset.py and `serialize_gym_space` in envs/utils.py.
@@ -98,12 +98,6 @@ def _option(name: str, value: Any) -> Any:
         return value
     bound = np.asarray(value)
     return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else bound.tolist()
-
-
-# --- What stands at the beginning of an archive: `_metadata.meta.pickle`, from which il-representations makes the spaces.
-#
-# Source of the layout: `get_meta_dict` in il_representations/data/write_dataset.py, `serialize_gym_space` in envs/utils.py.
-#
 
 
 Texts = dict[str, str]

@@ -1,4 +1,4 @@
-"""Which column each key of il-representations' data becomes.
+"""Which column each key of il-representations' data becomes, the options of reading, and the notices of a pass.
 
 | key | column |
 | --- | --- |
@@ -57,9 +57,6 @@ def is_observation(key: str) -> bool:
     return key == OBS or key.startswith(f"{OBS}_")
 
 
-# --- How the data is to be read, where more than one way makes sense.
-
-
 TERMINAL, TRUNCATION = "terminal", "truncation"
 DONE_MEANS = (TERMINAL, TRUNCATION)
 KEEP, SPLIT, REFUSE = "keep", "split", "refuse"
@@ -80,9 +77,6 @@ class Options:
     done_means: str = TERMINAL
     gaps: str = KEEP
     last_step: str = REPEAT
-
-
-# --- What a pass over the data found, as remarks.
 
 
 _STACKED = 8

@@ -1,7 +1,10 @@
-"""Values of one step, pickled each for itself, as rows of columns.
+"""Pickled values: of one step, each for itself, read as rows of columns and written; and whole files of arrays.
 
 Pickles of arrays of one dtype and shape are equal but for the array's own bytes. So once the first was read, those bytes are cut out
-of the others without reading them as pickles; what differs anywhere else is read by `safe_pickle`.
+of the others without reading them as pickles; what differs anywhere else is read by `readers.pickles`. Writing joins them alike.
+
+Pickles are written as numpy 1 writes them, protocol 4: `numpy.core.multiarray`, which every numpy reads, with or without an alias.
+Source of the instructions: Lib/pickletools.py; of the arguments: `ndarray.__reduce__`.
 """
 
 from __future__ import annotations
@@ -184,9 +187,6 @@ def _column(spec: ArraySpec, rows: list[bytes]) -> Array:
     return np.ndarray((len(rows), *shape), spec.dtype, b"".join(rows))
 
 
-# --- Pickles and npz files of unknown origin, as a whole in memory, which is what their writers meant.
-
-
 MOST_BYTES = 8 << 30
 """Most bytes of a file, unpacked."""
 
@@ -236,13 +236,6 @@ def npz(path: Path) -> dict[str, Array]:
             return {key: member.array() for key, member in held.items()}
     except BrokenEpisode as broken:
         raise SourceError(broken.why) from broken
-
-
-# --- Pickles as numpy 1 writes them, protocol 4: `numpy.core.multiarray`, which every numpy reads, with or without an alias.
-#
-# The pickle of an array is the same for all arrays of a dtype and shape but for the array's bytes, so it is made by joining.
-# Source of the instructions: Lib/pickletools.py; of the arguments: `ndarray.__reduce__`.
-#
 
 
 _PROTO, _STOP = b"\x80\x04", b"."

@@ -1,4 +1,4 @@
-"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory; a YAML file is a list of datasets (`ilr_configs`).
+"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory.
 
 | option | values | meaning |
 | --- | --- | --- |
@@ -6,6 +6,20 @@
 | `gaps` | `keep` (default), `split`, `refuse` | what becomes of a trajectory whose observations do not follow one another |
 | `last_step` | `repeat` (default), `mark` | of Atari's and Procgen's demonstrations: what becomes of their last observation |
 | `layout` | `webdataset`, `dict`, `atari`, `dm_control`, `magical`, `procgen` | how the files are laid out; by default what they hold says it |
+
+A YAML file is a list of datasets that are mixed, il-representations' `dataset_configs`: `ilr:configs.yaml[?OPTIONS]`.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `root` | a folder | `data_root`, where the file tells none; by default the file's own folder |
+| `benchmark`, `task` | names | `env_cfg` that the entries are merged into |
+| `done_means`, `gaps` | as for shards | |
+| `weights`, `seed`, `length` | as for a mix | equal weights and one pass by default; `length` is InterleavedDataset's nominal length, in episodes |
+
+An entry has `type` ("demos" by default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings.
+The file may also be a mapping with `dataset_configs`, `env_cfg` and `env_data`, which has the defaults. The shards of an entry are looked
+for in `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then, without its `data/`, and in the
+order that its documentation has. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
 """
 
 from __future__ import annotations
@@ -21,7 +35,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.readers.alignment import LAST_STEPS
 from rlds2reverb.readers.ilr import arrays, keys, pickles
-from rlds2reverb.readers.ilr.arrays import ArrayRecordings, Part
+from rlds2reverb.readers.ilr.arrays import ArrayRecordings, ReadFile
 from rlds2reverb.readers.ilr.keys import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
 from rlds2reverb.source_options import Parse, escaped, read_options, unescaped, words
@@ -123,7 +137,7 @@ def _files(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def _part(path: Path, layout: str | None, options: Options) -> Part:
+def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
     def read() -> Sequence[Mapping[str, Any]]:
         is_npz = pickles.start_of(path).startswith(b"PK")
         found = pickles.npz(path) if is_npz else pickles.unpickled(path, arrays.CLASSES)

@@ -1,4 +1,7 @@
-"""Shards for webdataset: members `frame_NNN.KEY.pickle` of tar archives, one group for each step, trajectory after trajectory."""
+"""Shards for webdataset: members `frame_NNN.KEY.pickle` of tar archives, one group for each step, trajectory after trajectory.
+
+The first step tells what steps have and how each key's values are read. Trajectories are cut behind steps that are done.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class Start:
 
     features: Mapping[str, bytes]
     description: bytes
-    layout: Layout
+    layout: ShardLayout
 
 
 class _Wanted:
@@ -161,13 +164,10 @@ def _start_of(path: Path) -> Start:
     with archives.opened(path) as file:
         for found in frames(archives.members(file, path.name), path.name, lambda key: True):
             if isinstance(found, Frame):
-                return Start(features, description, Layout.of(found.values))
+                return Start(features, description, ShardLayout.of(found.values))
             if not description:
                 description, features = found.data, features_of(found.data, found.where)
     raise SourceError(f"{shortened(str(path))}: no step; expected members such as frame_000.obs.pickle")
-
-
-# --- Steps of a shard as trajectories: cut behind those that are done.
 
 
 MOST_EPISODE_BYTES = 16 << 30
@@ -186,7 +186,7 @@ class Trajectory:
       faults: what could not be read of it.
     """
 
-    def __init__(self, layout: Layout, is_wanted: bool) -> None:
+    def __init__(self, layout: ShardLayout, is_wanted: bool) -> None:
         self.is_wanted = is_wanted
         self.last: Mapping[str, Row] = {}
         self.is_terminal: bool | None = None
@@ -254,7 +254,9 @@ class Cutting:
       is_wanted: whether the next trajectory is.
     """
 
-    def __init__(self, layout: Layout, options: Options, findings: Findings, is_wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self, layout: ShardLayout, options: Options, findings: Findings, is_wanted: Callable[[], bool]
+    ) -> None:
         self._layout, self._options, self._findings, self._is_wanted = layout, options, findings, is_wanted
         self._current: Trajectory | None = None
         self._before: Mapping[str, Row] = {}
@@ -352,9 +354,6 @@ class Cutting:
             return False
 
 
-# --- What the steps of a dataset have: a way to read each key's values, told by the first step.
-
-
 _FLAGS = ("is_first", "is_last", "is_terminal")
 
 
@@ -407,7 +406,7 @@ def aligned(
 
 
 @dataclass(frozen=True)
-class Layout:
+class ShardLayout:
     """How every key of a shard is read.
 
     Attributes:
@@ -417,7 +416,7 @@ class Layout:
     values: Mapping[str, Values]
 
     @staticmethod
-    def of(first: Mapping[str, tuple[bytes, str, str]]) -> Layout:
+    def of(first: Mapping[str, tuple[bytes, str, str]]) -> ShardLayout:
         """Learns from the first step.
 
         Args:
@@ -439,7 +438,7 @@ class Layout:
                 raise SourceError(f"{first[key][2]}: {key}: expected an array or a number")
             if keys.is_next(key) and values[key].leaves != values.get(key[len("next_") :], values[key]).leaves:
                 raise SourceError(f"{first[key][2]}: {key}: of another shape or dtype than {key[len('next_') :]}")
-        return Layout(values)
+        return ShardLayout(values)
 
     def specs(self) -> dict[str, ArraySpec]:
         """Path of a column -> its spec."""

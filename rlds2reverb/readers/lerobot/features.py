@@ -1,13 +1,24 @@
-"""The features of info.json, and the step columns that they become.
+"""The features of LeRobot's info.json, and the columns of RLDS' steps: which becomes which, read and written.
 
-| feature | column |
+| feature, when it is read | column |
 | --- | --- |
 | `observation.a.b`, `action.a` | `observation/a/b`, `action/a`; a dot behind the name of another feature stays one |
 | `next.reward` | `reward` |
-| `next.done` | `is_terminal` of the last row, see `recordings` |
+| `next.done` | `is_terminal` of the last row, see `read` |
 | others | under their own names |
 
-Where rlds2reverb wrote the dataset, a feature's `info` tells the column and its shape: LeRobot writes a number without axes as one of shape (1,).
+| column, when it is written | feature |
+| --- | --- |
+| `a/b` | `a.b` |
+| `observation` | `observation.state` |
+| `reward` | `next.reward` |
+| `is_terminal` | `next.done`, one row earlier |
+| `timestamp` | `timestamp` |
+| `language_instruction` | the row's task |
+| `is_first`, `is_last` | none: the rows tell |
+
+What is written here tells the column and its shape in the feature's `info`, so that reading gives them back: LeRobot writes a number
+without axes as one of shape (1,).
 Source of the kinds: feature_utils.py of lerobot 0.6.1 (`get_hf_features_from_features`).
 """
 
@@ -206,22 +217,6 @@ def _ours(told: Mapping[str, Any]) -> Mapping[str, Any]:
 def _of(told: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = told.get(key)
     return found if isinstance(found, dict) else {}
-
-
-# --- Which feature of LeRobot holds a column; the way back from `readers.lerobot.features`.
-#
-# | column | feature |
-# | --- | --- |
-# | `a/b` | `a.b` |
-# | `observation` | `observation.state` |
-# | `reward` | `next.reward` |
-# | `is_terminal` | `next.done`, one row earlier |
-# | `timestamp` | `timestamp` |
-# | `language_instruction` | the row's task |
-# | `is_first`, `is_last` | none: the rows tell |
-#
-# Every feature's `info` has the column's path and shape, so that reading gives them back.
-#
 
 
 PIXELS, FILES = "pixels", "files"

@@ -1,4 +1,17 @@
-"""meta/info.json, and the paths that it makes: templates filled in by this module only, never by `str.format`."""
+"""The folder meta/ of a LeRobot dataset, read and written: info.json and its path templates, the episodes, the tasks, the statistics.
+
+| | version 2 | version 3 |
+| --- | --- | --- |
+| episodes | meta/episodes.jsonl | meta/episodes/*/*.parquet |
+| tasks | meta/tasks.jsonl | meta/tasks.parquet; the text is the column `task`, or an index without a name |
+| rows | a file for each episode | a piece of a file, from `dataset_from_index` to `dataset_to_index` of all rows |
+
+Templates are filled in by this module only, never by `str.format`. Version 3.0 is written.
+
+Statistics are those that LeRobot normalizes by. Of the last axis, over rows and the other axes; of an image, of each channel as
+[channels, 1, 1], of at most a hundred images and every few pixels of them, divided by 255. An episode's quantiles are exact; those of
+the dataset are the episodes' averages, as in LeRobot. Source: compute_stats.py of lerobot 0.6.1.
+"""
 
 from __future__ import annotations
 
@@ -155,16 +168,6 @@ def _version(path: Path, found: Any) -> tuple[int, int]:
 
 def _shown(found: Any) -> str:
     return shortened(repr(found))
-
-
-# --- What meta/ tells of every episode: where its rows and its videos are, how long it is, its tasks.
-#
-# | | version 2 | version 3 |
-# | --- | --- | --- |
-# | episodes | meta/episodes.jsonl | meta/episodes/*/*.parquet |
-# | tasks | meta/tasks.jsonl | meta/tasks.parquet; the text is the column `task`, or an index without a name |
-# | rows | a file for each episode | a piece of a file, from `dataset_from_index` to `dataset_to_index` of all rows |
-#
 
 
 LENGTH, TASKS = "length", "tasks"
@@ -431,9 +434,6 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-# --- The files of meta/, and the way on after a kill.
-
-
 CHUNK = 1000
 """Files in a folder."""
 DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
@@ -570,14 +570,6 @@ def _replace(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as unfinished, unfinished.open("wb") as file:
         parquet.write_table(table, file)
-
-
-# --- The statistics of features that LeRobot normalizes by: of an episode, and of all from those of the episodes.
-#
-# Of the last axis, over rows and the other axes; of an image, of each channel as [channels, 1, 1], of at most a hundred images and every
-# few pixels of them, divided by 255. An episode's quantiles are exact; those of the dataset are the episodes' averages, as in LeRobot.
-# Source: compute_stats.py of lerobot 0.6.1.
-#
 
 
 QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)

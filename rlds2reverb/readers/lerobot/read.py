@@ -8,6 +8,13 @@
 | `videos` | `decode`, `skip` | whether videos become columns |
 | `tolerance` | seconds | how far a frame may be from its row's time |
 | `reserved` | `skip`, `columns` | whether LeRobot's counters become columns |
+
+Behind the rows of an episode stands one more, with the observation after the last action:
+
+| column | in the added row |
+| --- | --- |
+| action, `next.*` | zeros, or empty text |
+| everything else, the discount among it | the last row's value |
 """
 
 from __future__ import annotations
@@ -53,7 +60,7 @@ from rlds2reverb.readers.lerobot.features import (
     Feature,
 )
 from rlds2reverb.readers.lerobot.meta import LENGTH, Episodes, Info, read_episodes, read_info, read_tasks
-from rlds2reverb.readers.lerobot.values import Rows, Taken, column, image_files
+from rlds2reverb.readers.lerobot.values import TableRows, Taken, column, image_files
 from rlds2reverb.readers.lerobot.videos import Clip, check_libraries, check_library, decoded
 from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.paths import check_link
@@ -341,7 +348,7 @@ class Reader:
 
     def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, set[int]]) -> None:
         self._dataset, self._as_files, self._odd = dataset, as_files, odd
-        self._rows: Rows | None = None
+        self._rows: TableRows | None = None
         if any(
             one.kind == IMAGE and not one.is_depth and to not in as_files for to, one in dataset.steps.columns.items()
         ):
@@ -369,12 +376,12 @@ class Reader:
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
-    def _opened(self, path: Path, count: int) -> Rows:
+    def _opened(self, path: Path, count: int) -> TableRows:
         """The file; of version 2, it has the episode's rows and no other."""
         if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
             self._dataset.check(path)
-            self._rows = Rows(path, self._names(), self._row_bytes())
+            self._rows = TableRows(path, self._names(), self._row_bytes())
         if self._dataset.info.version[0] == 2 and self._rows.count != count:
             raise BrokenEpisode(
                 "", f"{path}: has {self._rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"

@@ -1,6 +1,16 @@
-"""Rows of Parquet files of unknown origin, a few at a time.
+"""Rows of LeRobot's Parquet files: read a few at a time, made into columns of an episode, and columns of an episode made into Arrow's.
+
+| feature | in Arrow |
+| --- | --- |
+| number of shape (1,) | a plain column |
+| shape (n,) | lists of n, of fixed size or not |
+| 2 to 5 axes | lists within lists; the shape stands in info.json |
+| string | text |
+| image | structs of the file's bytes and its path |
+| language_persistent, language_events | lists of structs; here a text of JSON |
 
 pyarrow gives errors of many kinds over a damaged file; here they become `SourceError`, or `BrokenEpisode` for rows of an episode.
+Source: feature_utils.py of lerobot 0.6.1 (`get_hf_features_from_features`).
 """
 
 from __future__ import annotations
@@ -135,7 +145,7 @@ class Taken:
         return good[0] if len(good) == 1 else np.concatenate(good)
 
 
-class Rows:
+class TableRows:
     """Some columns of a file, read forwards in batches; memory holds one batch beside the rows that are asked for.
 
     Args:
@@ -265,20 +275,6 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
 
 
-# --- Columns of Arrow as the columns of an episode.
-#
-# | feature | in Arrow |
-# | --- | --- |
-# | number of shape (1,) | a plain column |
-# | shape (n,) | lists of n, of fixed size or not |
-# | 2 to 5 axes | lists within lists; the shape stands in info.json |
-# | string | text |
-# | language_persistent, language_events | lists of structs; here a text of JSON |
-#
-# Source: feature_utils.py of lerobot 0.6.1 (`get_hf_features_from_features`).
-#
-
-
 def column(feature: Feature, found: pa.Array, path: Path) -> Array:
     """[T, ...] of a feature that is no image.
 
@@ -395,9 +391,6 @@ def _as_json(stored: pa.Array) -> Array:
         json.dumps(row or [], ensure_ascii=False).encode(errors="backslashreplace") for row in stored.to_pylist()
     ]
     return texts
-
-
-# --- Columns of an episode as columns of Arrow, as LeRobot stores them; see `readers.lerobot.values`.
 
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

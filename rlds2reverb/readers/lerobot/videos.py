@@ -1,9 +1,14 @@
-"""Frames of videos, found as lerobot finds them: the frame nearest to the row's time, no further away than a tolerance.
+"""Frames of LeRobot's videos, and images out of its tables.
 
-A row's time in the video is its `timestamp`, in version 3 behind the episode's `from_timestamp`. Frames are decoded one after the
-other from the key frame before the first row. Pixels are those of PyAV's `to_ndarray("rgb24")`, which lerobot's own backend "pyav"
-takes too. Videos of depth maps give the codes that were written, 0 to 4095.
-Source: video_utils.py of lerobot 0.6.1 (`decode_video_frames_pyav`), dataset_reader.py (`_query_videos`).
+A frame is found as lerobot finds it: the one nearest to the row's time, no further away than a tolerance. A row's time in the video is
+its `timestamp`, in version 3 behind the episode's `from_timestamp`. Frames are decoded one after the other from the key frame before the
+first row. Pixels are those of PyAV's `to_ndarray("rgb24")`, which lerobot's own backend "pyav" takes too. Videos of depth maps give the
+codes that were written, 0 to 4095.
+
+Images are PNG and JPEG files, which LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), whose JPEG is that of
+libjpeg's accurate DCT; and depth maps, which are TIFF files.
+Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query_videos`) and image_writer.py
+(`image_array_to_pil_image`, `save_kwargs_for_path`) of lerobot 0.6.1; features/image.py of datasets.
 """
 
 from __future__ import annotations
@@ -212,14 +217,6 @@ def _pixels(feature: Feature, frame: Any, path: Path) -> Array:
     if pixels.shape[:2] != feature.shape[:2]:
         raise BrokenEpisode(feature.path, f"{path}: a frame of the shape {pixels.shape}; expected {feature.shape}")
     return pixels.reshape(feature.shape)
-
-
-# --- Images out of tables: PNG and JPEG as pixels, and LeRobot's depth maps, which are TIFF files without compression.
-#
-# LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), whose JPEG is that of libjpeg's accurate DCT.
-#
-# Source: image_writer.py of lerobot 0.6.1 (`image_array_to_pil_image`, `save_kwargs_for_path`); features/image.py of datasets; TIFF 6.0, part 1.
-#
 
 
 _TIFF: dict[bytes, Literal["<", ">"]] = {b"II*\0": "<", b"MM\0*": ">"}

@@ -1,6 +1,15 @@
-"""What RLlib calls its columns, and what a dataset may call them instead.
+"""Which files, records and rows an episode of RLlib's offline data has; numbers only, so that a large dataset needs little memory.
 
-Sources: rllib/policy/sample_batch.py, rllib/core/columns.py, rllib/offline/offline_prelearner.py (`SCHEMA`).
+`find` tells the files: a folder stands for the JSON, zip and Parquet files in it and below it. They are sorted once, numbers in their
+names by value, so that `worker-0_10` comes after `worker-0_9`.
+
+`PolicyRows` is what a record of a file has of one policy: whose rows they are, and where episodes begin and end in them.
+
+`Index` joins them. A *piece* is a run of rows of one episode in one record. Pieces are joined by worker, episode, policy and agent, in
+the order of the files, where the later one goes on from the earlier: `t` follows, and no flag ended the earlier one. Where nothing goes
+on, the same id names another episode.
+
+Sources of the names: rllib/policy/sample_batch.py, rllib/core/columns.py, rllib/offline/offline_prelearner.py (`SCHEMA`).
 """
 
 from __future__ import annotations
@@ -77,13 +86,6 @@ class Names:
         if odd or len(renamed) < len(pairs) or len(set(renamed.values())) < len(pairs):
             raise ValueError(f"expected NAME:COLUMN;..., each once, where NAME is one of {', '.join(NAMES)}")
         return Names(MappingProxyType(renamed))
-
-
-# --- Which files a name stands for: a file, a folder, a pattern, or several of these.
-#
-# A folder stands for the JSON, zip and Parquet files in it and below it. They are sorted once, numbers in their names by value, so that
-# `worker-0_10` comes after `worker-0_9`.
-#
 
 
 JSON, PARQUET = "json", "parquet"
@@ -208,15 +210,12 @@ def _members(file: DataFile) -> list[DataFile]:
     return [DataFile(file.path, JSON, name) for name in sorted(wanted, key=by_number)]
 
 
-# --- What a record of a file has of each policy: whose rows they are, and where episodes begin and end in them.
-
-
 GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2
 ENDINGS = (b"unfinished", b"terminated", b"truncated")
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PolicyRows:
     """Rows of one policy in a record, by what the index needs of them.
 
     Attributes:
@@ -268,43 +267,41 @@ Take = Callable[[str], Any]
 """RLlib's name of a column -> its values [rows], a list or an array; None where there is none."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """What is known of a part before its columns are looked at; see `Part`."""
-
-    rows: int
-    policy: str
-    is_multi_agent: bool
-    columns: frozenset[str]
-    rewards: Array | None = None
-    ends: tuple[str, str] = ("", "")
-
-
-def part_of(head: Head, take: Take, done_means: int) -> Part:
-    """Makes a part of recorded columns.
+def policy_rows(
+    take: Take,
+    done_means: int,
+    *,
+    rows: int,
+    columns: frozenset[str],
+    policy: str = "",
+    is_multi_agent: bool = False,
+    rewards: Array | None = None,
+    ends: tuple[str, str] = ("", ""),
+) -> PolicyRows:
+    """Rows of one policy, from recorded columns.
 
     Args:
-      head: of the part.
-      take: gives them.
+      take: gives a column by its name.
       done_means: what `dones` are where there are no terminateds.
+      rows, columns, policy, is_multi_agent, rewards, ends: see `PolicyRows`.
 
     Raises:
-      BrokenEpisode: one of them is not what it should be.
+      BrokenEpisode: a column is not what it should be.
     """
     agents = take(AGENT_ID)
     agents = take(AGENT_INDEX) if agents is None or _nothing(agents) else agents
-    return Part(
-        head.rows,
-        head.policy,
-        head.is_multi_agent,
-        _ids(EPS_ID, take(EPS_ID), head.rows),
-        _ids(AGENT_ID, agents, head.rows),
-        _times(take(T), head.rows),
-        _ended(take, head.rows, done_means),
-        head.columns,
-        head.rewards,
-        head.ends,
-        None if head.policy else _ids(MODULE_ID, take(MODULE_ID), head.rows),
+    return PolicyRows(
+        rows,
+        policy,
+        is_multi_agent,
+        episodes=_ids(EPS_ID, take(EPS_ID), rows),
+        agents=_ids(AGENT_ID, agents, rows),
+        t=_times(take(T), rows),
+        ended=_ended(take, rows, done_means),
+        columns=columns,
+        rewards=rewards,
+        ends=ends,
+        modules=None if policy else _ids(MODULE_ID, take(MODULE_ID), rows),
     )
 
 
@@ -369,21 +366,13 @@ def _check(name: str, values: Any, rows: int) -> None:
         raise BrokenEpisode(name, f'column "{name}": expected a value for each of {rows:,} rows')
 
 
-# --- Where each episode's rows are: numbers of pieces only, so that a large dataset needs little memory.
-#
-# A *piece* is a run of rows of one episode in one record. Pieces are joined by worker, episode, policy and agent, in the order of the
-# files, where the later one goes on from the earlier: `t` follows, and no flag ended the earlier one. Where nothing goes on, the same id
-# names another episode.
-#
-
-
 _NOT_RECORDED = -1
 _LOOKED_AT = 64
 """Of the unfinished episodes of one id, how many are looked at; a bound for files in which all is one id."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordPlace:
     """A part of a record: number of the file, where in it, number of the part."""
 
     file: int
@@ -392,19 +381,19 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRows:
     """A part of a record, and whose it is."""
 
-    place: Place
+    place: RecordPlace
     file: DataFile
-    part: Part
+    part: PolicyRows
 
 
 @dataclass(frozen=True)
 class Piece:
     """Rows [start, stop) of a part."""
 
-    place: Place
+    place: RecordPlace
     start: int
     stop: int
 
@@ -439,7 +428,7 @@ class Index:
         self._open: dict[tuple[str, ...], list[_Chain]] = {}
         self._ids: list[tuple[str, str, str]] = []
 
-    def add(self, found: Found) -> None:
+    def add(self, found: FoundRows) -> None:
         """Takes the pieces of a part."""
         part = found.part
         for start, stop in part.runs():
@@ -452,7 +441,7 @@ class Index:
             for column, value in zip(self._places.values(), values):
                 column.append(value)
 
-    def _key(self, found: Found, start: int) -> tuple[str, ...]:
+    def _key(self, found: FoundRows, start: int) -> tuple[str, ...]:
         part, policy = found.part, found.part.policy_of(start)
         agent = "" if part.agents is None else str(part.agents[start])
         if part.episodes is None:
@@ -520,7 +509,7 @@ class Index:
         """The pieces of an episode, in the order of its steps."""
         for at in range(int(self._bounds[number]), int(self._bounds[number + 1])):
             one = {key: int(column[at]) for key, column in self._columns.items()}
-            yield Piece(Place(one["file"], one["at"], one["part"]), one["start"], one["stop"])
+            yield Piece(RecordPlace(one["file"], one["at"], one["part"]), one["start"], one["stop"])
 
     def ids(self, number: int) -> tuple[str, str, str]:
         """Episode, policy and agent, as recorded."""

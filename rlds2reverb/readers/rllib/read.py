@@ -1,4 +1,14 @@
-"""RLlib's offline data as a source: `rllib:PATH[?OPTIONS]`."""
+"""RLlib's offline data as a source: `rllib:PATH[?OPTIONS]`. An episode for each id, agent and policy.
+
+| recorded | RLDS |
+| --- | --- |
+| `obs` [T], and the last `new_obs` | observation, T + 1 rows |
+| `obs` [T] alone | see `alignment`: `last_step` |
+| `actions`, `rewards` | action, reward |
+| `terminateds`, or `dones` | is_terminal |
+| what has a value per step | a step column of that name; `infos` as text |
+| `eps_id`, agent, policy, the first `t`, how it ended | metadata |
+"""
 
 from __future__ import annotations
 
@@ -86,19 +96,6 @@ def _store(path: str, settings: Settings) -> Store:
         return cast("Store", _open_tables(files, settings))
 
 
-# --- RLlib's offline data as recordings: an episode for each id, agent and policy.
-#
-# | recorded | RLDS |
-# | --- | --- |
-# | `obs` [T], and the last `new_obs` | observation, T + 1 rows |
-# | `obs` [T] alone | see `alignment`: `last_step` |
-# | `actions`, `rewards` | action, reward |
-# | `terminateds`, or `dones` | is_terminal |
-# | what has a value per step | a step column of that name; `infos` as text |
-# | `eps_id`, agent, policy, the first `t`, how it ended | metadata |
-#
-
-
 _TRIED_FOR_SPEC = 100
 _ASKED_FOR = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS})
 _TAKEN = frozenset({*IN_ROWS, *IN_METADATA, *STEP_FIELDS, METADATA, ""})
@@ -181,7 +178,7 @@ class RllibRecordings:
         """The episodes of these numbers."""
         self._store.check()
         with closing(self._reader(self._others)) as reader:
-            rows = Rows(reader, self._columns, self._last_step)
+            rows = EpisodePieces(reader, self._columns, self._last_step)
             for number in numbers:
                 yield self._recording(rows, number)
         self._store.check()
@@ -189,14 +186,14 @@ class RllibRecordings:
     def _reader(self, others: Sequence[str]) -> Reader:
         return self._store.reader(_ASKED_FOR.union(others))
 
-    def _recording(self, rows: Rows, number: int) -> Recording:
+    def _recording(self, rows: EpisodePieces, number: int) -> Recording:
         name, metadata = self._index.names[number], self.metadata_of(number)
         try:
             return Recording(self._held(self._columns_of(rows, number, self._others)), metadata, name)
         except BrokenEpisode as broken:
             return Recording({}, metadata, name, ((broken.path, broken.why),))
 
-    def _columns_of(self, rows: Rows, number: int, others: Sequence[str]) -> dict[str, Array]:
+    def _columns_of(self, rows: EpisodePieces, number: int, others: Sequence[str]) -> dict[str, Array]:
         pieces = list(self._index.pieces(number))
         if not self._index.has_sure_seams(number):
             rows.check_seams(pieces)
@@ -206,7 +203,7 @@ class RllibRecordings:
         """The spec of the first episode that can be read; sets which other columns are columns."""
         why = "no episode"
         with closing(self._reader(others)) as reader:
-            rows = Rows(reader, self._columns, self._last_step)
+            rows = EpisodePieces(reader, self._columns, self._last_step)
             for number in range(min(len(self._index), _TRIED_FOR_SPEC)):
                 try:
                     columns = self._columns_of(rows, number, ())
@@ -219,14 +216,14 @@ class RllibRecordings:
                 return {path: column_spec(column) for path, column in columns.items()}
         raise SourceError(f"{self.name}: none of the first episodes can be read: {why}")
 
-    def _compared(self, rows: Rows, number: int) -> int:
+    def _compared(self, rows: EpisodePieces, number: int) -> int:
         """How many next observations of an episode are not its observations."""
         try:
             return rows.differing(list(self._index.pieces(number))) if NEXT_OBS in self._columns else 0
         except BrokenEpisode:
             return 0
 
-    def _is_column(self, rows: Rows, number: int, name: str) -> bool:
+    def _is_column(self, rows: EpisodePieces, number: int, name: str) -> bool:
         try:
             self._columns_of(rows, number, [name])
         except BrokenEpisode:
@@ -262,13 +259,10 @@ def _others(columns: Set[str]) -> list[str]:
     return sorted(filter(_is_other, columns))
 
 
-# --- The pieces of an episode, put together in RLDS' rows.
-
-
 _FIELDS = {OBS: OBSERVATION, NEXT_OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
 
 
-class Rows:
+class EpisodePieces:
     """Makes episodes of pieces.
 
     Args:
@@ -444,9 +438,6 @@ def _with_last(column: Array, last: Array) -> Array:
             )
         column, row = (column, made) if made is not None else _alike(OBS, [column, row])
     return with_last(column, row)
-
-
-# --- What is said of a dataset of RLlib as a whole.
 
 
 _FILLED = {

@@ -1,4 +1,14 @@
-"""What files of every kind share: settings, what was wrong with them, and the columns kept of late."""
+"""RLlib's files as records: what files of every kind share, and JSON lines.
+
+`Store` scans the files once, for the index; a `Reader` of it reads columns by place. Of both there is one for JSON lines here, and two
+for Parquet in `tables`.
+
+A line, plain or in a zip file, is RLlib's `SampleBatch` or `MultiAgentBatch`, or (the runners of the new stack) one step. Lines are read
+in streams and by offset. Source: rllib/offline/json_writer.py.
+
+RLlib's runners of the new stack keep what they wrote, unless `output_max_rows_per_file` is set: each writing has all rows of the ones
+before it. Of such writings only the last one is read. Source: rllib/offline/offline_env_runner.py of Ray 2.60 (`sample`, `stop`).
+"""
 
 from __future__ import annotations
 
@@ -31,13 +41,12 @@ from rlds2reverb.readers.rllib.index import (
     TERMINATEDS,
     TRUNCATEDS,
     DataFile,
-    Found,
-    Head,
+    FoundRows,
     Names,
-    Part,
-    Place,
+    PolicyRows,
+    RecordPlace,
     T,
-    part_of,
+    policy_rows,
 )
 from rlds2reverb.readers.rllib.values import PACKED, Converter, Leaves, texts
 from rlds2reverb.wording import shortened
@@ -100,7 +109,7 @@ class Store(ABC):
         self._files, self.settings, self.troubles = files, settings, Troubles()
         self._stamps = {file.path: _stamp(file.path) for file in files}
 
-    def scan(self, wanted: Wanted) -> Iterator[Found]:
+    def scan(self, wanted: Wanted) -> Iterator[FoundRows]:
         """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""
         return without_repeated(self._scan(wanted), self.troubles)
 
@@ -115,7 +124,7 @@ class Store(ABC):
         """Reads the columns of these names; close it after use."""
 
     @abstractmethod
-    def _scan(self, wanted: Wanted) -> Iterator[Found]:
+    def _scan(self, wanted: Wanted) -> Iterator[FoundRows]:
         """All parts; reads the files."""
 
 
@@ -126,7 +135,7 @@ class Reader(ABC):
         self._files, self._settings, self._wanted = files, settings, wanted
         self._cache = LRU[tuple[int, ...], Columns](_CACHE_BYTES, size=size_of)
 
-    def column(self, place: Place, name: str) -> Leaves:
+    def column(self, place: RecordPlace, name: str) -> Leaves:
         """All rows of a column of a part.
 
         Raises:
@@ -141,7 +150,7 @@ class Reader(ABC):
             raise BrokenEpisode(found.path, found.why)
         return found
 
-    def _split(self, place: Place) -> tuple[tuple[int, ...], int]:
+    def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
         """The record's place, and the number of the part in it."""
         return (place.file, place.at), place.part
 
@@ -183,16 +192,9 @@ def _bytes(leaves: Any) -> int:
     )
 
 
-# --- Rows that a later file has once more.
-#
-# RLlib's runners of the new stack keep what they wrote, unless `output_max_rows_per_file` is set: each writing has all rows of the ones
-# before it. Source: rllib/offline/offline_env_runner.py of Ray 2.60 (`sample`, `stop`). Of such writings only the last one is read.
-#
-
-
-def without_repeated(found: Iterator[Found], troubles: Troubles) -> Iterator[Found]:
+def without_repeated(found: Iterator[FoundRows], troubles: Troubles) -> Iterator[FoundRows]:
     """What is found, without a writing that the next one of the same worker begins with; its rows are counted."""
-    held: list[Found] = []
+    held: list[FoundRows] = []
     for run, parts in groupby(found, lambda one: one.file.run):
         if run is None:
             yield from held
@@ -208,7 +210,7 @@ def without_repeated(found: Iterator[Found], troubles: Troubles) -> Iterator[Fou
     yield from held
 
 
-def _begins_with(now: list[Found], before: list[Found]) -> bool:
+def _begins_with(now: list[FoundRows], before: list[FoundRows]) -> bool:
     run, last = now[0].file.run, before[0].file.run
     if run is None or last is None or run[0] != last[0]:
         return False
@@ -222,7 +224,7 @@ def _begins_with(now: list[Found], before: list[Found]) -> bool:
     )
 
 
-def _story(found: list[Found]) -> list[Array]:
+def _story(found: list[FoundRows]) -> list[Array]:
     """What happened in the rows: whose they are, rewards, ends."""
     parts = [one.part for one in found if one.part.rows]
     return [
@@ -232,15 +234,12 @@ def _story(found: list[Found]) -> list[Array]:
     ]
 
 
-def _ids(part: Part) -> Array:
+def _ids(part: PolicyRows) -> Array:
     return np.full(part.rows, "") if part.episodes is None else part.episodes.astype(str)
 
 
-def _rewards(part: Part) -> Array:
+def _rewards(part: PolicyRows) -> Array:
     return np.zeros(part.rows) if part.rewards is None else part.rewards.reshape(part.rows, -1)[:, 0]
-
-
-# --- Records as JSON has them: a `SampleBatch`, a `MultiAgentBatch` or one step, as parts and as columns.
 
 
 Raw = Mapping[str, Any]
@@ -310,7 +309,7 @@ def _is_nest(value: list[Any] | Array) -> bool:
     return bool(value) and all(isinstance(one, (list, dict)) for one in value)
 
 
-def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False) -> list[Part]:
+def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False) -> list[PolicyRows]:
     """The parts of a record.
 
     Args:
@@ -326,8 +325,18 @@ def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False)
     for policy, raw, is_multi_agent in _batches(record, settings.names):
         batch = _Batch(raw, settings, where)
         rewards, ends = _ends(batch) if tells_ends else (None, ("", ""))
-        head = Head(batch.rows, policy, is_multi_agent, batch.columns(), rewards, ends)
-        made.append(part_of(head, batch.take, settings.done_means))
+        made.append(
+            policy_rows(
+                batch.take,
+                settings.done_means,
+                rows=batch.rows,
+                columns=batch.columns(),
+                policy=policy,
+                is_multi_agent=is_multi_agent,
+                rewards=rewards,
+                ends=ends,
+            )
+        )
     return made
 
 
@@ -379,12 +388,6 @@ def _batches(record: Any, names: Names) -> list[tuple[str, Raw, bool]]:
     raise BrokenEpisode("", "expected a record of type SampleBatch or MultiAgentBatch, or a step")
 
 
-# --- Files of JSON lines, plain or in zip files: one record a line, read in streams and by offset.
-#
-# A record is RLlib's `SampleBatch` or `MultiAgentBatch`, or (the runners of the new stack) one step. Source: rllib/offline/json_writer.py.
-#
-
-
 _LONGEST_LINE = 128 << 20
 """Bytes. RLlib begins a new file after 64 MiB."""
 _OPEN_FILES = 8
@@ -401,7 +404,7 @@ class JsonLines(Store):
         self._kept: dict[tuple[int, int], Columns] = {}
         self._left = _KEPT_BYTES
 
-    def _scan(self, wanted: Wanted) -> Iterator[Found]:
+    def _scan(self, wanted: Wanted) -> Iterator[FoundRows]:
         for number, file in enumerate(self._files):
             for line_number, (at, line) in enumerate(_lines(file), 1):
                 where = f"{file}: line {line_number:,}"
@@ -417,9 +420,9 @@ class JsonLines(Store):
                     self.troubles.add(where, broken.why)
                     continue
                 for place, part in enumerate(found):
-                    yield Found(Place(number, at, place), file, part)
+                    yield FoundRows(RecordPlace(number, at, place), file, part)
 
-    def _keep(self, record: Any, number: int, at: int, found: list[Part], wanted: Wanted) -> None:
+    def _keep(self, record: Any, number: int, at: int, found: list[PolicyRows], wanted: Wanted) -> None:
         """Keeps the columns of a record; the first that does not fit is the end of it."""
         names = frozenset(filter(wanted, frozenset(NAMES).union(*(part.columns for part in found))))
         columns = converted(record, self.settings, _line_at(self._files[number], at), names)

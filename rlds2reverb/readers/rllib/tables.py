@@ -1,4 +1,11 @@
-"""Parquet files: a row per step, per sample batch, or per episode."""
+"""RLlib's Parquet files: a row per step, per sample batch, or per episode of the new stack.
+
+Columns become numpy arrays: plain ones, lists of equal lengths, structs, and the tensors of Ray Data. pyarrow alone reads Ray's
+extension types as what they are stored in, and tells the type in the field's metadata. Source: ray/air/util/tensor_extensions/arrow.py.
+
+An episode is the state of a `SingleAgentEpisode`, as msgpack with the arrays of msgpack-numpy. Sources: rllib/env/single_agent_episode.py
+(`get_state`), rllib/env/utils/infinite_lookback_buffer.py, msgpack_numpy.py.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +43,11 @@ from rlds2reverb.readers.rllib.index import (
     TRUNCATED,
     TRUNCATEDS,
     DataFile,
-    Found,
-    Head,
-    Part,
-    Place,
+    FoundRows,
+    PolicyRows,
+    RecordPlace,
     T,
-    part_of,
+    policy_rows,
 )
 from rlds2reverb.readers.rllib.records import Columns, Reader, Settings, Store, Wanted, converted, parts
 from rlds2reverb.readers.rllib.values import Converter, Leaves, is_packed, texts
@@ -95,7 +101,7 @@ def _first_schema(files: list[DataFile]) -> pa.Schema:
 class StepTables(Store):
     """Files with a row per step; a part is a row group."""
 
-    def _scan(self, _: Wanted) -> Iterator[Found]:
+    def _scan(self, _: Wanted) -> Iterator[FoundRows]:
         with closing(ParquetFiles(self._files)) as parquet:
             for number, file in enumerate(self._files):
                 try:
@@ -109,9 +115,9 @@ class StepTables(Store):
                     except BrokenEpisode as broken:
                         self.troubles.add(f"{file}: row group {group}", broken.why)
                         continue
-                    yield Found(Place(number, group, 0), file, part)
+                    yield FoundRows(RecordPlace(number, group, 0), file, part)
 
-    def _part(self, parquet: ParquetFiles, number: int, group: int) -> Part:
+    def _part(self, parquet: ParquetFiles, number: int, group: int) -> PolicyRows:
         file, tells_ends = self._files[number], self._files[number].run is not None
         opened = parquet.opened(number)
         known = {self.settings.names.standard(name): name for name in opened.schema_arrow.names}
@@ -120,15 +126,14 @@ class StepTables(Store):
         table = parquet.read(number, group, [known[name] for name in (*keys, *ends)])
         rewards = _key_values(table, known.get(REWARDS)) if REWARDS in known else None
         where = Converter(f"{file}: row group {group}", self.settings.floats)
-        head = Head(
-            table.num_rows,
-            "",
-            False,
-            frozenset(known),
-            np.asarray(rewards) if tells_ends and rewards is not None else None,
-            _ends(table, known, where) if tells_ends and table.num_rows else ("", ""),
+        return policy_rows(
+            lambda name: _key_values(table, known.get(name)),
+            self.settings.done_means,
+            rows=table.num_rows,
+            columns=frozenset(known),
+            rewards=np.asarray(rewards) if tells_ends and rewards is not None else None,
+            ends=_ends(table, known, where) if tells_ends and table.num_rows else ("", ""),
         )
-        return part_of(head, lambda name: _key_values(table, known.get(name)), self.settings.done_means)
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""
@@ -198,13 +203,6 @@ def _ends(table: pa.Table, known: dict[str, str], converter: Converter) -> tuple
     return row(OBS, 0), row(NEXT_OBS, table.num_rows - 1)
 
 
-# --- Parquet files with a row per record: a sample batch, or an episode of the new stack.
-#
-# An episode is the state of a `SingleAgentEpisode`, as msgpack with the arrays of msgpack-numpy. Sources: rllib/env/single_agent_episode.py
-# (`get_state`), rllib/env/utils/infinite_lookback_buffer.py, msgpack_numpy.py.
-#
-
-
 EPISODE = "item"
 """The column of episodes."""
 _PARTS = 1 << 16
@@ -214,7 +212,7 @@ _PARTS = 1 << 16
 class RecordTables(Store):
     """Files with a row per record."""
 
-    def _scan(self, _: Wanted) -> Iterator[Found]:
+    def _scan(self, _: Wanted) -> Iterator[FoundRows]:
         with closing(ParquetFiles(self._files)) as parquet:
             for number, file in enumerate(self._files):
                 for group, row, where in self._rows(parquet, number):
@@ -224,7 +222,7 @@ class RecordTables(Store):
                         self.troubles.add(where, broken.why)
                         continue
                     for place, part in enumerate(found):
-                        yield Found(Place(number, group, row * _PARTS + place), file, part)
+                        yield FoundRows(RecordPlace(number, group, row * _PARTS + place), file, part)
 
     def _rows(self, parquet: ParquetFiles, number: int) -> Iterator[tuple[int, int, str]]:
         file = self._files[number]
@@ -243,7 +241,7 @@ class RecordTables(Store):
             for row in range(rows):
                 yield group, row, f"{file}: row group {group}, row {row:,}"
 
-    def _parts(self, parquet: ParquetFiles, number: int, group: int, row: int) -> list[Part]:
+    def _parts(self, parquet: ParquetFiles, number: int, group: int, row: int) -> list[PolicyRows]:
         file = self._files[number]
         record = record_at(parquet, number, group, row, self.settings)
         if isinstance(record, bytes):
@@ -258,7 +256,7 @@ class RecordTables(Store):
 class RecordReader(_TableReader):
     """Columns of records, each a row."""
 
-    def _split(self, place: Place) -> tuple[tuple[int, ...], int]:
+    def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
         row, part = divmod(place.part, _PARTS)
         return (place.file, place.at, row), part
 
@@ -293,9 +291,6 @@ def record_at(parquet: ParquetFiles, number: int, group: int, row: int, settings
         raise BrokenEpisode("", str(error)) from error
     except ERRORS as error:
         raise BrokenEpisode("", line_of(error)) from error
-
-
-# --- Rows of Parquet files that are whole records, as `records` takes them: lists of numbers are arrays, with the dtypes of the file.
 
 
 def record_of(table: pa.Table, row: int, plain: str) -> dict[str, Any]:
@@ -351,13 +346,6 @@ def _cell_values(field: pa.Field, column: Any, depth: int) -> Any:
 
 def _stored(column: Any) -> Any:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
-
-
-# --- Columns of Parquet files as numpy arrays: plain ones, lists of equal lengths, structs, and the tensors of Ray Data.
-#
-# Source of Ray's extension types: ray/air/util/tensor_extensions/arrow.py. pyarrow alone reads them as what they are stored in, and tells the
-# type in the field's metadata.
-#
 
 
 ERRORS = (
@@ -571,9 +559,6 @@ def _no_nulls(column: Any) -> None:
         raise ValueError(f"{column.null_count:,} rows without a value")
 
 
-# --- Episodes of RLlib's new stack, from the msgpack that its runners write.
-
-
 _FIELDS = {OBS: "observations", ACTIONS: "actions", REWARDS: "rewards"}
 _ERRORS = (
     ValueError,
@@ -620,7 +605,7 @@ def _decoded(value: dict[Any, Any]) -> Any:
     return array.reshape(value[b"shape"]) if value[b"nd"] else array[0]
 
 
-def episode_part(state: State) -> Part:
+def episode_part(state: State) -> PolicyRows:
     """What the index needs of an episode.
 
     Raises:
@@ -642,7 +627,7 @@ def episode_part(state: State) -> Part:
     ended[-1:] = ending
     agent = state.get("agent_id")
     columns = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, INFOS, *outputs})
-    return Part(
+    return PolicyRows(
         rows,
         str(state.get("module_id") or ""),
         False,

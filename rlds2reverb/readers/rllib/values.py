@@ -7,6 +7,9 @@
 | a dict of columns, or a list of dicts | a column for each key, below the column's path |
 | a tuple (packed), or as many lists as there are parts | columns "0", "1", ... below |
 | a list of texts | text |
+
+What is packed is base64 of an LZ4 frame of a pickle, as RLlib compresses columns. Some versions wrote the text of a Python `bytes`,
+b'...', which is taken as well. Source: rllib/utils/compression.py.
 """
 
 from __future__ import annotations
@@ -154,12 +157,6 @@ def _text(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
-
-
-# --- Packed values: base64 of an LZ4 frame of a pickle, as RLlib compresses columns.
-#
-# Source: rllib/utils/compression.py. Some versions wrote the text of a Python `bytes`, b'...', which is taken as well.
-#
 
 
 PACKED = b"BCJNG"

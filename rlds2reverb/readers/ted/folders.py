@@ -7,6 +7,9 @@
 | `<key>/` with a `meta.json` | a nested TensorDict, or a value that is no tensor |
 | `0/`, `1/`, ... | the parts of a lazy stack |
 | `_tensordict/` | what a tensorclass holds |
+
+Of a storage of PyTrees, `storage_metadata.json` names the files instead: `a/b.memmap` for what was `{"a": {"b": ...}}`, numbers for tuples
+and lists.
 """
 
 from __future__ import annotations
@@ -195,9 +198,6 @@ def _layout(folder: Folder) -> Any:
     return folder.batch, {key: (leaf.dtype, leaf.shape) for key, leaf in folder.leaves.items()}
 
 
-# --- Storages of PyTrees: `storage_metadata.json` names the files, `a/b.memmap` for what was `{"a": {"b": ...}}`, numbers for tuples and lists.
-
-
 _SINGLE = "_-single-tensor-_"
 
 
@@ -220,9 +220,6 @@ def read_pytree(path: Path, metadata: Mapping[str, Any]) -> Folder:
     if len(sizes) != 1 or () in sizes:
         raise SourceError(f"{path}: leaves of the PyTree differ in their first size: {sorted(sizes)}")
     return Folder(path, sizes.pop(), leaves)
-
-
-# --- Leaves of TensorDicts: values in files of raw bytes, mapped for reading, or in memory.
 
 
 MOST_NESTED = 32
@@ -354,9 +351,6 @@ def shape_of(path: Path, sizes: Any) -> tuple[int, ...]:
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 62:
             raise SourceError(f"{path}: shape {shortened(repr(sizes))}: expected sizes of at least 0")
     return tuple(sizes)
-
-
-# --- Values that are no tensors, as columns and metadata.
 
 
 def as_column(values: list[Any]) -> Array:

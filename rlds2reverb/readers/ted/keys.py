@@ -1,4 +1,4 @@
-"""Options of reading, and TED's keys under the names that options give them.
+"""TED's keys under the names that options give them, the options of reading, and torch's names of dtypes.
 
 A key is '/'-joined; options write "." for "/". What lies under `next` is that of the step after.
 """
@@ -132,9 +132,6 @@ def _move(held: Mapping[str, Value], made: dict[str, Value], old: str, new: str)
 
 def _option(key: str) -> str:
     return key.replace("/", ".")
-
-
-# --- Torch's names of dtypes, and numpy's dtypes of the same bytes.
 
 
 _ALIKE = (

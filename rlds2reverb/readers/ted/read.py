@@ -1,4 +1,27 @@
-"""TorchRL's buffers as a source: `ted:PATH[?OPTIONS]`."""
+"""TorchRL's buffers as a source: `ted:PATH[?OPTIONS]`.
+
+| path | is |
+| --- | --- |
+| a folder with `storage/` | what `ReplayBuffer.dumps` wrote; `writer/metadata.json` has the write cursor |
+| ... with `storage/0/`, `storage/1/` and so on | of a ReplayBufferEnsemble |
+| a folder with `storage_metadata.json` | a storage |
+| a folder with `meta.json` | a TensorDict, such as a dataset that TorchRL downloaded |
+| `checkpoint.h5` in a storage, or a file | the H5 form |
+
+| TED | RLDS |
+| --- | --- |
+| `observation` (with what is nested in it), at the root and under `next` | `observation`, T + 1 rows |
+| `action` | `action` |
+| `next.reward` | `reward`, without its last size where that is 1 |
+| `next.terminated` | `is_terminal` of the row after; without it `next.done` less `next.truncated` |
+| `discount` | `discount` |
+| any other key at the root and under `next` | a column of that name, T + 1 rows |
+| any other key at the root | a column of that name, a row of zeros at its end |
+| any other key under `next` | a column `next/...`, a row of zeros at its end |
+
+Without a key `observation`, all that stands at the root and under `next` is the observation. Without `action` or `next.reward`, a
+single key whose innermost name is that.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +59,8 @@ from rlds2reverb.readers.ted.trajectories import (
     FlatTrajectories,
     Grid,
     RingTrajectories,
-    Rows,
     Trajectories,
+    TrajectoryRows,
     any_of,
     is_flat,
 )
@@ -117,18 +140,6 @@ def _made(wanted: dict[str, Any]) -> TedOptions:
     )
 
 
-# --- From a path to the buffers that it holds.
-#
-# | path | is |
-# | --- | --- |
-# | a folder with `storage/` | what `ReplayBuffer.dumps` wrote; `writer/metadata.json` has the write cursor |
-# | ... with `storage/0/`, `storage/1/` and so on | of a ReplayBufferEnsemble |
-# | a folder with `storage_metadata.json` | a storage |
-# | a folder with `meta.json` | a TensorDict, such as a dataset that TorchRL downloaded |
-# | `checkpoint.h5` in a storage, or a file | the H5 form |
-#
-
-
 _STORAGE, _WRITER = "storage", "writer"
 _STORAGE_METADATA = "storage_metadata.json"
 _CHECKPOINT = "checkpoint.h5"
@@ -136,7 +147,7 @@ _MASKS = ("mask", "collector/mask")
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferFiles:
     """One buffer's files.
 
     Attributes:
@@ -148,7 +159,7 @@ class Place:
     writer: Path | None = None
 
 
-def places(path: Path) -> list[Place]:
+def places(path: Path) -> list[BufferFiles]:
     """The buffers at a path: one, or those of an ensemble.
 
     Raises:
@@ -156,7 +167,7 @@ def places(path: Path) -> list[Place]:
     """
     try:
         if path.is_file():
-            return [Place(path)]
+            return [BufferFiles(path)]
         if not path.is_dir():
             raise SourceError(f"{path}: no such file or folder")
         if (path / _STORAGE).is_dir() and not (path / META).exists():
@@ -170,10 +181,10 @@ def places(path: Path) -> list[Place]:
     return _members(path, None)
 
 
-def _members(storage: Path, writer: Path | None) -> list[Place]:
+def _members(storage: Path, writer: Path | None) -> list[BufferFiles]:
     """A storage, or those of an ensemble."""
     if any((storage / name).exists() for name in (META, _STORAGE_METADATA, _CHECKPOINT)):
-        return [Place(storage, writer)]
+        return [BufferFiles(storage, writer)]
     numbers = sorted(int(below.name) for below in storage.iterdir() if below.name.isdigit() and below.is_dir())
     if (storage / "data_indices.json").exists():
         raise SourceError(
@@ -183,10 +194,10 @@ def _members(storage: Path, writer: Path | None) -> list[Place]:
         raise SourceError(
             f"{storage}: expected a folder that ReplayBuffer.dumps or TensorDict.memmap wrote (with {META}), or a file checkpoint.h5"
         )
-    return [Place(storage / str(number), None if writer is None else writer / str(number)) for number in numbers]
+    return [BufferFiles(storage / str(number), None if writer is None else writer / str(number)) for number in numbers]
 
 
-def open_buffer(name: str, place: Place, options: TedOptions) -> Trajectories:
+def open_buffer(name: str, place: BufferFiles, options: TedOptions) -> Trajectories:
     """The trajectories of one buffer.
 
     Raises:
@@ -242,7 +253,7 @@ def _storage_metadata(storage: Path) -> dict[str, Any]:
     return found
 
 
-def _writer(place: Place) -> dict[str, Any]:
+def _writer(place: BufferFiles) -> dict[str, Any]:
     if place.writer is None or not (place.writer / "metadata.json").exists():
         return {}
     return read_object(place.writer / "metadata.json", "what TorchRL tells of a writer")
@@ -316,9 +327,6 @@ def _masked(name: str, folder: Folder, columns: int, rows: int) -> Any:
     return valid
 
 
-# --- TorchRL's buffers as recordings.
-
-
 _ID = "trajectory_id"
 _LOOKED_AT = 32
 """Trajectories, and steps of each, in which `next` is compared with what the next step saw."""
@@ -383,7 +391,7 @@ class TedRecordings:
         with self._held.reading() as rows:
             return self._metadata(rows, number)
 
-    def _one(self, rows: Rows, number: int) -> Recording:
+    def _one(self, rows: TrajectoryRows, number: int) -> Recording:
         columns = self._roles.columns(rows, number, self._options)
         if self._options.next == CHECK and isinstance(self._held, RingTrajectories):
             for key in self._held.observed:
@@ -396,7 +404,7 @@ class TedRecordings:
                     )
         return Recording(columns, self._metadata(rows, number))
 
-    def _metadata(self, rows: Rows, number: int) -> Mapping[str, Any]:
+    def _metadata(self, rows: TrajectoryRows, number: int) -> Mapping[str, Any]:
         return {**self._constants, _ID: rows.id(number)} if self._held.id_key else self._constants
 
     def _next_remarks(self) -> tuple[Remark, ...]:
@@ -432,9 +440,6 @@ def _one(value: Any) -> np.ndarray[Any, Any]:
         column[0] = value
         return column
     return np.asarray(value)[None]
-
-
-# --- The buffers of an ensemble, one after the other.
 
 
 class EnsembleRecordings:
@@ -493,24 +498,6 @@ class EnsembleRecordings:
 
 def _between(numbers: Sequence[int], start: int, stop: int) -> list[int]:
     return [number for number in numbers if start <= number < stop]
-
-
-# --- Which of TED's keys becomes which of RLDS' columns.
-#
-# | TED | RLDS |
-# | --- | --- |
-# | `observation` (with what is nested in it), at the root and under `next` | `observation`, T + 1 rows |
-# | `action` | `action` |
-# | `next.reward` | `reward`, without its last size where that is 1 |
-# | `next.terminated` | `is_terminal` of the row after; without it `next.done` less `next.truncated` |
-# | `discount` | `discount` |
-# | any other key at the root and under `next` | a column of that name, T + 1 rows |
-# | any other key at the root | a column of that name, a row of zeros at its end |
-# | any other key under `next` | a column `next/...`, a row of zeros at its end |
-#
-# Without a key `observation`, all that stands at the root and under `next` is the observation. Without `action` or `next.reward`, a
-# single key whose innermost name is that.
-#
 
 
 _REWARD = NEXT + REWARD
@@ -587,7 +574,7 @@ class Roles:
         """Whether it is known which episodes end in a terminal state."""
         return bool(self.terminated or (self.done and (self.truncated or options.done_is_terminal is not None)))
 
-    def columns(self, rows: Rows, number: int, options: TedOptions) -> dict[str, Array]:
+    def columns(self, rows: TrajectoryRows, number: int, options: TedOptions) -> dict[str, Array]:
         """RLDS' columns of one trajectory."""
         read = {path: rows.step(key, number) for path, key in self.steps.items()}
         observed = {path: rows.observe(key, number) for path, key in self.observed.items()}
@@ -634,7 +621,7 @@ class Roles:
             return dict(columns)
         return {path: with_last(column, column[-1]) for path, column in columns.items()}
 
-    def _terminals(self, rows: Rows, number: int, options: TedOptions) -> Array | None:
+    def _terminals(self, rows: TrajectoryRows, number: int, options: TedOptions) -> Array | None:
         """[T] whether the state after each step is terminal."""
         if self.terminated:
             return any_of(rows.step(self.terminated, number))

@@ -1,4 +1,16 @@
-"""What every layout offers: trajectories by number, each key by itself."""
+"""Trajectories of a buffer by number, each key by itself; where they begin and end is told by ids or end flags, in the order of recording.
+
+As TorchRL's `find_start_stop_traj`: an id that changes, or an end flag, ends a trajectory; what is recorded last always ends one.
+
+`RingTrajectories`: storages in TED's own form, where the row of a step holds what it saw, what it did, and under `next` what came of it.
+A storage of [rows, ...] has time first; rows [0, len) are valid, and a full one is a ring: the row under the write cursor is the oldest.
+What stands before the cursor was recorded last, so a trajectory always ends there.
+
+`FlatTrajectories`: the Flat and Nested forms, where observations stand once, with one more for every trajectory's end. Steps are
+[columns * rows], a column after the other, oldest first. Step number s of these has its observation in row s + (ended trajectories
+before s); what came after an end stands behind it. Ends are `done`, and where recording stopped: the step before `shift` in a storage
+that is not full, else the last of each column. The Nested form is the same bytes, by trajectory.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +32,7 @@ from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wording import counted, shortened
 
 
-class Rows(Protocol):
+class TrajectoryRows(Protocol):
     """Reads the rows of trajectories."""
 
     def step(self, key: str, number: int) -> Array:
@@ -60,14 +72,8 @@ class Trajectories(Protocol):
     def remarks(self) -> tuple[Remark, ...]:
         """What was found at opening."""
 
-    def reading(self) -> AbstractContextManager[Rows]:
+    def reading(self) -> AbstractContextManager[TrajectoryRows]:
         """Opens what is read from."""
-
-
-# --- Where trajectories begin and end, from ids or end flags in the order of recording.
-#
-# As TorchRL's `find_start_stop_traj`: an id that changes, or an end flag, ends a trajectory; what is recorded last always ends one.
-#
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,6 @@ def each_row(columns: int, valid: Array) -> Bounds:
     return Bounds(column, start, start + 1)
 
 
-# --- Trajectories whose beginning or end was not recorded: told, or left out.
-
-
 def without_incomplete(
     bounds: Bounds, flags: Array | None, cut_start: bool, drop: bool
 ) -> tuple[Bounds, tuple[Remark, ...]]:
@@ -221,13 +224,6 @@ def _trajectories(count: int) -> str:
 
 def _done(drop: bool) -> str:
     return "left out" if drop else "incomplete=drop leaves these out"
-
-
-# --- Storages in TED's own form: the row of a step holds what it saw, what it did, and under `next` what came of it.
-#
-# A storage of [rows, ...] has time first; rows [0, len) are valid, and a full one is a ring: the row under the write cursor is the
-# oldest. What stands before the cursor was recorded last, so a trajectory always ends there.
-#
 
 
 _NOT_STEPS = frozenset({"index"})
@@ -436,14 +432,6 @@ def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
 def _as_bytes(values: Array) -> Array:
     flat = flattened(np.ascontiguousarray(values))
     return flat if flat.dtype == object else flat.view(np.uint8)
-
-
-# --- The Flat and Nested forms: observations once, with one more for every trajectory's end.
-#
-# Steps are [columns * rows], a column after the other, oldest first. Step number s of these has its observation in row
-# s + (ended trajectories before s); what came after an end stands behind it. Ends are `done`, and where recording stopped: the step
-# before `shift` in a storage that is not full, else the last of each column. The Nested form is the same bytes, by trajectory.
-#
 
 
 _OF_THE_FORM = ("_storage_shape", "shift", "is_full")
