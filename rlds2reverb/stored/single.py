@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from rlds2reverb.episodes import IS_FIRST, IS_LAST, Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.readers.alignment import flags
+from rlds2reverb.readers.lru import LRU
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
 from rlds2reverb.remarks import Remark
@@ -107,8 +108,10 @@ class _Reading:
     """One pass: chunks decoded last are kept, for neighbours share them."""
 
     def __init__(self, items: StoredItems) -> None:
-        self._items, self._held = items, 0
-        self._chunks: OrderedDict[int, tuple[Array, ...]] = OrderedDict()
+        self._items = items
+        self._chunks = LRU[int, tuple[Array, ...]](
+            _KEPT_BYTES, size=lambda tensors: sum(tensor.nbytes for tensor in tensors)
+        )
 
     def one(self, number: int) -> Recording:
         """One item."""
@@ -133,19 +136,5 @@ class _Reading:
             for column in trajectory.columns
         )
         keys = {piece.chunk_key for column in columns for piece in column.slices}
-        chunks = {key: Chunk(key, 0, 0, 0, self._tensors(key)) for key in keys}
+        chunks = {key: Chunk(key, 0, 0, 0, self._chunks.get(key, partial(self._items.chunk, key))) for key in keys}
         return item_values(Item(item.key, item.table, item.priority, columns), chunks)
-
-    def _tensors(self, key: int) -> tuple[Array, ...]:
-        if key in self._chunks:
-            self._chunks.move_to_end(key)
-            return self._chunks[key]
-        tensors = self._chunks[key] = self._items.chunk(key)
-        self._held += _bytes(tensors)
-        while self._held > _KEPT_BYTES and len(self._chunks) > 1:
-            self._held -= _bytes(self._chunks.popitem(last=False)[1])
-        return tensors
-
-
-def _bytes(tensors: Sequence[Array]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)

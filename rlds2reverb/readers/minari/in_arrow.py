@@ -20,7 +20,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.readers.arrow_files import read_arrow, read_parquet
+from rlds2reverb.readers.arrow import read_arrow, read_parquet
 from rlds2reverb.readers.minari.facts import PARQUET, Facts, read_json
 from rlds2reverb.readers.minari.places import METADATA_FILE
 from rlds2reverb.readers.minari.spaces import Leaf

@@ -17,8 +17,8 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
+from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.safe_pickle import safe_loads
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wording import line_of, shortened
 
