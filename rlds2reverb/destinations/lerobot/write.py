@@ -26,7 +26,7 @@ from rlds2reverb.destinations.comparing import are_equal
 from rlds2reverb.destinations.flags import made_flags
 from rlds2reverb.destinations.growing_files import put
 from rlds2reverb.destinations.lerobot import LOSSES
-from rlds2reverb.destinations.png import check_library
+from rlds2reverb.destinations.png import check_png_library
 from rlds2reverb.episodes import IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.image_spec import ImageSpec
@@ -159,7 +159,7 @@ class LeRobotDestination:
     def _plan(self, content: Content) -> Plan:
         plan, _ = plan_of(content, self._choices)
         if any(one.kind in (PIXELS, FILES) for one in plan.fields):
-            check_library("images=arrays")
+            check_png_library("images=arrays")
         return plan
 
 

@@ -349,9 +349,7 @@ class Reader:
     def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, set[int]]) -> None:
         self._dataset, self._as_files, self._odd = dataset, as_files, odd
         self._rows: TableRows | None = None
-        if any(
-            one.kind == IMAGE and not one.is_depth and to not in as_files for to, one in dataset.steps.columns.items()
-        ):
+        if any(one.kind == IMAGE and to not in as_files for to, one in dataset.steps.columns.items()):
             check_libraries()
 
     def close(self) -> None:

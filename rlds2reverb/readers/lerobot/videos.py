@@ -13,12 +13,13 @@ Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -26,10 +27,10 @@ import xxhash
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.lerobot.features import Feature
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.tfds_files.features import ImageFeature
-from rlds2reverb.tfds_files.images import decode_images
+from rlds2reverb.tfds_files.images import decode_files
 from rlds2reverb.wording import line_of
 
 _MOST_BYTES = 1 << 34
@@ -219,17 +220,28 @@ def _pixels(feature: Feature, frame: Any, path: Path) -> Array:
     return pixels.reshape(feature.shape)
 
 
-_TIFF: dict[bytes, Literal["<", ">"]] = {b"II*\0": "<", b"MM\0*": ">"}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _OFFSETS, _SAMPLES, _COUNTS, _KIND = 256, 257, 258, 259, 273, 277, 279, 339
-_SIZES = {3: "H", 4: "I"}
-"""Types of entries: numbers of two and of four bytes."""
-_MOST_STRIPS = 1 << 16
+_TIFF = (b"II*\0", b"MM\0*")
+_DAMAGED = (
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    Warning,
+)
+"""What Pillow raises over a damaged TIFF file; warnings where they are errors."""
 
 
 def check_libraries() -> None:
     """Raises `SourceError` where what decodes PNG and JPEG is missing."""
     with needing("decoding the images of a LeRobot dataset", "images", SourceError):
         import imagecodecs  # noqa: F401
+        import PIL  # noqa: F401
         import simplejpeg  # noqa: F401
 
 
@@ -244,43 +256,26 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
     try:
         if files and all(file[:4] in _TIFF for file in files):
             return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
-        return decode_images(ImageFeature(feature.shape, feature.dtype), files, where, exact=True)
+        return decode_files(ImageSpec(feature.shape, feature.dtype), files, where, exact=True)
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error
 
 
 def _tiff(feature: Feature, file: bytes, where: str) -> Array:
     """[height, width, 1]."""
+    from PIL import Image
+
     try:
-        found = _entries(file)
-        one = {tag: values[0] for tag, values in found.items() if values}
-        kind = {(16, 1): "u2", (32, 3): "f4", (8, 1): "u1", (32, 1): "u4"}.get((one[_BITS], one.get(_KIND, 1)), "")
-        strips = list(zip(found[_OFFSETS], found[_COUNTS]))
-        shape = (one[_HEIGHT], one[_WIDTH], one.get(_SAMPLES, 1))
-    except (struct.error, KeyError, IndexError) as error:
-        raise SourceError(f"{where}: a damaged TIFF file") from error
-    if one.get(_COMPRESSION, 1) != 1 or not kind:
-        raise SourceError(f"{where}: a TIFF file of another kind than LeRobot writes: compressed, or of other numbers")
-    data = b"".join(file[offset : offset + size] for offset, size in strips)
-    dtype = np.dtype(kind).newbyteorder(_TIFF[file[:4]])
-    if shape != feature.shape or dtype.newbyteorder("=") != feature.dtype:
-        raise SourceError(f"{where}: holds {dtype.name}{list(shape)}; expected {feature.spec}")
-    if len(data) != feature.size * dtype.itemsize:
-        raise SourceError(f"{where}: has {len(data):,} bytes of pixels; expected {feature.size * dtype.itemsize:,}")
-    return np.frombuffer(data, dtype).reshape(shape).astype(feature.dtype)
-
-
-def _entries(file: bytes) -> dict[int, tuple[int, ...]]:
-    """Tag -> its numbers, of the first image of the file."""
-    order = _TIFF[file[:4]]
-    (at,) = struct.unpack_from(f"{order}I", file, 4)
-    (count,) = struct.unpack_from(f"{order}H", file, at)
-    entries: dict[int, tuple[int, ...]] = {}
-    for entry in range(at + 2, at + 2 + 12 * count, 12):
-        tag, kind, many = struct.unpack_from(f"{order}HHI", file, entry)
-        size = _SIZES.get(kind)
-        if size is not None and many <= _MOST_STRIPS:
-            inline = struct.calcsize(size) * many <= 4
-            (place,) = (entry + 8,) if inline else struct.unpack_from(f"{order}I", file, entry + 8)
-            entries[tag] = struct.unpack_from(f"{order}{many}{size}", file, place)
-    return entries
+        with Image.open(io.BytesIO(file), formats=["TIFF"]) as image:
+            is_of_size = (image.height, image.width) == feature.shape[:2]
+            pixels = (
+                np.asarray(image)
+                if is_of_size
+                else np.empty((image.height, image.width, len(image.getbands())), np.uint8)
+            )
+    except (*_DAMAGED, Image.DecompressionBombError) as error:
+        raise SourceError(f"{where}: a damaged TIFF file: {line_of(error)}") from error
+    shape = pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1)
+    if shape != feature.shape or pixels.dtype.newbyteorder("=") != feature.dtype:
+        raise SourceError(f"{where}: holds {pixels.dtype.name}{list(shape)}; expected {feature.spec}")
+    return pixels.reshape(shape).astype(feature.dtype)
