@@ -35,6 +35,45 @@ from rlds2reverb.readers.ilr.pickles import around, joined, part_of, pickled, ro
 from rlds2reverb.source_options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped, whole_number
 from rlds2reverb.specs import ArraySpec
 
+ARCHIVE = "demos.tar.zst"
+_ENDINGS = (".tar.zst", ".tar")
+
+
+def _level(text: str) -> int:
+    level = whole_number(text)
+    if not 1 <= level <= 19:
+        raise ValueError("expected 1 to 19")
+    return level
+
+
+_TOLD = {"benchmark": "benchmark_name", "task": "task_name", "color": "color_space"}
+OPTIONS: dict[str, Parse] = {
+    "benchmark": str,
+    "task": str,
+    "color": one_of(RGB="RGB", GRAY="GRAY"),
+    "actions": at_least_one,
+    "level": _level,
+    "terminals": one_of(yes=True, no=False),
+}
+"""The options, and how each is read."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The options.
+
+    Attributes:
+      told: of the description, what the episodes do not tell, or otherwise.
+      actions: how many discrete actions there are; None for as many as occur.
+      level: of zstd.
+      terminals: whether a key of our own tells which ends are terminal.
+    """
+
+    told: Mapping[str, str]
+    actions: int | None = None
+    level: int = 3
+    terminals: bool = False
+
 
 def open_ilr(text: str) -> IlrDestination:
     """The destination of what stands behind "ilr:".
@@ -42,24 +81,25 @@ def open_ilr(text: str) -> IlrDestination:
     Raises:
       ConfigError: it names nothing, or an option makes no sense.
     """
-    return IlrDestination(Target.parse(text))
+    people = f"ilr:{text}"
+    path, wanted = path_and_options(people, text, OPTIONS, ConfigError)
+    if not path:
+        raise ConfigError(f'"{people}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
+    told = {name: wanted.pop(option) for option, name in _TOLD.items() if option in wanted}
+    return IlrDestination(people, Path(unescaped(path)).expanduser(), Choices(told, **wanted))
 
 
 class IlrDestination:
-    """A folder with one archive, or the archive."""
+    """A folder with one archive, or the archive.
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    Attributes:
+      name: what people call it.
+      path: the folder, or the archive.
+    """
 
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return self._target.people
-
-    @property
-    def path(self) -> Path:
-        """The folder, or the archive."""
-        return self._target.path
+    def __init__(self, name: str, path: Path, choices: Choices) -> None:
+        self.name, self.path, self._choices = name, path, choices
+        self._is_archive = path.name.endswith(_ENDINGS)
 
     def source(self, path: Path) -> str:
         """`ilr:PATH`."""
@@ -68,7 +108,7 @@ class IlrDestination:
     @property
     def marks(self) -> Sequence[str]:
         """Archives."""
-        return () if self._target.is_archive else ("*.tar.zst", "*.tar")
+        return () if self._is_archive else ("*.tar.zst", "*.tar")
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
         """None: il-representations reads arrays."""
@@ -107,7 +147,7 @@ class IlrDestination:
     def flags(self, episode: Episode) -> Mapping[str, Array]:
         """Made of the length, and of whether the last step is terminal; all are without terminals=yes."""
         terminal = episode.columns.get(IS_TERMINAL)
-        is_terminal = terminal is None or not self._target.terminals or bool(terminal[-1])
+        is_terminal = terminal is None or not self._choices.terminals or bool(terminal[-1])
         return flags(len(episode), is_terminal)
 
     def encoder(self, content: Content) -> Encode:
@@ -116,79 +156,7 @@ class IlrDestination:
 
     def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
         """Begins to write, or goes on."""
-        return IlrSink(work / self._target.archive, self._target, content, state)
-
-
-ARCHIVE = "demos.tar.zst"
-_ENDINGS = (".tar.zst", ".tar")
-
-
-@dataclass(frozen=True)
-class Target:
-    """A shard to be.
-
-    Attributes:
-      people: what messages call it.
-      path: the folder, or the archive.
-      told: of the description, what the episodes do not tell, or otherwise.
-      actions: how many discrete actions there are; None for as many as occur.
-      level: of zstd.
-      terminals: whether a key of our own tells which ends are terminal.
-    """
-
-    people: str
-    path: Path
-    told: Mapping[str, str]
-    actions: int | None = None
-    level: int = 3
-    terminals: bool = False
-
-    @staticmethod
-    def parse(text: str) -> Target:
-        """From what stands behind "ilr:".
-
-        Raises:
-          ConfigError: it names nothing, or an option makes no sense.
-        """
-        people = f"ilr:{text}"
-        path, wanted = path_and_options(people, text, _KNOWN, ConfigError)
-        if not path:
-            raise ConfigError(f'"{people}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
-        told = {name: wanted.pop(option) for option, name in _TOLD.items() if option in wanted}
-        return Target(people, Path(unescaped(path)).expanduser(), told, **wanted)
-
-    @property
-    def is_archive(self) -> bool:
-        """Whether the path is that of the archive."""
-        return self.path.name.endswith(_ENDINGS)
-
-    @property
-    def archive(self) -> str:
-        """The archive's name."""
-        return self.path.name if self.is_archive else ARCHIVE
-
-    @property
-    def zstd_level(self) -> int | None:
-        """None for an archive that is not compressed."""
-        return None if self.archive.endswith(".tar") else self.level
-
-
-def _level(text: str) -> int:
-    level = whole_number(text)
-    if not 1 <= level <= 19:
-        raise ValueError("expected 1 to 19")
-    return level
-
-
-_TOLD = {"benchmark": "benchmark_name", "task": "task_name", "color": "color_space"}
-_KNOWN: dict[str, Parse] = {
-    "benchmark": str,
-    "task": str,
-    "color": one_of(RGB="RGB", GRAY="GRAY"),
-    "actions": at_least_one,
-    "level": _level,
-    "terminals": one_of(yes=True, no=False),
-}
+        return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._choices, content, state)
 
 
 NOT_KEPT = (*FLAGS, DISCOUNT)
@@ -286,13 +254,13 @@ class IlrSink:
 
     Args:
       path: of the archive.
-      target: how it is to be.
+      choices: how it is to be.
       content: what is to come.
       state: of an earlier run.
     """
 
-    def __init__(self, path: Path, target: Target, content: Content, state: State | None) -> None:
-        self._target, self._content = target, content
+    def __init__(self, path: Path, choices: Choices, content: Content, state: State | None) -> None:
+        self._choices, self._content = choices, content
         self._members = members_of(content.columns)
         self._beside = [
             path for key, one in self._members.items() for path in one.leaves.values() if not keys.is_observation(key)
@@ -306,7 +274,7 @@ class IlrSink:
             "told": None,
             "ended": False,
         }
-        self._archive = ArchiveWriter(path, target.zstd_level, self._state["bytes"])
+        self._archive = ArchiveWriter(path, None if path.suffix == ".tar" else choices.level, self._state["bytes"])
         self._description: Description | None = None
         if self._state["told"] is not None:
             self._description = self._described(self._state["told"])
@@ -344,7 +312,7 @@ class IlrSink:
     def _begin(self, episode: Episode) -> Description:
         """Writes the description, of what the first episode tells."""
         found = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
-        told = {**found, **self._target.told}
+        told = {**found, **self._choices.told}
         self._state["told"], self._description = told, self._described(told)
         first = self._first(self._description)
         self._state["first"] = self._archive.begin(first)
@@ -352,7 +320,7 @@ class IlrSink:
         return self._description
 
     def _first(self, description: Description) -> bytes:
-        actions = self._target.actions or max(1, self._state["actions"])
+        actions = self._choices.actions or max(1, self._state["actions"])
         return member(_METADATA, description.data(actions))
 
     def _count_actions(self, episode: Episode, steps: int) -> None:
@@ -367,7 +335,7 @@ class IlrSink:
             keys.DONES: [_FLAGS[at == steps - 1] for at in range(steps)],
             keys.FRAME: [pickled(self._state["steps"] + at) for at in range(steps)],
         }
-        if self._target.terminals:
+        if self._choices.terminals:
             contents[keys.TERMINALS] = [_FLAGS[is_terminal and at == steps - 1] for at in range(steps)]
         for key, one in self._members.items():
             contents[key] = one.rows(episode.columns, slice(0, steps))
@@ -388,9 +356,9 @@ class IlrSink:
         columns = episode.columns
         terminal = columns.get(IS_TERMINAL)
         is_terminal = terminal is not None and bool(terminal[-1])
-        if not self._target.terminals and not is_terminal:
+        if not self._choices.terminals and not is_terminal:
             yield Loss("ends", LOSSES["ends"], IS_TERMINAL)
-        read = terminal_discount(steps + 1, is_terminal or not self._target.terminals)
+        read = terminal_discount(steps + 1, is_terminal or not self._choices.terminals)
         for path, discount in columns_under(columns, DISCOUNT).items():
             if odd := rows_that_differ(discount, read):
                 yield Loss("discounts", LOSSES["discounts"], path, odd)
@@ -399,7 +367,7 @@ class IlrSink:
                 yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
 
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
-        read = description.features(self._target.actions or max(1, self._state["actions"]))
+        read = description.features(self._choices.actions or max(1, self._state["actions"]))
         for name in FEATURES:
             if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):
                 yield Loss("metadata", LOSSES["metadata"], metadata_path(name))
