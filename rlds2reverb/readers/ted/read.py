@@ -26,6 +26,7 @@ single key whose innermost name is that.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,7 +52,7 @@ from rlds2reverb.episodes import (
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.alignment import LAST_STEPS, MARK, REPEAT, steps, with_last, zero_row
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.ted.folders import META, Folder, as_metadata, read_folder, read_pytree
 from rlds2reverb.readers.ted.h5 import H5Trajectories
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, LAST, NEXT, TedOptions, last_part, renamed
@@ -85,11 +86,8 @@ def open_ted(text: str) -> Source:
         if options.buffer >= len(found):
             raise SourceError(f"{people}: buffer {options.buffer}: there are {len(found):,}, from 0")
         found = [found[options.buffer]]
-    buffers = [TedRecordings(people, open_buffer(people, place, options), options) for place in found]
-    recordings: Recordings = buffers[0]
-    if len(buffers) > 1:
-        recordings = EnsembleRecordings(people, buffers)
-    return wanted.source_of(recordings)
+    buffers = [open_buffer(people, one, options) for one in found]
+    return wanted.source_of(TedRecordings(people, buffers, options))
 
 
 def _key(text: str) -> str:
@@ -333,19 +331,72 @@ _LOOKED_AT = 32
 
 
 class TedRecordings:
-    """The trajectories of one buffer.
+    """The trajectories of some buffers with the same columns, one buffer after the other: one, or those of an ensemble.
 
     Args:
-      name: what people call it.
-      held: its trajectories.
+      name: what people call them.
+      buffers: the trajectories of each.
       options: how to read.
 
     Raises:
-      SourceError: its keys make no columns.
+      SourceError: the keys make no columns, or the buffers have other ones.
     """
 
+    def __init__(self, name: str, buffers: Sequence[Trajectories], options: TedOptions) -> None:
+        self.name = name
+        self._buffers = [_Buffer(name, one, options) for one in buffers]
+        self._starts = [0, *accumulate(buffer.count for buffer in self._buffers)]
+        self._spec, self._metadata_spec = self._buffers[0].spec(), self._buffers[0].metadata_spec()
+        for number, buffer in enumerate(self._buffers[1:], 1):
+            found = differences(buffer.spec(), self._spec) + differences(buffer.metadata_spec(), self._metadata_spec)
+            if found:
+                raise SourceError(
+                    f"{name}: buffer {number} has other columns than buffer 0: {'; '.join(found)}. Open one by buffer={number}, or join them by a mix"
+                )
+
+    @property
+    def count(self) -> int:
+        """The trajectories of all."""
+        return self._starts[-1]
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What was guessed, where recording stopped, and whether `next` is what the next step saw; of several, each says of which."""
+        if len(self._buffers) == 1:
+            return self._buffers[0].remarks()
+        return tuple(
+            replace(remark, text=f"buffer {number}: {remark.text}")
+            for number, buffer in enumerate(self._buffers)
+            for remark in buffer.remarks()
+        )
+
+    def spec(self) -> Nest:
+        """Columns by path."""
+        return self._spec
+
+    def metadata_spec(self) -> Nest:
+        """The trajectory's id, and values of the whole buffer."""
+        return self._metadata_spec
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The trajectories of these numbers, over all buffers."""
+        for at, buffer in enumerate(self._buffers):
+            start, stop = self._starts[at], self._starts[at + 1]
+            inside = [number - start for number in numbers if start <= number < stop]
+            for number, recording in zip(inside, buffer.read(inside)):
+                yield recording if len(self._buffers) == 1 else replace(recording, name=f"{at}/{number}")
+
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        """What is known of a trajectory without its steps."""
+        at = bisect_right(self._starts, number) - 1
+        return self._buffers[at].metadata_of(number - self._starts[at])
+
+
+class _Buffer:
+    """The trajectories of one buffer as recordings."""
+
     def __init__(self, name: str, held: Trajectories, options: TedOptions) -> None:
-        self.name, self._held, self._options = name, held, options
+        self._held, self._options = held, options
         self._roles = Roles.of(held)
         if not self._roles.observed and not self._roles.steps:
             raise SourceError(f"{name}: no key that could be a column")
@@ -355,20 +406,15 @@ class TedRecordings:
 
     @property
     def count(self) -> int:
-        """How many trajectories."""
         return self._held.count
 
-    @cached_property
     def remarks(self) -> tuple[Remark, ...]:
-        """What was guessed, where recording stopped, and whether `next` is what the next step saw."""
         return (*self._held.remarks, *self._roles.remarks, *self._next_remarks())
 
     def spec(self) -> Nest:
-        """Columns by path."""
         return self._roles.spec(self._held, self._options)
 
     def metadata_spec(self) -> Nest:
-        """The trajectory's id, and values of the whole buffer."""
         made: dict[str, ArraySpec] = {key: column_spec(_one(value)) for key, value in self._constants.items()}
         if self._held.id_key:
             keys = {**self._held.observed, **self._held.steps}
@@ -376,7 +422,6 @@ class TedRecordings:
         return made
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The trajectories of these numbers."""
         with self._held.reading() as rows:
             for number in numbers:
                 try:
@@ -385,7 +430,6 @@ class TedRecordings:
                     yield Recording({}, self._constants, faults=((broken.path, broken.why),))
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """What is known of a trajectory without its steps."""
         if not self._held.id_key:
             return self._constants
         with self._held.reading() as rows:
@@ -440,64 +484,6 @@ def _one(value: Any) -> np.ndarray[Any, Any]:
         column[0] = value
         return column
     return np.asarray(value)[None]
-
-
-class EnsembleRecordings:
-    """The trajectories of several buffers with the same columns.
-
-    Raises:
-      SourceError: they have others.
-    """
-
-    def __init__(self, name: str, buffers: Sequence[TedRecordings]) -> None:
-        self.name, self._buffers = name, buffers
-        self._starts = [0, *accumulate(buffer.count for buffer in buffers)]
-        for number, buffer in enumerate(buffers):
-            found = differences(buffer.spec(), buffers[0].spec()) + differences(
-                buffer.metadata_spec(), buffers[0].metadata_spec()
-            )
-            if found:
-                raise SourceError(
-                    f"{name}: buffer {number} has other columns than buffer 0: {'; '.join(found)}. Open one by buffer={number}, or join them by a mix"
-                )
-
-    @property
-    def count(self) -> int:
-        """The trajectories of all."""
-        return self._starts[-1]
-
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """Those of each, which say of which."""
-        return tuple(
-            replace(remark, text=f"buffer {number}: {remark.text}")
-            for number, buffer in enumerate(self._buffers)
-            for remark in buffer.remarks
-        )
-
-    def spec(self) -> Nest:
-        """That of each."""
-        return self._buffers[0].spec()
-
-    def metadata_spec(self) -> Nest:
-        """That of each."""
-        return self._buffers[0].metadata_spec()
-
-    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The trajectories of these numbers, over all buffers."""
-        for at, buffer in enumerate(self._buffers):
-            inside = [number - self._starts[at] for number in _between(numbers, self._starts[at], self._starts[at + 1])]
-            for number, recording in zip(inside, buffer.read(inside)):
-                yield replace(recording, name=f"{at}/{number}")
-
-    def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """What is known of a trajectory without its steps."""
-        at = next(at for at, stop in enumerate(self._starts[1:]) if number < stop)
-        return self._buffers[at].metadata_of(number - self._starts[at])
-
-
-def _between(numbers: Sequence[int], start: int, stop: int) -> list[int]:
-    return [number for number in numbers if start <= number < stop]
 
 
 _REWARD = NEXT + REWARD
