@@ -16,7 +16,7 @@ from rlds2reverb.validation import CODES
 from rlds2reverb.validation.findings import Findings
 
 ROOT = Path(__file__).parent.parent
-TABLES = {"readers/minari/remarks.py": (*of_minari._TEXTS, of_minari.EPISODE_COUNT), "readers/lerobot/reading.py": ODD}
+TABLES = {"readers/minari/remarks.py": (*of_minari._TEXTS, of_minari.EPISODE_COUNT), "readers/lerobot/read.py": ODD}
 """Module -> the codes of which it makes remarks by a table."""
 PAGES = {
     "readers/d4rl": "d4rl",

@@ -124,56 +124,6 @@ ODD = {
 """Code -> what was found in an episode."""
 
 
-def remarks_of(
-    features: Mapping[str, Feature],
-    reading: Reading,
-    are_steps: bool,
-    episodes: int,
-    odd: Mapping[str, Collection[int]],
-) -> tuple[Remark, ...]:
-    """What is to be said of a dataset.
-
-    Args:
-      features: by name.
-      reading: how it is read.
-      are_steps: whether rows are steps as they are.
-      episodes: how many there are.
-      odd: of `ODD`, the numbers of the episodes in which it was found so far.
-    """
-    return tuple(_remarks(features, reading, are_steps, episodes, odd))
-
-
-def left_out(names: Sequence[str]) -> tuple[Remark, ...]:
-    """Of columns of meta/ that are no metadata."""
-    if not names:
-        return ()
-    text = f"metadata that is not one number or text for every episode, of one kind: {shortened(', '.join(names))}; left out"
-    return (Remark("left_out", text, len(names)),)
-
-
-def _remarks(
-    features: Mapping[str, Feature],
-    reading: Reading,
-    are_steps: bool,
-    episodes: int,
-    odd: Mapping[str, Collection[int]],
-) -> Iterator[Remark]:
-    if are_steps:
-        yield note("last_step", "the dataset has is_first and is_last: its rows are steps as they are", episodes)
-    else:
-        yield note("last_step", _LAST_STEPS[reading.last_step], episodes)
-    if DONE in features and reading.done_means in _DONE:
-        yield note("done_means", _DONE[reading.done_means], episodes)
-    for feature in features.values():
-        if feature.kind == VIDEO and reading.videos == SKIP:
-            yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
-        elif feature.kind == VIDEO and feature.is_depth:
-            text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json tells how they become metres"
-            yield note("depth_codes", text, episodes, feature.path)
-    for code, found in odd.items():
-        yield Remark(code, ODD[code], len(found))
-
-
 _REPO = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
 _REVISIONS = ("v3.0", "v2.1", "v2.0", "main")
 
@@ -284,9 +234,30 @@ class LeRobotRecordings:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """How rows became steps, what was left out, and what was odd in the episodes that were read so far."""
-        dataset = self._dataset
-        told = remarks_of(dataset.info.features, dataset.reading, dataset.steps.are_recorded, self.count, self._odd)
-        return (*told, *left_out(dataset.episodes.left_out))
+        return tuple(self._remarks())
+
+    def _remarks(self) -> Iterator[Remark]:
+        dataset, reading = self._dataset, self._dataset.reading
+        features, episodes = dataset.info.features, self.count
+        if dataset.steps.are_recorded:
+            yield note("last_step", "the dataset has is_first and is_last: its rows are steps as they are", episodes)
+        else:
+            yield note("last_step", _LAST_STEPS[reading.last_step], episodes)
+        if DONE in features and reading.done_means in _DONE:
+            yield note("done_means", _DONE[reading.done_means], episodes)
+        for feature in features.values():
+            if feature.kind == VIDEO and reading.videos == SKIP:
+                yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
+            elif feature.kind == VIDEO and feature.is_depth:
+                text = (
+                    "a depth map's codes, 0 to 4095, as the video has them; meta/info.json tells how they become metres"
+                )
+                yield note("depth_codes", text, episodes, feature.path)
+        for code, found in self._odd.items():
+            yield Remark(code, ODD[code], len(found))
+        if names := dataset.episodes.left_out:
+            text = f"metadata that is not one number or text for every episode, of one kind: {shortened(', '.join(names))}; left out"
+            yield Remark("left_out", text, len(names))
 
     def length_of(self, number: int) -> int:
         """As meta/ tells, and the row that is added."""

@@ -48,7 +48,7 @@ from rlds2reverb.readers.rllib.index import (
     Piece,
     find,
 )
-from rlds2reverb.readers.rllib.records import JsonLines, Reader, Settings, Store, Troubles
+from rlds2reverb.readers.rllib.records import JsonLines, Reader, Settings, Store
 from rlds2reverb.readers.rllib.values import Leaves
 from rlds2reverb.remarks import Remark, note
 from rlds2reverb.source_options import Parse, one_of, unescaped, words
@@ -76,16 +76,10 @@ def open_rllib(text: str) -> Source:
       SourceError: no such files, they are damaged or none of RLlib's, or an option makes no sense.
     """
     wanted = asked("rllib", text, OPTIONS)
-    options = wanted.options
-    settings = Settings(
-        options.get("columns", Names()),
-        options.get("float", np.dtype(np.float64)),
-        options.get("done_means", TERMINATED),
-    )
-    store = _store(wanted.place, settings)
-    return wanted.source_of(
-        RllibRecordings(store, wanted.name, options.get("last_step", REPEAT), options.get("others", True))
-    )
+    given = wanted.renamed({"columns": "names", "float": "floats", "others": "keeps_others"})
+    of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others") if name in given}
+    store = _store(wanted.place, Settings(**given))
+    return wanted.source_of(RllibRecordings(store, wanted.name, **of_rows))
 
 
 def _store(path: str, settings: Settings) -> Store:
@@ -100,6 +94,11 @@ _TRIED_FOR_SPEC = 100
 _ASKED_FOR = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS})
 _TAKEN = frozenset({*IN_ROWS, *IN_METADATA, *STEP_FIELDS, METADATA, ""})
 
+_FILLED = {
+    MARK: "the last row of each is its last step, whose action and reward mean nothing (last_step=mark)",
+    REPEAT: "the last observation stands there twice, so that no action is lost (last_step=repeat)",
+}
+
 
 class RllibRecordings:
     """The episodes of a dataset of RLlib.
@@ -111,7 +110,7 @@ class RllibRecordings:
       keeps_others: whether columns that RLDS does not know become step columns.
     """
 
-    def __init__(self, store: Store, name: str, last_step: str, keeps_others: bool) -> None:
+    def __init__(self, store: Store, name: str, last_step: str = REPEAT, keeps_others: bool = True) -> None:
         self.name, self._store, self._last_step = name, store, last_step
         self._index = Index()
         self._without_next = self._differing = 0
@@ -154,8 +153,35 @@ class RllibRecordings:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What was left out, and how what is missing was filled."""
-        told = remarks_on(self._store.troubles, self._index, self._without_next, self._last_step, self._differing)
-        return (*told, *remarks_on_columns({name: self._counts[name] for name in self._partial}, self._records))
+        return tuple(self._remarks())
+
+    def _remarks(self) -> Iterator[Remark]:
+        troubles, index = self._store.troubles, self._index
+        if troubles.corrupt:
+            named = shortened("; ".join(troubles.named))
+            text = f"{counted(troubles.corrupt, 'record')} cannot be read and {'is' if troubles.corrupt == 1 else 'are'} left out, as RLlib does: {named}"
+            yield Remark("lost_records", text, troubles.corrupt)
+        if troubles.empty:
+            yield Remark("empty_records", f"{counted(troubles.empty, 'empty record')}, left out", troubles.empty)
+        if troubles.repeated:
+            text = f"{counted(troubles.repeated, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
+            yield Remark("repeated_records", text, troubles.repeated)
+        if late := sum(index.first_t(number) > 0 and index.has_sure_seams(number) for number in range(len(index))):
+            text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t tells the step"
+            yield Remark("late_start", text, late)
+        if open_ends := sum(index.ended(number) == GOES_ON for number in range(len(index))):
+            text = f"{counted(open_ends, 'episode')} without an end, which are read as truncated there; metadata ending is unfinished"
+            yield Remark("no_end", text, open_ends)
+        if self._without_next:
+            text = f"{counted(self._without_next, 'record')} without new_obs; {_FILLED[self._last_step]}"
+            yield note("no_last_observation", text, self._without_next)
+        if self._differing:
+            text = f"{counted(self._differing, 'next observation')} of the first episode differ from the observation of the following step, as RLlib's n_step > 1 writes them, with rewards of several steps; only the last one is used"
+            yield Remark("next_differs", text, self._differing)
+        for name in self._partial:
+            lacking = self._records - self._counts[name]
+            text = f"{lacking:,} of {counted(self._records, 'record')} have no value of it per step; the column is left out"
+            yield Remark("left_out", text, lacking, name)
 
     def spec(self) -> Nest:
         """That of the first episode that can be read; the others are held to it."""
@@ -438,67 +464,3 @@ def _with_last(column: Array, last: Array) -> Array:
             )
         column, row = (column, made) if made is not None else _alike(OBS, [column, row])
     return with_last(column, row)
-
-
-_FILLED = {
-    MARK: "the last row of each is its last step, whose action and reward mean nothing (last_step=mark)",
-    "repeat": "the last observation stands there twice, so that no action is lost (last_step=repeat)",
-}
-
-
-def remarks_on(
-    troubles: Troubles, index: Index, without_next: int, last_step: str, differing: int
-) -> tuple[Remark, ...]:
-    """All that is to be said.
-
-    Args:
-      troubles: with the files.
-      index: of the episodes.
-      without_next: how many records have no next observations.
-      last_step: what is done there.
-      differing: how many next observations of the first episode are not its observations.
-    """
-    told = [*_of_files(troubles), *_of_episodes(index)]
-    if without_next:
-        text = f"{counted(without_next, 'record')} without new_obs; {_FILLED[last_step]}"
-        told.append(note("no_last_observation", text, without_next))
-    if differing:
-        text = f"{counted(differing, 'next observation')} of the first episode differ from the observation of the following step, as RLlib's n_step > 1 writes them, with rewards of several steps; only the last one is used"
-        told.append(Remark("next_differs", text, differing))
-    return tuple(told)
-
-
-def remarks_on_columns(partial: Mapping[str, int], records: int) -> tuple[Remark, ...]:
-    """Of columns that only some records have: how many have each."""
-    return tuple(
-        Remark(
-            "left_out",
-            f"{records - count:,} of {counted(records, 'record')} have no value of it per step; the column is left out",
-            records - count,
-            name,
-        )
-        for name, count in partial.items()
-    )
-
-
-def _of_files(troubles: Troubles) -> Iterator[Remark]:
-    if troubles.corrupt:
-        named = shortened("; ".join(troubles.named))
-        text = f"{counted(troubles.corrupt, 'record')} cannot be read and {'is' if troubles.corrupt == 1 else 'are'} left out, as RLlib does: {named}"
-        yield Remark("lost_records", text, troubles.corrupt)
-    if troubles.empty:
-        yield Remark("empty_records", f"{counted(troubles.empty, 'empty record')}, left out", troubles.empty)
-    if troubles.repeated:
-        text = f"{counted(troubles.repeated, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
-        yield Remark("repeated_records", text, troubles.repeated)
-
-
-def _of_episodes(index: Index) -> Iterator[Remark]:
-    late = sum(index.first_t(number) > 0 and index.has_sure_seams(number) for number in range(len(index)))
-    if late:
-        text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t tells the step"
-        yield Remark("late_start", text, late)
-    open_ends = sum(index.ended(number) == GOES_ON for number in range(len(index)))
-    if open_ends:
-        text = f"{counted(open_ends, 'episode')} without an end, which are read as truncated there; metadata ending is unfinished"
-        yield Remark("no_end", text, open_ends)

@@ -51,7 +51,7 @@ from rlds2reverb.episodes import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
-from rlds2reverb.readers.alignment import LAST_STEPS, MARK, REPEAT, steps, with_last, zero_row
+from rlds2reverb.readers.alignment import LAST_STEPS, MARK, steps, with_last, zero_row
 from rlds2reverb.readers.recordings import BrokenEpisode, Recording
 from rlds2reverb.readers.ted.folders import META, Folder, as_metadata, read_folder, read_pytree
 from rlds2reverb.readers.ted.h5 import H5Trajectories
@@ -71,23 +71,6 @@ from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.opening import asked
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences
 from rlds2reverb.wording import counted
-
-
-def open_ted(text: str) -> Source:
-    """Opens what stands behind "ted:".
-
-    Raises:
-      SourceError: no such file or folder, it is damaged or none of TorchRL's, or an option makes no sense.
-    """
-    wanted = asked("ted", text, _OPTIONS)
-    people, options = wanted.name, _made(wanted.options)
-    found = places(wanted.path)
-    if options.buffer is not None:
-        if options.buffer >= len(found):
-            raise SourceError(f"{people}: buffer {options.buffer}: there are {len(found):,}, from 0")
-        found = [found[options.buffer]]
-    buffers = [open_buffer(people, one, options) for one in found]
-    return wanted.source_of(TedRecordings(people, buffers, options))
 
 
 def _key(text: str) -> str:
@@ -122,20 +105,27 @@ _OPTIONS: dict[str, Parse] = {
     "last_step": words(*LAST_STEPS),
     **dict.fromkeys(_NAMED, _keys),
 }
+_FIELDS = {"incomplete": "drop_incomplete", "done_means": "done_is_terminal", "items": "holds_trajectories"}
+"""Option -> its name in `TedOptions`, where that is another."""
 
 
-def _made(wanted: dict[str, Any]) -> TedOptions:
-    return TedOptions(
-        trajectories=wanted.get("trajectories", ""),
-        next=wanted.get("next", LAST),
-        cursor=wanted.get("cursor"),
-        drop_incomplete=wanted.get("incomplete", False),
-        buffer=wanted.get("buffer"),
-        done_is_terminal=wanted.get("done_means"),
-        holds_trajectories=wanted.get("items"),
-        last_step=wanted.get("last_step", REPEAT),
-        names={_NAMED[option]: wanted[option] for option in _NAMED if option in wanted},
-    )
+def open_ted(text: str) -> Source:
+    """Opens what stands behind "ted:".
+
+    Raises:
+      SourceError: no such file or folder, it is damaged or none of TorchRL's, or an option makes no sense.
+    """
+    wanted = asked("ted", text, _OPTIONS)
+    people, given = wanted.name, wanted.renamed(_FIELDS)
+    names = {key: given.pop(option) for option, key in _NAMED.items() if option in given}
+    options = TedOptions(**given, names=names)
+    found = places(wanted.path)
+    if options.buffer is not None:
+        if options.buffer >= len(found):
+            raise SourceError(f"{people}: buffer {options.buffer}: there are {len(found):,}, from 0")
+        found = [found[options.buffer]]
+    buffers = [open_buffer(people, one, options) for one in found]
+    return wanted.source_of(TedRecordings(people, buffers, options))
 
 
 _STORAGE, _WRITER = "storage", "writer"
