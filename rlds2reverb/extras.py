@@ -1,11 +1,14 @@
-"""How to get what an optional part of the package needs, told for the Python that runs."""
+"""Parts of the package that are imported when they are used, and how to get what an optional one needs, told for the Python that runs."""
 
 from __future__ import annotations
 
+import importlib
 import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 PYTHONS = ((3, 10), (3, 11))
 """Those that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra but the next ones needs one of the two."""
@@ -28,6 +31,18 @@ ON_ANY_PYTHON = frozenset(
     }
 )
 """Extras for every Python that the core runs on."""
+
+
+@dataclass(frozen=True)
+class Lazily:
+    """A function "package.module:name" whose module is imported when it is called."""
+
+    where: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Imports the module, and calls the function."""
+        module, _, name = self.where.partition(":")
+        return getattr(importlib.import_module(module), name)(*arguments)
 
 
 def how_to_install(*extras: str) -> str:

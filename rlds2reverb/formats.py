@@ -5,7 +5,6 @@ Help, messages and documentation are made of what stands here, so no module of a
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,22 +13,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError
+from rlds2reverb.extras import Lazily as Lazily
 from rlds2reverb.extras import needing
 from rlds2reverb.source_options import parted, unescaped
 
 Opened = TypeVar("Opened")
-
-
-@dataclass(frozen=True)
-class Lazily:
-    """A function "package.module:name" whose module is imported when it is called."""
-
-    where: str
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Imports the module, and calls the function."""
-        module, _, name = self.where.partition(":")
-        return getattr(importlib.import_module(module), name)(*arguments)
 
 
 @dataclass(frozen=True)

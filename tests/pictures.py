@@ -12,7 +12,7 @@ import numpy as np
 from rlds2reverb import Episode
 from rlds2reverb.episodes import Array
 from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.sources.base import spec_of
+from rlds2reverb.sources.base import Source, spec_of
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from tests import strategies
@@ -56,7 +56,7 @@ def episodes(lengths: Sequence[int] = (5, 3, 7), seed: int = 0) -> list[Episode]
     ]
 
 
-class Pictures:
+class Pictures(Source):
     """A source of such episodes that can keep images encoded."""
 
     def __init__(self, decoded: Sequence[Episode], kept: Collection[str] = ()) -> None:

@@ -24,4 +24,4 @@ def bundled_path(name: str) -> pathlib.Path:
     """
     if name not in BUNDLED:
         raise ValueError(f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"')
-    return pathlib.Path(__file__).parent / name / _VERSION
+    return pathlib.Path(__file__).parents[1] / "formats" / "datasets" / name / _VERSION

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats import Form, Format, Formats, Lazily
+from rlds2reverb.extras import Lazily
+from rlds2reverb.formats import Form, Format, Formats
 
 if TYPE_CHECKING:
     from rlds2reverb.destinations.base import Destination

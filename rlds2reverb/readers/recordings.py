@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import Nest
-
-ENDLESS = 1 << 62
-"""More than a dataset has episodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,24 +54,27 @@ class BrokenEpisode(Exception):
         self.path, self.why = path, why
 
 
-class Recordings(Protocol):
+class Recordings:
     """The episodes of a dataset, numbered from 0.
 
     Episodes are named by their content (`identity`): by `Recording.content`, or by the columns where that is "". The names here, of the dataset
-    and of each recording, are for messages only.
+    and of each recording, are for messages only. A format implements `spec` and `read`, and overrides what else it can tell.
+
+    Attributes:
+      name: what people call it; for messages.
     """
 
-    @property
-    def name(self) -> str:
-        """What people call it; for messages."""
+    name: str
 
     @property
     def count(self) -> int | None:
         """How many episodes there are; None where only reading tells."""
+        return None
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What is to be said of the data as a whole: how the format's last steps were read, what its producers did to it."""
+        return ()
 
     def spec(self) -> Nest:
         """The steps' spec: a nest of `ArraySpec` without the time axis, or path -> `ArraySpec`.
@@ -82,9 +82,11 @@ class Recordings(Protocol):
         Raises:
           SourceError: it cannot be told.
         """
+        raise NotImplementedError
 
     def metadata_spec(self) -> Nest:
         """The spec of what `Recording.metadata` holds."""
+        return {}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers.
@@ -95,33 +97,23 @@ class Recordings(Protocol):
         Raises:
           SourceError: nothing more can be read.
         """
+        raise NotImplementedError
 
-
-@runtime_checkable
-class TellsAhead(Protocol):
-    """Recordings that know every episode's metadata without reading its steps."""
-
-    def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """The metadata of one episode, by path."""
-
-
-@runtime_checkable
-class KnowsLengths(Protocol):
-    """Recordings that know how long episodes are without reading their steps."""
+    def metadata_of(self, number: int) -> Mapping[str, Any] | None:
+        """The metadata of one episode, by path; None where only reading its steps tells."""
+        return None
 
     def length_of(self, number: int) -> int | None:
         """Rows that `Recording.columns` of one episode have when it is as the metadata tell; None where they do not."""
-
-
-@runtime_checkable
-class HoldsImages(Protocol):
-    """Recordings whose files hold images as JPEG or PNG, and that can give these bytes as they are."""
+        return None
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """Path -> what it decodes to."""
+        """Path -> what it decodes to, of the images whose JPEG or PNG files can be given as they are."""
+        return {}
 
     def encoded(self, paths: Collection[str]) -> Recordings:
-        """The same recordings with these image columns as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
+        """The same recordings with these of `images` as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
+        raise NotImplementedError
 
 
 def each(

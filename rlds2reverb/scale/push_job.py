@@ -25,8 +25,7 @@ from rlds2reverb.scale.executor import Tell
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.scale.ways import Connections, Ways
-from rlds2reverb.sources.base import remarks_of
-from rlds2reverb.sources.mix_parts import Tally
+from rlds2reverb.sources.base import Tally, remarks_of
 from rlds2reverb.sources.span import Span
 from rlds2reverb.specs import flatten
 from rlds2reverb.validation import Problem

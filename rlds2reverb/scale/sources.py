@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source, first_episodes
+from rlds2reverb.sources.base import Source, Tally, first_episodes
 from rlds2reverb.sources.mix import MixOf
-from rlds2reverb.sources.mix_parts import Tally
 from rlds2reverb.sources.mixed import MixedSource
 
 

@@ -6,17 +6,17 @@ Importing this loads no format, no numpy and no optional library.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import needing
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.sources.registry import SOURCES
 
 if TYPE_CHECKING:
     from rlds2reverb.episodes import Episode
     from rlds2reverb.sources.base import Source
 
+_as_source = Lazily("rlds2reverb.sources.base:as_source")
 _rlds_dataset = Lazily("rlds2reverb.sources.loading:rlds_dataset")
 
 
@@ -32,7 +32,7 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
     if found is not None:
         return SOURCES.open_with(found, source)
     if hasattr(source, "spec") and hasattr(source, "__iter__"):
-        return cast("Source", source)
+        return _as_source(source)  # type: ignore[no-any-return]
     raise SourceError(
         f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
         "or an object with spec() and __iter__"

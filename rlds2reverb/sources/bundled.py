@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlds2reverb.datasets import bundled_path
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily
 from rlds2reverb.source_options import escaped
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.recordings import ENDLESS, Recordings, TellsAhead
+from rlds2reverb.readers.recordings import Recordings
 from rlds2reverb.source_options import Parse, whole_number
+from rlds2reverb.sources.base import ENDLESS
 from rlds2reverb.wording import counted
 
 _SLICE = re.compile(r"(?P<start>-?\d{1,18})?:(?P<stop>-?\d{1,18})?|(?P<one>\d{1,18})", re.ASCII)
@@ -135,11 +136,12 @@ class Choice:
         return tuple(found[int(at)] for at in sorted(order[start : start + sizes[part]]))
 
     def _satisfying(self, recordings: Recordings, where: Where) -> Sequence[int]:
-        if not isinstance(recordings, TellsAhead):
+        told = [recordings.metadata_of(number) for number in range(recordings.count or 0)]
+        known = {number: metadata for number, metadata in enumerate(told) if metadata is not None}
+        if told and not known:
             raise SourceError(
                 f"{recordings.name}: where: its episodes have no metadata that is known before they are read"
             )
-        known = {number: recordings.metadata_of(number) for number in range(recordings.count or 0)}
         if known and not any(where.key in metadata for metadata in known.values()):
             there = sorted({key for metadata in known.values() for key in metadata})
             raise SourceError(

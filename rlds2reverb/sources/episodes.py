@@ -8,11 +8,11 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.identity import is_content
 from rlds2reverb.metadata import metadata_specs
-from rlds2reverb.sources.base import check_shard, spec_of
+from rlds2reverb.sources.base import Source, check_shard, spec_of
 from rlds2reverb.specs import Nest
 
 
-class EpisodeList:
+class EpisodeList(Source):
     """A list of episodes as a source.
 
     Episodes without an id of their own are named by their content; equal ones have one name.

@@ -18,8 +18,8 @@ from typing import Any
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.source_options import Parse, read_options, whole_number, words
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.mix_parts import COLUMNS, Tally, check_names
+from rlds2reverb.sources.base import Source, Tally
+from rlds2reverb.sources.mix_parts import COLUMNS, check_names
 from rlds2reverb.sources.mixed import MixedSource
 
 SEPARATOR = "|"

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.sources.base import Source, episodes_of
+from rlds2reverb.sources.base import Source
 
 EQUAL, COMMON = "equal", "common"
 COLUMNS = (EQUAL, COMMON)
-
-
-@dataclass
-class Tally:
-    """What a part has given.
-
-    Attributes:
-      name: the part's.
-      episodes, steps: so many, bad ones included; steps are rows.
-    """
-
-    name: str
-    episodes: int = 0
-    steps: int = 0
 
 
 class Cursor:
@@ -36,7 +22,7 @@ class Cursor:
         if begins_again and given and part.episode_count:
             self._passes += given // part.episode_count
             given %= part.episode_count
-        self._episodes = episodes_of(part, given)
+        self._episodes = part.episodes(given)
 
     def next(self) -> Episode | None:
         """The next episode; None at the end.

@@ -16,27 +16,23 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.identity import content_name, is_content
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import ENDLESS
 from rlds2reverb.remarks import Remark, note
 from rlds2reverb.sources.base import (
     IsKnown,
     Source,
-    check_shard,
+    Tally,
+    as_source,
     checked_spec,
     columns_of,
-    episodes_of,
-    kept_images,
     metadata_spec_of,
-    remarks_of,
     unless_known,
-    with_encoded,
 )
-from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, Tally, check
+from rlds2reverb.sources.mix_parts import COMMON, EQUAL, Cursor, check
 from rlds2reverb.sources.mixing import Draw, Drawing
 from rlds2reverb.specs import ArraySpec, Nest, differences, flatten
 
 
-class MixedSource:
+class MixedSource(Source):
     """The episodes of several sources.
 
     Args:
@@ -61,7 +57,7 @@ class MixedSource:
         length: int | None = None,
         columns: str = EQUAL,
     ) -> None:
-        self._parts = tuple(sources)
+        self._parts = tuple(map(as_source, sources))
         chosen = tuple(1.0 for _ in sources) if weights is None else tuple(map(float, weights))
         check(self._parts, chosen, seed, length, columns)
         self._draw, self._columns = Draw(chosen, seed, length), columns
@@ -107,9 +103,7 @@ class MixedSource:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """The parts', with their names; and what is left out."""
-        found = [
-            replace(remark, text=f"{part.name}: {remark.text}") for part in self._parts for remark in remarks_of(part)
-        ]
+        found = [replace(remark, text=f"{part.name}: {remark.text}") for part in self._parts for remark in part.remarks]
         if self._columns == COMMON and self._left_out:
             text = f"left out, for not all parts have them alike: {', '.join(self._left_out)}"
             found.append(note("not_common", text, len(self._left_out)))
@@ -117,13 +111,13 @@ class MixedSource:
 
     def images(self) -> Mapping[str, ImageSpec]:
         """Those that all parts can keep, and that decode to the same."""
-        first, *others = map(kept_images, self._parts)
+        first, *others = (part.images() for part in self._parts)
         return {path: image for path, image in first.items() if all(one.get(path) == image for one in others)}
 
     def encoded(self, paths: Collection[str]) -> MixedSource:
         """The same mix with these images as their files' bytes."""
         made = MixedSource(
-            [with_encoded(part, list(paths)) for part in self._parts],
+            [part.encoded(paths) for part in self._parts],
             self._draw.weights,
             self._draw.seed,
             length=self._draw.length,
@@ -132,18 +126,13 @@ class MixedSource:
         made._readings = self._readings
         return made
 
-    def __iter__(self) -> Iterator[Episode]:
-        return self._episodes(0)
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """See `Source.read`; parts that know how many they have jump over theirs. Parts are read apart, so no part is asked what is known.
 
-    def shard(self, index: int, count: int) -> Source:
-        """Every `count`-th episode. Each shard reads the whole mix, for its order is that of one reading."""
-        check_shard(index, count)
-        if count == 1:
-            return self
-        return MixShard(self, range(index, ENDLESS, count))
-
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
-        """See `base.read`; parts that know how many they have jump over theirs. Parts are read apart, so no part is asked what is known."""
+        A shard reads the whole mix, for its order is that of one reading.
+        """
         return unless_known(islice(self._episodes(start), None if stop is None else max(0, stop - start)), is_known)
 
     def _episodes(self, count: int) -> Iterator[Episode]:
@@ -226,55 +215,6 @@ class MixedSource:
     def _features(self) -> dict[str, ArraySpec]:
         first, *others = (columns_of(metadata_spec_of(part), part.name) for part in self._parts)
         return {name: leaf for name, leaf in first.items() if all(_alike(leaf, one.get(name)) for one in others)}
-
-
-class MixShard:
-    """Some episodes of a mix, by number."""
-
-    def __init__(self, mix: MixedSource, numbers: range) -> None:
-        self._mix, self._numbers = mix, numbers
-        self.name = f"{mix.name}[{numbers.start}/{numbers.step}]"
-
-    @property
-    def episode_count(self) -> int | None:
-        """How many there are; None where the mix does not know."""
-        whole = self._mix.episode_count
-        return None if whole is None else len(range(self._numbers.start, whole, self._numbers.step))
-
-    def spec(self) -> Nest:
-        """The mix'."""
-        return self._mix.spec()
-
-    def metadata_spec(self) -> Nest:
-        """The mix'."""
-        return self._mix.metadata_spec()
-
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """The mix'."""
-        return self._mix.remarks
-
-    def images(self) -> Mapping[str, ImageSpec]:
-        """The mix'."""
-        return self._mix.images()
-
-    def encoded(self, paths: Collection[str]) -> MixShard:
-        """The same episodes with these images as their files' bytes."""
-        return MixShard(self._mix.encoded(paths), self._numbers)
-
-    def __iter__(self) -> Iterator[Episode]:
-        return episodes_of(self)
-
-    def shard(self, index: int, count: int) -> MixShard:
-        """Every `count`-th of them."""
-        check_shard(index, count)
-        return MixShard(self._mix, self._numbers[index::count])
-
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
-        """See `base.read`."""
-        numbers = self._numbers[start:stop]
-        episodes = episodes_of(self._mix, numbers.start, numbers.stop)
-        return unless_known(islice(episodes, 0, None, numbers.step), is_known)
 
 
 def _alike(one: ArraySpec, other: ArraySpec | None) -> bool:

@@ -8,18 +8,17 @@ from contextlib import suppress
 import xxhash
 
 from rlds2reverb.episodes import Episode, KnownEpisode, content_digest
-from rlds2reverb.errors import SourceError
 from rlds2reverb.identity import content_name
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import ENDLESS, BrokenEpisode, HoldsImages, KnowsLengths, Recording, Recordings
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import IsKnown, check_shard, columns_of, episodes_of
+from rlds2reverb.sources.base import ENDLESS, IsKnown, Source, check_shard, columns_of
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import Nest
 
 
-class RecordedSource:
+class RecordedSource(Source):
     """Episodes of recordings.
 
     Args:
@@ -43,7 +42,7 @@ class RecordedSource:
     def episode_lengths(self) -> Sequence[int] | None:
         """As the format's metadata tell; None where they do not, of one episode at least."""
         recordings = self._recordings
-        if self.episode_count is None or not isinstance(recordings, KnowsLengths):
+        if self.episode_count is None:
             return None
         lengths = [length for number in self._numbers if (length := recordings.length_of(number)) is not None]
         return lengths if len(lengths) == len(self._numbers) else None
@@ -62,17 +61,10 @@ class RecordedSource:
         return self._recordings.metadata_spec()
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """Those whose files' bytes the recordings can give; {} when they can give none."""
-        return self._recordings.images() if isinstance(self._recordings, HoldsImages) else {}
+        return self._recordings.images()
 
     def encoded(self, paths: Collection[str]) -> RecordedSource:
-        """The same episodes with the bytes of these images' files."""
-        if not isinstance(self._recordings, HoldsImages):
-            raise SourceError(f"{self.name}: encoded: its files hold no JPEG or PNG images")
         return RecordedSource(self._recordings.encoded(paths), self._numbers, self.name)
-
-    def __iter__(self) -> Iterator[Episode]:
-        return episodes_of(self)
 
     def shard(self, index: int, count: int) -> RecordedSource:
         """Every `count`-th episode; also of a shard."""
@@ -81,15 +73,19 @@ class RecordedSource:
             return self
         return RecordedSource(self._recordings, self._numbers[index::count], f"{self.name}[{index}/{count}]")
 
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
-        """See `base.read`; no others are read."""
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """See `Source.read`; no others are read."""
         return read_ahead(self._episodes(self._numbers[start:stop], is_known), _size)
 
-    def _episodes(self, numbers: Sequence[int], is_known: IsKnown) -> Generator[Episode | KnownEpisode, None, None]:
+    def _episodes(
+        self, numbers: Sequence[int], is_known: IsKnown | None
+    ) -> Generator[Episode | KnownEpisode, None, None]:
         for number, recording in zip(numbers, self._recordings.read(numbers)):
             where = f"{self._recordings.name}#{recording.name or number}"
             name = recording.content or _named_by_rows(recording, where)
-            if is_known(name):
+            if is_known is not None and is_known(name):
                 yield KnownEpisode(name)
             else:
                 try:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from rlds2reverb.datasets import BUNDLED
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats import Form, Format, Formats, Lazily
+from rlds2reverb.extras import Lazily
+from rlds2reverb.formats import Form, Format, Formats
 
 if TYPE_CHECKING:
     from rlds2reverb.sources.base import Source

@@ -15,14 +15,11 @@ import tensorflow as tf
 
 from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import IsKnown, check_shard, columns_of, unless_known
+from rlds2reverb.sources.base import ENDLESS, IsKnown, Source, check_shard, columns_of, unless_known
 from rlds2reverb.sources.explain import source_errors
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 
 STEPS = "steps"
-
-_ENDLESS = 1 << 62
-"""More than an episode has steps, or a dataset episodes."""
 
 _PREFETCHED_EPISODES = 1
 
@@ -33,7 +30,7 @@ _MADE_PLAIN = {
 """Kind of spec -> how to go on."""
 
 
-class RldsSource:
+class RldsSource(Source):
     """A `tf.data.Dataset` of RLDS episodes as a source.
 
     Args:
@@ -49,7 +46,7 @@ class RldsSource:
     def __init__(self, dataset: tf.data.Dataset, name: str = "dataset", place_feature: str = "") -> None:
         self._dataset = dataset
         self._place_feature = place_feature
-        self._numbers = range(_ENDLESS)
+        self._numbers = range(ENDLESS)
         self.name = name
         self._steps_spec, self._batched = _steps_spec(dataset.element_spec, name)
 
@@ -79,11 +76,10 @@ class RldsSource:
         plain = {path: leaf for path, leaf in columns_of(features, self.name).items() if _is_plain(leaf)}
         return {path: array_spec(leaf, path) for path, leaf in plain.items()}
 
-    def __iter__(self) -> Iterator[Episode]:
-        return self._episodes(0, None)
-
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
-        """See `base.read`; no columns are made of episodes before the first."""
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """See `Source.read`; no columns are made of episodes before the first."""
         return unless_known(self._episodes(start, stop), is_known)
 
     def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
@@ -153,7 +149,7 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def batch_steps(steps: tf.data.Dataset) -> Any:
     """All steps of one episode as columns [T, ...]; in the graph; T may be 0."""
     empty = tf.nest.map_structure(lambda spec: tf.zeros((0, *_known(spec.shape)), spec.dtype), steps.element_spec)
-    batched = steps.batch(_ENDLESS)
+    batched = steps.batch(ENDLESS)
     # An episode without steps gives no batch; the empty columns stand in for it.
     return batched.concatenate(tf.data.Dataset.from_tensors(empty)).take(1).get_single_element()
 

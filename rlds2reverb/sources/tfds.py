@@ -22,13 +22,12 @@ import xxhash
 
 from rlds2reverb.episodes import Episode, KnownEpisode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import needing
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.identity import content_name
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.json_files import read_object
 from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import IsKnown, Source, check_shard, episodes_of
+from rlds2reverb.sources.base import ENDLESS, IsKnown, Source, check_shard
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
 from rlds2reverb.tfds_files.images import NotReadHere
@@ -41,9 +40,6 @@ from rlds2reverb.tfds_files.records import ARRAY_RECORD, SKIP, check_format
 from rlds2reverb.tfds_files.requests import FILE_ORDER, Request
 from rlds2reverb.tfds_files.splits import parts_of
 from rlds2reverb.wording import counted
-
-_ENDLESS = 1 << 62
-"""More than a dataset has episodes."""
 
 _MOST_COUNTED_BYTES = 16 << 20
 """Of files that are read once more to count the steps of their episodes; some hundredths of a second."""
@@ -76,7 +72,7 @@ def open_tfds(text: str, name_for_people: str = "") -> Source:
             return _by_tensorflow(directory, request, people)  # type: ignore[no-any-return]
 
 
-class TfdsSource:
+class TfdsSource(Source):
     """Episodes of a version directory, read from its files.
 
     Args:
@@ -93,7 +89,7 @@ class TfdsSource:
         count = sum(part.take for part in selection.parts)
         may_lose = selection.lost_records == SKIP
         self._selection, self._features, self._dataset = selection, features, dataset
-        self._numbers = range(_ENDLESS if may_lose else count) if numbers is None else numbers
+        self._numbers = range(ENDLESS if may_lose else count) if numbers is None else numbers
         self._encoded: dict[str, ImageSpec] = {}
         self.name = name
         self.lost: dict[Path, int] = {}
@@ -159,9 +155,6 @@ class TfdsSource:
         source._encoded = {**self._encoded, **kept}
         return source
 
-    def __iter__(self) -> Iterator[Episode]:
-        return episodes_of(self)
-
     def shard(self, index: int, count: int) -> TfdsSource:
         """Every `count`-th episode; also of a shard."""
         check_shard(index, count)
@@ -169,8 +162,10 @@ class TfdsSource:
             return self
         return self._of(self._numbers[index::count], f"{self.name}[{index}/{count}]")
 
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
-        """See `base.read`; the records of other episodes are jumped over."""
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """See `Source.read`; the records of other episodes are jumped over."""
         return read_ahead(self._episodes(self._numbers[start:stop], is_known), _size)
 
     def _of(self, numbers: range, name: str) -> TfdsSource:
@@ -178,20 +173,20 @@ class TfdsSource:
         part._encoded = self._encoded
         return part
 
-    def _episodes(self, numbers: range, is_known: IsKnown) -> Generator[Episode | KnownEpisode, None, None]:
+    def _episodes(self, numbers: range, is_known: IsKnown | None) -> Generator[Episode | KnownEpisode, None, None]:
         number = 0 if self._selection.lost_records == SKIP else numbers.start
         try:
             for record in self._records(numbers):
                 if number in numbers:
                     name = content_name(xxhash.xxh3_128_hexdigest(record.data))
-                    if is_known(name):
+                    if is_known is not None and is_known(name):
                         yield KnownEpisode(name)
                     else:
                         columns, metadata = self._features.read(record.data, record.where)
                         yield Episode(columns, metadata, name, where=f"{self._dataset}#{record.name}")
                 number += 1
         except SourceError as error:
-            hint = _AROUND_IT if isinstance(error) else ""
+            hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
     def _records(self, numbers: range) -> Iterator[Record]:

@@ -45,7 +45,7 @@ def check_metadata(directory: Path, known: Collection[str]) -> None:
         path = directory / name
         for part in _objects(read_object(path, EXPECTED)):
             _check_classes(path, part, known)
-            _check_files(path, part)
+            _check_no_files(path, part)
 
 
 def _check_classes(path: Path, part: dict[str, Any], known: Collection[str]) -> None:
@@ -65,7 +65,7 @@ def _class_names(part: dict[str, Any]) -> Iterator[Any]:
         yield part[_OLD_CLASS_KEY] if isinstance(part[_OLD_CLASS_KEY], str) else json.dumps(part[_OLD_CLASS_KEY])
 
 
-def _check_files(path: Path, part: dict[str, Any]) -> None:
+def _check_no_files(path: Path, part: dict[str, Any]) -> None:
     for key in _FILE_KEYS:
         if isinstance(part.get(key), str):
             raise SourceError(f'{path}: "{key}": {shortened(json.dumps(part[key]))} names a file to read: not accepted')

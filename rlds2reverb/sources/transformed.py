@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,25 +10,13 @@ from typing import Any
 from rlds2reverb.episodes import Array, Episode, KnownEpisode
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import (
-    IsKnown,
-    Source,
-    checked_spec,
-    episode_lengths_of,
-    episodes_of,
-    kept_images,
-    metadata_spec_of,
-    read,
-    remarks_of,
-    with_encoded,
-)
+from rlds2reverb.sources.base import IsKnown, Source, Wrapper, checked_spec
 from rlds2reverb.specs import Nest, column_spec, flatten, same_dtype, shape_fits
 from rlds2reverb.transforms.columns import Made, Specs, Taken, left_out, made_columns
 from rlds2reverb.transforms.transform import Transform
 
 
-class Transformed:
+class Transformed(Wrapper):
     """The episodes of a source, with the columns that a transform makes; ids and metadata stay.
 
     Nothing in an episode's id tells of the transform. Who stores what is made puts `Transform.label` into the item keys, as a push does
@@ -43,17 +31,8 @@ class Transformed:
     """
 
     def __init__(self, source: Source, transform: Transform) -> None:
-        self._source, self._transform = source, transform
-        self.name = source.name
-
-    @property
-    def episode_count(self) -> int | None:
-        """The source's."""
-        return self._source.episode_count
-
-    def episode_lengths(self) -> Sequence[int] | None:
-        """The source's."""
-        return episode_lengths_of(self._source)
+        super().__init__(source)
+        self._transform = transform
 
     def spec(self) -> Nest:
         """The spec of the steps that are made.
@@ -64,35 +43,20 @@ class Transformed:
         """
         return _with_containers(nested({path: made.spec for path, made in self._made.items()}), self._recorded)
 
-    def metadata_spec(self) -> Nest:
-        """The source's."""
-        return metadata_spec_of(self._source)
-
     def images(self) -> Mapping[str, ImageSpec]:
         """The source's, under the names that they have here; without those that are resized or left out."""
-        offered = kept_images(self._source)
+        offered = self._source.images()
         return {path: offered[recorded] for path, recorded in self._taken.items() if recorded in offered}
 
     def encoded(self, paths: Collection[str]) -> Transformed:
-        """The source with these columns encoded, transformed in the same way."""
-        return Transformed(with_encoded(self._source, [self._taken[path] for path in paths]), self._transform)
+        return Transformed(self._source.encoded([self._taken[path] for path in paths]), self._transform)
 
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """The source's."""
-        return remarks_of(self._source)
-
-    def __iter__(self) -> Iterator[Episode]:
-        return episodes_of(self)
-
-    def shard(self, index: int, count: int) -> Transformed:
-        """Every `count`-th episode, transformed in the same way."""
-        return Transformed(self._source.shard(index, count), self._transform)
-
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
-        """See `base.read`; what is read is transformed."""
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """See `Source.read`; what is read is transformed."""
         made, recorded = self._made, flatten(self._recorded)
-        episodes = read(self._source, start, stop, is_known)
+        episodes = self._source.read(start, stop, is_known)
         return (one if isinstance(one, KnownEpisode) else made_of(one, made, recorded) for one in episodes)
 
     @property
@@ -102,7 +66,7 @@ class Transformed:
 
     def recorded_path(self, path: str) -> str:
         """What the source calls a column that is taken as it is; the path itself for any other."""
-        return self._taken.get(path, path)
+        return self._source.recorded_path(self._taken.get(path, path))
 
     @property
     def _taken(self) -> dict[str, str]:
@@ -125,12 +89,12 @@ def transformed(source: Source, transform: Transform) -> Source:
 
 def left_out_of(source: Source) -> tuple[str, ...]:
     """Paths of step columns that a transformed source leaves out; () for any other source."""
-    return source.left_out if isinstance(source, Transformed) else ()
+    return source.left_out
 
 
 def recorded_path_of(source: Source, path: str) -> str:
     """What the dataset calls a step column that a transformed source may have renamed."""
-    return source.recorded_path(path) if isinstance(source, Transformed) else path
+    return source.recorded_path(path)
 
 
 def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Episode:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import EPISODE_ID, IS_LAST, Array
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.stored.index import Index
@@ -44,7 +44,7 @@ class Missing:
     no_end: str = TRUNCATED
 
 
-class StoredEpisodes:
+class StoredEpisodes(Recordings):
     """The episodes of a snapshot.
 
     Args:

@@ -14,7 +14,7 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.readers.alignment import flags
 from rlds2reverb.readers.lru import LRU
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.stored.index import Index
@@ -28,7 +28,7 @@ _METADATA = {"item_key": np.uint64, "priority": np.float64, "times_sampled": np.
 _FLAG = ArraySpec((), np.dtype(bool))
 
 
-class StoredItems:
+class StoredItems(Recordings):
     """The items of a snapshot, in the order of their coming.
 
     Items whose columns all have equally many rows are episodes of those; of others each column is one row.

@@ -14,7 +14,6 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import check_regular
 
-_EXTRA = "array-record"
 _AT_ONCE = 64
 """Records read in one call."""
 
@@ -25,7 +24,7 @@ def array_records(path: Path, skip: int, take: int) -> Iterator[bytes]:
     Raises:
       SourceError: the package is missing, the file cannot be read, or has fewer records; says which.
     """
-    reader = _open(path)
+    reader = _open_array_record(path)
     try:
         found = _count(path, reader)
         if found < skip + take:
@@ -41,31 +40,31 @@ def _count(path: Path, reader: Any) -> int:
     try:
         found: int = reader.num_records()
     except (RuntimeError, ValueError) as error:
-        raise _unreadable(path, "", error) from error
+        raise _unreadable_array_record(path, "", error) from error
     return found
 
 
-def _open(path: Path) -> Any:
+def _open_array_record(path: Path) -> Any:
     try:
         check_regular(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    with needing(f"{path}: reading array_record files", _EXTRA, SourceError):
+    with needing(f"{path}: reading array_record files", "array-record", SourceError):
         from array_record.python.array_record_module import ArrayRecordReader
     try:
         return ArrayRecordReader(str(path))
     except (RuntimeError, ValueError) as error:
-        raise _unreadable(path, "", error) from error
+        raise _unreadable_array_record(path, "", error) from error
 
 
 def _read(path: Path, reader: Any, start: int, end: int) -> list[bytes]:
     try:
         records: list[bytes] = reader.read(start, end)
     except (RuntimeError, ValueError, IndexError) as error:
-        raise _unreadable(path, f", records {start} to {end - 1}", error) from error
+        raise _unreadable_array_record(path, f", records {start} to {end - 1}", error) from error
     return records
 
 
-def _unreadable(path: Path, which: str, error: Exception) -> SourceError:
+def _unreadable_array_record(path: Path, which: str, error: Exception) -> SourceError:
     said = next(iter(str(error).splitlines()), type(error).__name__)
     return SourceError(f"{path}{which}: cannot be read as array_record: {said}; copy the file again")

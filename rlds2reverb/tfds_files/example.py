@@ -76,10 +76,10 @@ def floats(feature: Any, where: str) -> Array:
       SourceError: it is another kind of list, or its bytes are damaged.
     """
     lists = feature.float_list
-    data = lists[0] if len(lists) == 1 else _joined(feature, lists, "floats", where)
+    data = lists[0] if len(lists) == 1 else _in_one_piece(feature, lists, "floats", where)
     start = _packed_start(data)
     if start is None or (len(data) - start) % 4:
-        return np.array(list(_values(_FLOATS, data, where)), np.float32)
+        return np.array(list(_parsed_list(_FLOATS, data, where)), np.float32)
     return np.frombuffer(data, _FLOAT32, offset=start).astype(np.float32)
 
 
@@ -90,10 +90,10 @@ def integers(feature: Any, where: str) -> Array:
       SourceError: it is another kind of list, or its bytes are damaged.
     """
     lists = feature.int64_list
-    data = lists[0] if len(lists) == 1 else _joined(feature, lists, "integers", where)
+    data = lists[0] if len(lists) == 1 else _in_one_piece(feature, lists, "integers", where)
     start = _packed_start(data)
     if start is None or (len(data) <= _FEW_BYTES and not data.isascii()):
-        return np.array(list(_values(_INTEGERS, data, where)), np.int64)
+        return np.array(list(_parsed_list(_INTEGERS, data, where)), np.int64)
     return varints(data[start:], where)
 
 
@@ -158,14 +158,14 @@ def _packed_start(data: bytes) -> int | None:
     return None
 
 
-def _joined(feature: Any, lists: Any, kind: str, where: str) -> bytes:
+def _in_one_piece(feature: Any, lists: Any, kind: str, where: str) -> bytes:
     """The bytes of a list in several pieces, which are as good as one; of a feature without lists, those of an empty one."""
     if not lists and not is_empty(feature):
         raise _another_kind(feature, kind, where)
     return b"".join(lists)
 
 
-def _values(message: Any, data: bytes, where: str) -> Any:
+def _parsed_list(message: Any, data: bytes, where: str) -> Any:
     try:
         return message.FromString(data).value
     except DecodeError as error:

@@ -42,10 +42,9 @@ _SIZE_AT = 16  # in a PNG: after its signature, and the length and the name of i
 _BITS_AT, _COLOURS_AT = 24, 25
 _HEADER_BYTES = 26
 _PALETTE = 3
-_CHANNELS = {0: 1, 2: 3, 6: 4}
+_PNG_CHANNELS = {0: 1, 2: 3, 6: 4}
 """A PNG's kind of colours -> how many channels TensorFlow makes of it."""
 
-_EXTRA = "images"
 _MOST_TIMES = 1 << 15
 """An image has at most so many times the bytes of its file: zlib's 1,032, times 24 where a bit is a palette's colour."""
 _SMALL_BYTES = 1 << 24
@@ -74,7 +73,7 @@ def decode_files(
     """
     if not files:
         return np.zeros((0, *(size or 0 for size in image.shape)), image.dtype)
-    with needing("decoding images", _EXTRA, SourceError):
+    with needing("decoding images", "images", SourceError):
         out = _room(image, files, where)
         _in_threads(files, out, where, threads, exact)
     return out.view("<f4") if image.dtype.kind == "f" else out
@@ -138,11 +137,11 @@ def _channels(file: bytes, where: str) -> int:
         return 1 if _jpeg_header(file, where)[2] == "Gray" else 3
     if file[_COLOURS_AT] == _PALETTE:
         return int(_as_3d(_png(file, where)).shape[2])
-    if file[_COLOURS_AT] not in _CHANNELS:
+    if file[_COLOURS_AT] not in _PNG_CHANNELS:
         raise NotReadHere(
             f"{where}: a PNG of grey with alpha is not read here, where the feature leaves the channels free"
         )
-    return _CHANNELS[file[_COLOURS_AT]]
+    return _PNG_CHANNELS[file[_COLOURS_AT]]
 
 
 def _in_threads(files: Sequence[bytes], out: Array, where: str, asked: int | None, exact: bool) -> None:

@@ -18,7 +18,6 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import check_regular
 
-_EXTRA = "parquet"
 _COLUMN = "data"
 _BINARY = ("binary", "large_binary")
 _ROWS_AT_ONCE = 16
@@ -37,7 +36,7 @@ def parquet_records(path: Path, skip: int, take: int, *, total: int = 0, skips_l
     Raises:
       SourceError: the package is missing, the file cannot be read, or has fewer rows; says which.
     """
-    with _open(path) as file:
+    with _open_parquet(path) as file:
         _check_column(path, file.schema_arrow)
         _check_rows(path, file.metadata.num_rows, max(skip + take, total), skips_lost)
         yield from _rows(path, file, skip, min(skip + take, file.metadata.num_rows))
@@ -57,18 +56,18 @@ def _check_rows(path: Path, found: int, expected: int, skips_lost: bool) -> None
         )
 
 
-def _open(path: Path) -> Any:
+def _open_parquet(path: Path) -> Any:
     try:
         check_regular(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    with needing(f"{path}: reading parquet files", _EXTRA, SourceError):
+    with needing(f"{path}: reading parquet files", "parquet", SourceError):
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     try:
         file = ParquetFile(path, **_checks(ParquetFile))
     except (ArrowException, OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_parquet(path, error) from error
     return file
 
 
@@ -101,7 +100,7 @@ def _rows_of_group(path: Path, file: Any, group: int, wanted: range) -> Iterator
             if row >= wanted.stop:
                 return
     except (ArrowException, OSError, ValueError, IndexError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_parquet(path, error) from error
     raise SourceError(
         f"{path}: row group {group} ends after {row:,} rows; expected {wanted.stop:,}; copy the file again"
     )
@@ -114,6 +113,6 @@ def _records(path: Path, column: Any) -> list[bytes]:
     return records
 
 
-def _unreadable(path: Path, error: Exception) -> SourceError:
+def _unreadable_parquet(path: Path, error: Exception) -> SourceError:
     said = next(iter(str(error).splitlines()), type(error).__name__)
     return SourceError(f"{path}: cannot be read as parquet: {said}; copy the file again")

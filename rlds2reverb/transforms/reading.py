@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily
 from rlds2reverb.transforms.transform import Transform
 
 TransformLike = Union[Transform, str, Path, Mapping[str, Any], Sequence[Any]]

@@ -73,7 +73,7 @@ class Transform:
     @cached_property
     def sizes(self) -> Mapping[str, Size]:
         """Path of an image column -> what it becomes."""
-        return {path: _size(path, text) for path, text in self.resize.items()}
+        return {path: _parsed_size(path, text) for path, text in self.resize.items()}
 
     @property
     def changes_columns(self) -> bool:
@@ -141,7 +141,7 @@ def _pairs(operation: str, value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _size(path: str, text: object) -> Size:
+def _parsed_size(path: str, text: object) -> Size:
     try:
         return Size.parse(text)
     except ConfigError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rlds2reverb import Episode, connect
 from rlds2reverb.episodes import KnownEpisode
-from rlds2reverb.sources.base import IsKnown, check_shard, spec_of, unless_known
+from rlds2reverb.sources.base import IsKnown, Source, check_shard, spec_of, unless_known
 from rlds2reverb.specs import Nest
 from tests.faults import tools
 
@@ -26,7 +26,7 @@ WORKERS = 2
 
 
 @dataclass(frozen=True)
-class Forking:
+class Forking(Source):
     """Made episodes. Before the first of each part something forks; `forks` has a file per process that was forked.
 
     Attributes:
@@ -49,7 +49,9 @@ class Forking:
     def __iter__(self) -> Iterator[Episode]:
         yield from self._all()
 
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
         return unless_known(self._forking(start, stop), is_known)
 
     def _forking(self, start: int, stop: int | None) -> Iterator[Episode]:

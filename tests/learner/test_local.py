@@ -315,7 +315,7 @@ class Counting(EpisodeList):
     def __iter__(self) -> Iterator[Episode]:
         return self._handing_out(self._episodes)
 
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Any:
+    def read(self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None) -> Any:
         return unless_known(self._handing_out(self._episodes[start:stop]), is_known)
 
     def _handing_out(self, episodes: list[Episode]) -> Iterator[Episode]:

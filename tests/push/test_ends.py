@@ -33,9 +33,11 @@ def transitions(source: list[Episode]) -> int:
 class Telling(EpisodeList):
     """A list that knows something of itself; more once it has been read."""
 
+    remarks: tuple[Remark, ...] = ()
+
     def __init__(self, episodes: list[Episode], *remarks: Remark) -> None:
         super().__init__(episodes, "telling")
-        self.remarks: tuple[Remark, ...] = remarks
+        self.remarks = remarks
 
     def __iter__(self) -> Iterator[Episode]:
         yield from super().__iter__()

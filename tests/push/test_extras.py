@@ -13,7 +13,7 @@ import pytest
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import InvalidEpisode, SourceError, SpecMismatch, ViewError
 from rlds2reverb.reports.inspection import inspect_source
-from rlds2reverb.sources.base import first_episodes, metadata_spec_of
+from rlds2reverb.sources.base import Source, first_episodes, metadata_spec_of
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.views.extras import signature_of
@@ -31,11 +31,10 @@ def robot(number: int, /, rows: int = 4, **metadata: Any) -> Episode:
     return Episode({**plain.columns, "td_error": np.arange(float(rows))}, features, plain.id)
 
 
-class Told:
+class Told(Source):
     """A source of another kind: whether it tells of metadata by itself, and how often it is read, can be seen."""
 
     name = "told"
-    episode_count = None
 
     def __init__(self, episodes: list[Episode]) -> None:
         self.list, self.reads = EpisodeList(episodes), 0

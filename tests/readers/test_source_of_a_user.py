@@ -43,4 +43,8 @@ def test_it_reads_shards_and_is_pushed() -> None:
 
 def test_open_source_hands_it_on() -> None:
     source = buffer()
-    assert open_source(source) is source
+    opened = open_source(source)
+    assert opened.name == "my buffer"
+    assert opened.episode_count == 5
+    assert [one.id for one in opened] == [one.id for one in source]
+    assert opened.spec() == source.spec()

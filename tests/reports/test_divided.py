@@ -66,7 +66,7 @@ def test_an_inspection_is_that_of_one_pass(
     episodes: list[Episode], workers: int, most: int, lost: frozenset[int]
 ) -> None:
     wanted = Wanted(Named(EpisodeList(episodes, "test")), views=VIEWS)
-    one = inspect_source(wanted.open(), VIEWS).as_dict()
+    one = inspect_source(wanted.source.open(), VIEWS).as_dict()
     divided = inspected(wanted, lambda job: InThreads(job, workers, lost), most).as_dict()
     assert without_means(divided) == without_means(one)
     np.testing.assert_allclose(means(divided), means(one), rtol=1e-12, atol=1e-12)
@@ -76,7 +76,7 @@ def test_an_inspection_is_that_of_one_pass(
 @given(datasets(), st.integers(1, 3), st.integers(1, 6))
 def test_findings_are_those_of_one_pass(episodes: list[Episode], workers: int, most: int) -> None:
     wanted = Wanted(Named(EpisodeList(episodes, "test")))
-    count, findings = validate_source(wanted.open())
+    count, findings = validate_source(wanted.source.open())
     divided_count, divided = validated(wanted, lambda job: InThreads(job, workers), most)
     assert (divided_count, divided) == (count, findings)
 
@@ -89,7 +89,7 @@ def test_views_of_streams_are_refused() -> None:
 
 def test_what_cannot_be_read_is_told() -> None:
     class Broken(EpisodeList):
-        def read_range(self, start: int, stop: int | None, is_known: object) -> Any:
+        def read(self, start: int = 0, stop: int | None = None, is_known: object = None) -> Any:
             raise SourceError(f"broken at {start}")
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]

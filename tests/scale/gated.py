@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds2reverb import Episode
 from rlds2reverb.episodes import KnownEpisode
-from rlds2reverb.sources.base import IsKnown, check_shard, episodes_of, spec_of, unless_known
+from rlds2reverb.sources.base import IsKnown, Source, check_shard, spec_of, unless_known
 from rlds2reverb.specs import Nest
 from tests import strategies
 from tests.processes import PATIENCE_SECONDS, wait_until
@@ -25,7 +25,7 @@ def episode(number: int) -> Episode:
 
 
 @dataclass(frozen=True)
-class Gated:
+class Gated(Source):
     """Made episodes; before number `gate` is read, the file `reached-PID` is written, and `open` waited for.
 
     Attributes:
@@ -52,10 +52,9 @@ class Gated:
     def spec(self) -> Nest:
         return spec_of(episode(0))
 
-    def __iter__(self) -> Iterator[Episode]:
-        return episodes_of(self)
-
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
         return unless_known(self._episodes(start, stop), is_known)
 
     def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:

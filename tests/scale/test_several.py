@@ -22,7 +22,7 @@ from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.scale.pushing import DividedPush
 from rlds2reverb.scale.servers import Reached, ServerSet
 from rlds2reverb.scale.sources import Named
-from rlds2reverb.sources.base import IsKnown, check_shard, episodes_of, unless_known
+from rlds2reverb.sources.base import IsKnown, Source, check_shard, unless_known
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.memory import MemoryTransport
@@ -47,26 +47,28 @@ def made(count: int, bad: frozenset[int] = frozenset()) -> list[Episode]:
     return found
 
 
-class Eventful:
+class Eventful(Source):
     """Episodes, before some of which something happens, once."""
 
     name = "test"
 
     def __init__(self, episodes: Sequence[Episode], events: Mapping[int, Callable[[], object]]) -> None:
-        self.episodes, self.events = EpisodeList(list(episodes), "test"), dict(events)
-        self.episode_count = len(episodes)
+        self.list, self.events = EpisodeList(list(episodes), "test"), dict(events)
+
+    @property
+    def episode_count(self) -> int | None:
+        return self.list.episode_count
 
     def spec(self) -> Nest:
-        return self.episodes.spec()
+        return self.list.spec()
 
-    def __iter__(self) -> Iterator[Episode]:
-        return episodes_of(self)
-
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
         return unless_known(self._episodes(start, stop), is_known)
 
     def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
-        for number, episode in islice(enumerate(self.episodes), start, stop):
+        for number, episode in islice(enumerate(self.list), start, stop):
             self.events.pop(number, lambda: None)()
             yield episode
 
@@ -91,7 +93,7 @@ def push(group: Servers, source: Sequence[Episode] | Eventful, away: Sequence[st
     """A push as `several.push`, by workers; `workers`, `most`, `lost` and `allow` among the options are as for `run`."""
     how = {name: options.pop(name) for name in ("workers", "most", "lost") if name in options}
     allow = options.pop("allow_missing", bool(away))
-    plan = several.planned(group, list(source.episodes) if isinstance(source, Eventful) else source, away, **options)
+    plan = several.planned(group, list(source.list) if isinstance(source, Eventful) else source, away, **options)
     if isinstance(source, Eventful):
         plan = replace(plan, source=source)
     return run(group, plan, **how, allow=allow)

@@ -22,7 +22,7 @@ class Counted(EpisodeList):
 
     def __init__(self, episodes: list[Episode], knows: bool = True) -> None:
         super().__init__(episodes, "list")
-        self.read: list[str] = []
+        self.seen: list[str] = []
         self.knows = knows
 
     @property
@@ -31,10 +31,12 @@ class Counted(EpisodeList):
 
     def __iter__(self) -> Iterator[Episode]:
         for episode in super().__iter__():
-            self.read.append(episode.id)
+            self.seen.append(episode.id)
             yield episode
 
-    def read_range(self, start: int, stop: int | None, is_known: IsKnown) -> Iterator[Episode | KnownEpisode]:
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
         return unless_known(self._episodes[start:stop], is_known)
 
 
@@ -64,7 +66,7 @@ def test_an_episode_is_found(wanted: str, number: int, knows: bool) -> None:
 def test_a_name_is_looked_for_no_further_than_to_where_it_is(wanted: str, read: int) -> None:
     among = source()
     find(among, wanted)
-    assert len(among.read) == read
+    assert len(among.seen) == read
 
 
 def copies() -> Counted:
@@ -81,7 +83,7 @@ def test_a_copy_is_found_by_its_own_name(first: int, copy: str, number: int) -> 
     found = find(among, f"{name}{copy}")
     assert found.number == number
     assert found.episode.id == f"{name}{copy}"
-    assert len(among.read) == number + 1
+    assert len(among.seen) == number + 1
 
 
 def test_copies_are_called_what_a_push_calls_them() -> None:
@@ -121,7 +123,7 @@ def test_an_id_that_a_caller_gave_gets_no_number() -> None:
 def test_a_number_is_passed_over_to_where_the_source_can_do_that() -> None:
     among = source()
     assert find(among, "3").episode.id == "data#3"
-    assert among.read == []
+    assert among.seen == []
 
 
 @pytest.mark.parametrize("knows", [True, False])

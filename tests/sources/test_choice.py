@@ -12,27 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.recordings import Recording
-from rlds2reverb.remarks import Remark
+from rlds2reverb.readers.recordings import Recording, Recordings
 from rlds2reverb.source_options import read_options
 from rlds2reverb.sources.choice import CHOICES, Choice
 
 SEED = 1 << 63
 
 
-class Known:
+class Known(Recordings):
     """Ten episodes, or a number that only reading tells."""
 
     name = "known"
-    remarks: tuple[Remark, ...] = ()
+    count: int | None = None
 
     def __init__(self, count: int | None = 10) -> None:
         self.count = count
 
     def spec(self) -> Any:
         return {}
-
-    metadata_spec = spec
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         return iter(())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources.base import KeepsImages, first_episodes, kept_images, with_encoded
+from rlds2reverb.sources.base import first_episodes, kept_images, with_encoded
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import flatten
 from tests.pictures import CAMERA, IMAGE, WRIST, Pictures, episodes
@@ -60,7 +60,5 @@ def test_a_source_that_cannot_is_refused(part: int | None) -> None:
     assert with_encoded(source, ()) is source
 
 
-def test_a_source_has_the_protocol_by_its_methods() -> None:
-    assert isinstance(SOURCE, KeepsImages)
-    assert not isinstance(EpisodeList(episodes()), KeepsImages)
+def test_a_shard_keeps_its_files() -> None:
     assert np.array_equal([len(one) for one in with_encoded(SOURCE.shard(1, 2), ("all",))], [3])

@@ -16,7 +16,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.remarks import Remark
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import episodes_of, first_episodes, remarks_of, with_encoded
+from rlds2reverb.sources.base import as_source, episodes_of, first_episodes, remarks_of, with_encoded
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.mix_parts import COMMON
 from rlds2reverb.sources.mixed import MixedSource
@@ -139,7 +139,7 @@ def test_features_are_those_that_all_parts_have_alike() -> None:
 
 
 def test_remarks_of_parts_come_with_their_names() -> None:
-    mix = MixedSource([Uncounted(part("a", 1)), part("b", 1)])
+    mix = MixedSource([as_source(Uncounted(part("a", 1))), part("b", 1)])
     assert [one.text for one in mix.remarks] == ["a: something"]
     assert remarks_of(mix.shard(0, 2)) == mix.remarks
 
@@ -184,15 +184,11 @@ def test_lists_without_names_can_be_mixed() -> None:
     assert len({one.id for one in found}) == 3
 
 
-class WithImages:
+class WithImages(EpisodeList):
     """A part whose images can be kept encoded."""
 
     def __init__(self, name: str) -> None:
-        self._inner, self.name, self.episode_count = part(name, 2), name, 2
-        self.spec, self.shard = self._inner.spec, self._inner.shard
-
-    def __iter__(self) -> Iterator[Episode]:
-        return iter(self._inner)
+        super().__init__(list(part(name, 2)), name)
 
     def images(self) -> dict[str, ImageSpec]:
         return {"observation": ImageSpec((2, 3, 3), np.dtype(np.uint8))}
@@ -228,4 +224,4 @@ def test_names_without_sense_are_refused(name: str, message: str) -> None:
 def test_images_that_all_parts_keep_stay_encoded() -> None:
     mix = MixedSource([part("a", 1), part("b", 1)])
     assert mix.images() == {}
-    assert mix.shard(0, 2).images() == {}  # type: ignore[attr-defined]
+    assert mix.shard(0, 2).images() == {}

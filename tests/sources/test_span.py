@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import first_episodes
+from rlds2reverb.sources.base import as_source, first_episodes
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.sources.span import Span
 from tests import strategies
@@ -43,8 +43,8 @@ def ids(source: Any) -> list[str]:
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(1, 3), st.integers(0, 2), st.integers(0, 14))
 def test_a_span_is_a_slice_of_the_whole(start: int, length: int, count: int, index: int, limit: int) -> None:
     stop, whole = start + length, [one.id for one in EPISODES]
-    for source in (EpisodeList(EPISODES), Plain(), first_episodes(EpisodeList(EPISODES), 12)):
-        span = Span(source, start, stop)  # type: ignore[arg-type]
+    for source in (EpisodeList(EPISODES), as_source(Plain()), first_episodes(EpisodeList(EPISODES), 12)):
+        span = Span(source, start, stop)
         assert ids(span) == whole[start:stop]
         assert span.episode_count == len(whole[start:stop])
         if index < count:

@@ -280,7 +280,7 @@ def test_lost_records_are_refused_or_skipped_and_counted(folder: Path) -> None:
         f"1 file with fewer records than dataset_info.json says, which are skipped, as asked; the first is {folder}"
         in (remark.text)
     )
-    assert open_source(f"tfds:{folder}?lost_records=skip").remarks == ()  # type: ignore[attr-defined]
+    assert open_source(f"tfds:{folder}?lost_records=skip").remarks == ()
     assert numbers(source)[:17] == [*range(16), 20]
     whole = [one.id for one in source]
     assert [one.id for one in source.shard(1, 3)] == whole[1::3]

@@ -124,7 +124,7 @@ WRONG = {
 def test_what_makes_no_sense_is_refused_where_it_stands(name: str) -> None:
     with pytest.raises(SourceError, match='here: feature "a') as caught:
         parse_features(make.together({"a": WRONG[name]}), "here")
-    assert not isinstance(caught.value)
+    assert not isinstance(caught.value, NotReadHere)
     assert len(str(caught.value)) < 500
 
 

@@ -14,7 +14,7 @@ from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, marked, 
 from rlds2reverb.readers.flat.columns import Blocks, Rows
 from rlds2reverb.readers.flat.cutting import Cuts
 from rlds2reverb.readers.nests import nested, value_spec
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -46,8 +46,10 @@ class Description:
     remarks: tuple[Remark, ...]
 
 
-class FlatRecordings:
+class FlatRecordings(Recordings):
     """Episodes of a dataset of rows; messages name each by its first row and the one after its last."""
+
+    remarks: tuple[Remark, ...] = ()
 
     def __init__(self, about: Description, cuts: Cuts, opened: Opened) -> None:
         self._about, self._cuts, self._opened = about, cuts, opened

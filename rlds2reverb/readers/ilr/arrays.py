@@ -25,7 +25,7 @@ from rlds2reverb.readers.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Opti
 from rlds2reverb.readers.ilr.pickles import Values, leaves_of
 from rlds2reverb.readers.ilr.shards import aligned, column_specs
 from rlds2reverb.readers.pickles import Inert
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -164,7 +164,7 @@ class DictTrajectories:
         ]
 
 
-class ArrayRecordings:
+class ArrayRecordings(Recordings):
     """The episodes of dictionaries of arrays.
 
     Args:
@@ -200,10 +200,6 @@ class ArrayRecordings:
     def spec(self) -> Nest:
         """That of the first trajectory."""
         return dict(self._specs)
-
-    def metadata_spec(self) -> Nest:
-        """None."""
-        return {}
 
     def counted(self) -> ArrayRecordings:
         """The same, with `count`: reads all files."""

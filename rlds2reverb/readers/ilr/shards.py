@@ -19,7 +19,7 @@ from rlds2reverb.readers.ilr.archives import Frame, Metadata, frames
 from rlds2reverb.readers.ilr.description import features_of
 from rlds2reverb.readers.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Options
 from rlds2reverb.readers.ilr.pickles import KINDS, Row, Values
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.wording import shortened
@@ -64,7 +64,7 @@ class _Wanted:
         self._number += 1
 
 
-class ShardRecordings:
+class ShardRecordings(Recordings):
     """The episodes of some shards, one shard after the other. A trajectory ends with its shard.
 
     Raises:

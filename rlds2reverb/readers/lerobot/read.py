@@ -64,7 +64,7 @@ from rlds2reverb.readers.lerobot.values import TableRows, Taken, column, image_f
 from rlds2reverb.readers.lerobot.videos import Clip, check_libraries, check_library, decoded
 from rlds2reverb.readers.nests import nested, value_spec
 from rlds2reverb.readers.paths import check_link
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.remarks import Remark, note
 from rlds2reverb.source_options import Parse, one_of, parted, unescaped, words
 from rlds2reverb.sources.base import Source
@@ -207,7 +207,7 @@ def _home() -> Path:
     return Path(os.environ.get("HF_LEROBOT_HOME") or str(Path(hugging_face) / "lerobot")).expanduser()
 
 
-class LeRobotRecordings:
+class LeRobotRecordings(Recordings):
     """The episodes of a dataset.
 
     Args:

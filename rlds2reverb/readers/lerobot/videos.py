@@ -256,7 +256,8 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
     try:
         if files and all(file[:4] in _TIFF for file in files):
             return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
-        return decode_files(ImageSpec(feature.shape, feature.dtype), files, where, exact=True)
+        height, width, channels = feature.shape
+        return decode_files(ImageSpec((height, width, channels), feature.dtype), files, where, exact=True)
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error
 

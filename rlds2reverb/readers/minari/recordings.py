@@ -22,7 +22,7 @@ from rlds2reverb.readers.minari.in_arrow import InArrow
 from rlds2reverb.readers.minari.in_hdf5 import InHdf5
 from rlds2reverb.readers.minari.spaces import Leaf
 from rlds2reverb.readers.minari.stored import ACTIONS, OBSERVATIONS, Episodes, Stored
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
@@ -45,7 +45,7 @@ class Options:
     stored_spaces: bool = False
 
 
-class MinariRecordings:
+class MinariRecordings(Recordings):
     """The episodes of a dataset.
 
     Args:

@@ -21,12 +21,12 @@ from rlds2reverb.readers.npz.members import Member, keys_in, opened
 from rlds2reverb.readers.npz.options import NpzOptions
 from rlds2reverb.readers.npz.telling import left_out_remark
 from rlds2reverb.readers.paths import by_number
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.remarks import Remark, note
 from rlds2reverb.specs import Nest, column_spec
 
 
-class NpzFiles:
+class NpzFiles(Recordings):
     """Episodes in files of their own, in the order of their names; numbers in these count as numbers.
 
     Args:

@@ -21,14 +21,13 @@ import numpy as np
 
 from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import needing
-from rlds2reverb.formats import Lazily
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.metadata import METADATA
 from rlds2reverb.readers.alignment import LAST_STEPS, MARK, REPEAT, steps, with_last
 from rlds2reverb.readers.casts import exactly
 from rlds2reverb.readers.differences import differing
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.readers.rllib.index import (
     ACTIONS,
     ENDINGS,
@@ -100,7 +99,7 @@ _FILLED = {
 }
 
 
-class RllibRecordings:
+class RllibRecordings(Recordings):
     """The episodes of a dataset of RLlib.
 
     Args:

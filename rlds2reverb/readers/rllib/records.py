@@ -143,24 +143,24 @@ class Reader(ABC):
           BrokenEpisode: the record cannot be read any more, or the column is no column.
         """
         record, part = self._split(place)
-        found = self._cache.get(record, lambda: self._columns(*record)).get((part, name))
+        found = self._cache.get(record, lambda: self._columns(place)).get((part, name))
         if found is None:
-            raise LookupError(self._where(*record))
+            raise LookupError(self._where(place))
         if isinstance(found, BrokenEpisode):
             raise BrokenEpisode(found.path, found.why)
         return found
 
     def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
-        """The record's place, and the number of the part in it."""
+        """What tells the record from others, and the number of the part in it."""
         return (place.file, place.at), place.part
 
     @abstractmethod
-    def _columns(self, *record: int) -> Columns:
-        """All wanted columns of a record; raises `BrokenEpisode`."""
+    def _columns(self, place: RecordPlace) -> Columns:
+        """All wanted columns of the record; raises `BrokenEpisode`."""
 
     @abstractmethod
-    def _where(self, *record: int) -> str:
-        """What messages call a record."""
+    def _where(self, place: RecordPlace) -> str:
+        """What messages call the record."""
 
     @abstractmethod
     def close(self) -> None:
@@ -449,22 +449,22 @@ class JsonReader(Reader):
         self._kept = kept
         self._open = LRU[int, IO[bytes]](_OPEN_FILES, close=lambda file: file.close())
 
-    def _columns(self, number: int, at: int) -> Columns:
-        kept = self._kept.get((number, at))
+    def _columns(self, place: RecordPlace) -> Columns:
+        kept = self._kept.get((place.file, place.at))
         if kept is not None:
             return kept
-        return converted(parsed(self._line(number, at)), self._settings, self._where(number, at), self._wanted)
+        return converted(parsed(self._line(place)), self._settings, self._where(place), self._wanted)
 
-    def _where(self, number: int, at: int) -> str:
-        return _line_at(self._files[number], at)
+    def _where(self, place: RecordPlace) -> str:
+        return _line_at(self._files[place.file], place.at)
 
-    def _line(self, number: int, at: int) -> bytes:
+    def _line(self, place: RecordPlace) -> bytes:
         try:
-            file = self._open.get(number, lambda: _opened(self._files[number]))
-            file.seek(at)
+            file = self._open.get(place.file, lambda: _opened(self._files[place.file]))
+            file.seek(place.at)
             return file.readline(_LONGEST_LINE)
         except _ERRORS as error:
-            raise BrokenEpisode("", f"{self._where(number, at)}: cannot be read: {shortened(str(error))}") from error
+            raise BrokenEpisode("", f"{self._where(place)}: cannot be read: {shortened(str(error))}") from error
 
     def close(self) -> None:
         """Closes the files."""

@@ -155,18 +155,18 @@ class _TableReader(Reader):
 class StepReader(_TableReader):
     """Columns of row groups, which are one part each."""
 
-    def _where(self, number: int, group: int) -> str:
-        return f"{self._files[number]}: row group {group}"
+    def _where(self, place: RecordPlace) -> str:
+        return f"{self._files[place.file]}: row group {place.at}"
 
-    def _columns(self, number: int, group: int) -> Columns:
+    def _columns(self, place: RecordPlace) -> Columns:
         try:
-            there = set(self._parquet.opened(number).schema_arrow.names)
+            there = set(self._parquet.opened(place.file).schema_arrow.names)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         known = {name: self._settings.names.of(name) for name in self._wanted}
         known = {name: column for name, column in known.items() if column in there}
-        table = self._parquet.read(number, group, sorted(known.values()))
-        converter = Converter(self._where(number, group), self._settings.floats)
+        table = self._parquet.read(place.file, place.at, sorted(known.values()))
+        converter = Converter(self._where(place), self._settings.floats)
         made: Columns = {}
         for name, column in known.items():
             try:
@@ -260,14 +260,12 @@ class RecordReader(_TableReader):
         row, part = divmod(place.part, _PARTS)
         return (place.file, place.at, row), part
 
-    def _where(self, number: int, group: int, row: int) -> str:
-        return f"{self._files[number]}: row group {group}, row {row:,}"
+    def _where(self, place: RecordPlace) -> str:
+        return f"{self._files[place.file]}: row group {place.at}, row {place.part // _PARTS:,}"
 
-    def _columns(self, number: int, group: int, row: int) -> Columns:
-        record, where = (
-            record_at(self._parquet, number, group, row, self._settings),
-            self._where(number, group, row),
-        )
+    def _columns(self, place: RecordPlace) -> Columns:
+        row, where = place.part // _PARTS, self._where(place)
+        record = record_at(self._parquet, place.file, place.at, row, self._settings)
         if isinstance(record, bytes):
             return episode_columns(state_of(record), self._settings, where, self._wanted)
         return converted(record, self._settings, where, self._wanted)

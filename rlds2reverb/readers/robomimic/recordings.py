@@ -15,12 +15,13 @@ from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.alignment import MARK, NEXT, NEXT_OBSERVATION, marked, steps, with_last
 from rlds2reverb.readers.features import fitted, left_out_remarks
 from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording, each
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.readers.robomimic import demos
 from rlds2reverb.readers.robomimic.options import AFTER, NOTHING, TERMINAL, RobomimicOptions
 from rlds2reverb.readers.robomimic.plan import DONES, STATES, Plan, columns_of, plan_of, state_shape
 from rlds2reverb.readers.robomimic.survey import survey
 from rlds2reverb.readers.robomimic.telling import remarks_of
+from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec, Nest
 
 _MOST_TRIED = 32
@@ -29,7 +30,7 @@ _WITH_OBSERVATIONS = ("robot_states",)
 """Recorded at the same time as the observations, also where these come after the action."""
 
 
-class RobomimicRecordings:
+class RobomimicRecordings(Recordings):
     """The demonstrations of a robomimic file, by their numbers.
 
     Args:
@@ -40,6 +41,8 @@ class RobomimicRecordings:
     Raises:
       SourceError: it cannot be read, is no file of robomimic, or an option does not go with it.
     """
+
+    remarks: tuple[Remark, ...] = ()
 
     def __init__(self, path: Path, name: str, options: RobomimicOptions = RobomimicOptions()) -> None:
         self.name, self._path = name, path

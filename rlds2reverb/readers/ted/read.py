@@ -52,7 +52,7 @@ from rlds2reverb.episodes import (
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.alignment import LAST_STEPS, MARK, steps, with_last, zero_row
-from rlds2reverb.readers.recordings import BrokenEpisode, Recording
+from rlds2reverb.readers.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.readers.ted.folders import META, Folder, as_metadata, read_folder, read_pytree
 from rlds2reverb.readers.ted.h5 import H5Trajectories
 from rlds2reverb.readers.ted.keys import CHECK, KEEP, LAST, NEXT, TedOptions, last_part, renamed
@@ -320,7 +320,7 @@ _LOOKED_AT = 32
 """Trajectories, and steps of each, in which `next` is compared with what the next step saw."""
 
 
-class TedRecordings:
+class TedRecordings(Recordings):
     """The trajectories of some buffers with the same columns, one buffer after the other: one, or those of an ensemble.
 
     Args:
