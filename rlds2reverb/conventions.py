@@ -42,12 +42,12 @@ from rlds2reverb.episodes import (
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.transforms.transform import AS_RECORDED as AS_RECORDED
+from rlds2reverb.transforms.transform import LAST_REWARDS as LAST_REWARDS
+from rlds2reverb.transforms.transform import SHIFT as SHIFT
 
-AS_RECORDED = "as_recorded"
 TRANSITION = "transition"
 TERMINAL_DISCOUNTS = (AS_RECORDED, TRANSITION)
-SHIFT = "shift"
-LAST_REWARDS = (AS_RECORDED, SHIFT)
 REPEAT, DROP = "repeat", "drop"
 LAST_OBSERVATIONS = (AS_RECORDED, REPEAT, DROP)
 

@@ -10,12 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_REWARDS, SHIFT, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transforms.concat import parts_of, written
 from rlds2reverb.transforms.resize import Size
+
+AS_RECORDED, SHIFT = LAST_REWARDS = ("as_recorded", "shift")
+"""What becomes of rewards: they stay, or each moves one step back."""
+
+OfRewards = TypeVar("OfRewards")
+"""A dataclass with `last_reward`: the conventions of episodes."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,13 @@ class Transform:
         plain = {**self.as_dict(), "select": sorted(self.select), "drop": sorted(self.drop), "reward_last": None}
         return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
-    def with_conventions(self, conventions: Conventions) -> Conventions:
+    def with_conventions(self, conventions: OfRewards) -> OfRewards:
         """The conventions of a push, with the shift of rewards where this asks for it."""
-        return replace(conventions, last_reward=SHIFT) if self.reward_last == SHIFT else conventions
+        return (
+            cast("OfRewards", replace(cast(Any, conventions), last_reward=SHIFT))
+            if self.reward_last == SHIFT
+            else conventions
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Every operation that does something, as plain values, for JSON."""

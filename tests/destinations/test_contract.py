@@ -31,10 +31,10 @@ from tests.destinations.cases import data
 from tests.destinations.cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
-FOLDER = Path(__file__).parent / "cases"
+FOLDER = Path(data.__file__).parent
 SCHEMES = [one.scheme for one in DESTINATIONS]
 CASES: dict[str, Any] = {
-    scheme: importlib.import_module(f"tests.destinations.cases.{scheme}")
+    scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}")
     for scheme in SCHEMES
     if (FOLDER / f"{scheme}.py").exists()
 }

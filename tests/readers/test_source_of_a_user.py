@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source
+from tests.project import ROOT
 from tests.push import in_memory
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats" / "npz.md"
+PAGE = ROOT / "docs" / "formats" / "npz.md"
 
 
 def users_class() -> Any:

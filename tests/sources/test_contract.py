@@ -28,12 +28,13 @@ from rlds2reverb.specs import differences, flatten
 from rlds2reverb.validation import CODES
 from tests.push import in_memory
 from tests.sources import toy
+from tests.sources.cases import data
 from tests.sources.cases.data import EPISODES
 from tests.sources.cases.tfds import of_tfds
 
-FOLDER = Path(__file__).parent / "cases"
+FOLDER = Path(data.__file__).parent
 WITH_DATA = [one.scheme for one in FORMATS if (FOLDER / f"{one.scheme}.py").exists()]
-CASES: dict[str, Any] = {scheme: importlib.import_module(f"tests.sources.cases.{scheme}") for scheme in WITH_DATA}
+CASES: dict[str, Any] = {scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}") for scheme in WITH_DATA}
 CASES[toy.FORMAT.scheme] = toy
 """Scheme -> its data. The toy shows that a new format needs nothing else."""
 

@@ -22,8 +22,6 @@ from rlds2reverb.sources.registry import SOURCES
 from tests.project import project
 from tests.sources import toy
 
-ROOT = Path(__file__).parent.parent.parent
-
 
 def test_no_two_formats_share_a_scheme() -> None:
     schemes = [one.scheme for one in SOURCES]

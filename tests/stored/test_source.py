@@ -14,9 +14,10 @@ from rlds2reverb.errors import ServerUnreachable, SourceError
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import spec_texts
 from tests.processes import dead_port
+from tests.project import ROOT
 from tests.stored import folders
 
-DATA = Path(__file__).parents[1] / "data" / "reverb"
+DATA = ROOT / "tests" / "data" / "reverb"
 ROWS = np.arange(6)
 NAMES = "columns=step_type+observation+action+next_step_type+reward+discount"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,10 @@ import pytest
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transforms.columns import made_columns
 from rlds2reverb.transforms.reading import transform_of
+from tests.project import ROOT
 from tests.transforms.test_columns import FIELDS
 
-FOLDER = Path(__file__).parents[2] / "configs" / "transforms"
+FOLDER = ROOT / "configs" / "transforms"
 
 
 def specs(**columns: tuple[Any, ...]) -> dict[str, ArraySpec]:
@@ -87,6 +87,6 @@ def test_every_file_is_tried() -> None:
 
 
 def test_the_page_has_the_file_as_it_is() -> None:
-    page = (FOLDER.parents[1] / "docs" / "transforms.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "transforms.md").read_text(encoding="utf-8")
     text = (FOLDER / "bridge.yaml").read_text(encoding="utf-8")
     assert text[text.index("transform:") :] in page

@@ -10,8 +10,9 @@ from tempfile import mkdtemp
 from typing import Any
 
 from rlds2reverb.sources import open_source
+from tests.project import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "lerobot"
+DATA = ROOT / "tests" / "data" / "lerobot"
 
 
 def copies(dataset: str) -> Callable[[Path], str]:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.sources import open_source
+from tests.project import ROOT
 from tests.sources.cases import data
 
-DATA = Path(__file__).parents[2] / "data" / "rllib"
+DATA = ROOT / "tests" / "data" / "rllib"
 
 
 def batches() -> list[dict[str, Any]]:
