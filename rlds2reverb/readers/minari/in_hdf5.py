@@ -22,8 +22,6 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
-from rlds2reverb.readers.hdf5_files import ERRORS, bytes_of, failure_of
-from rlds2reverb.readers.hdf5_texts import check_texts
 from rlds2reverb.readers.minari.facts import Facts
 from rlds2reverb.readers.minari.places import MAIN_FILE, METADATA_FILE
 from rlds2reverb.readers.minari.spaces import TEXT, Leaf
@@ -40,6 +38,7 @@ from rlds2reverb.readers.minari.stored import (
 from rlds2reverb.readers.paths import allowed
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.wording import line_of
 
 _GROUP = re.compile(r"episode_(0|[1-9]\d{0,11})", re.ASCII)
 _KNOWN = frozenset((OBSERVATIONS, ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS))
@@ -181,7 +180,7 @@ class _Episode:
     def _count(self) -> int:
         try:
             return int(self._group.id.get_num_objs())
-        except ERRORS as error:
+        except hdf5.ERRORS as error:
             raise self._unreadable("", error) from error
 
     def _other(self, path: str, dataset: h5py.Dataset) -> Array | None:
@@ -189,7 +188,7 @@ class _Episode:
             has_rows = bool(dataset.shape) and (
                 dataset.dtype.kind in "biufcS" or h5py.check_string_dtype(dataset.dtype) is not None
             )
-        except ERRORS as error:
+        except hdf5.ERRORS as error:
             raise self._unreadable(path, error) from error
         return hdf5.Column(self._group, path, path, dataset.id).rows() if has_rows else None
 
@@ -217,12 +216,9 @@ class _Episode:
                 raise BrokenEpisode(
                     path, f"{hdf5.where(dataset)}: has the shape {dataset.shape}; expected {rows:,} images"
                 )
-            check_texts(dataset, bytes_of(dataset), 0, rows)
             return [file.tobytes() for file in dataset[()]]
-        except ERRORS as error:
+        except hdf5.ERRORS as error:
             raise self._unreadable(path, error) from error
 
     def _unreadable(self, path: str, error: Exception) -> BrokenEpisode:
-        return BrokenEpisode(
-            path, f"{hdf5.where(self._group)}/{path}: cannot be read: {failure_of(self._group, error)}"
-        )
+        return BrokenEpisode(path, f"{hdf5.where(self._group)}/{path}: cannot be read: {line_of(error)}")

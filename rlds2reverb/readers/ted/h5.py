@@ -243,7 +243,7 @@ class _H5Rows:
         if one.stop is not None and len(found) != one.stop - one.start:
             raise BrokenEpisode(
                 key,
-                f"{self._file.filename}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, "
+                f"{hdf5.path_of(self._file)}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, "
                 f"as of {self._of.id_key}",
             )
         return found
@@ -257,7 +257,7 @@ class _H5Rows:
         one = self._of.segments[number]
         found = self.ids(one, 1)
         if not len(found):
-            raise BrokenEpisode(self._of.id_key, f"{self._file.filename}: {one.group}: has no steps")
+            raise BrokenEpisode(self._of.id_key, f"{hdf5.path_of(self._file)}: {one.group}: has no steps")
         return found.reshape(-1)[0]
 
     def ids(self, one: _Segment, most: int | None = None) -> Array:
@@ -279,7 +279,7 @@ class _H5Rows:
             wanted = f"{spec.dtype}{list(spec.shape)}"
             raise BrokenEpisode(
                 key,
-                f"{self._file.filename}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
+                f"{hdf5.path_of(self._file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
             )
         return found
 
@@ -302,7 +302,7 @@ def _plain(file: h5py.File, name: str) -> Any:
     found = hdf5.found(file, name)
     if isinstance(found, h5py.Dataset) and found.shape:
         if found.size > _MOST_SIZES:
-            raise SourceError(f"{file.filename}: {name}: has {found.size:,} values; expected a number, or a few")
+            raise SourceError(f"{hdf5.path_of(file)}: {name}: has {found.size:,} values; expected a number, or a few")
         return hdf5.column(file, name, name)
     value = hdf5.value(file, name)
     return value.item() if isinstance(value, np.generic) else value
@@ -312,5 +312,5 @@ def _columns(file: h5py.File, group: str) -> dict[str, hdf5.Column]:
     """'/'-joined key -> column of a group."""
     held = hdf5.found(file, group)
     if not isinstance(held, h5py.Group):
-        raise SourceError(f"{file.filename}: {group}: expected a group")
+        raise SourceError(f"{hdf5.path_of(file)}: {group}: expected a group")
     return {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}
