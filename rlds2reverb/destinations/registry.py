@@ -39,7 +39,7 @@ DESTINATIONS: Formats[Destination] = Formats(
         ),
         Format(
             "ted",
-            Lazily("rlds2reverb.destinations.ted.destination:open_ted"),
+            Lazily("rlds2reverb.destinations.ted.write:open_ted"),
             "writing TorchRL's buffers",
             extra="hdf5",
             forms=(
@@ -50,7 +50,7 @@ DESTINATIONS: Formats[Destination] = Formats(
         ),
         Format(
             "ilr",
-            Lazily("rlds2reverb.destinations.ilr.destination:open_ilr"),
+            Lazily("rlds2reverb.destinations.ilr.write:open_ilr"),
             "writing shards of il-representations",
             forms=(
                 Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
@@ -59,7 +59,7 @@ DESTINATIONS: Formats[Destination] = Formats(
         ),
         Format(
             "lerobot",
-            Lazily("rlds2reverb.destinations.lerobot.destination:open_lerobot"),
+            Lazily("rlds2reverb.destinations.lerobot.write:open_lerobot"),
             "writing LeRobot datasets",
             extra="parquet",
             forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),

@@ -76,7 +76,7 @@ SOURCES: Formats[Source] = Formats(
         ),
         Format(
             "ilr",
-            Lazily("rlds2reverb.sources.ilr:open_ilr"),
+            Lazily("rlds2reverb.readers.ilr.read:open_ilr"),
             "reading il-representations' datasets",
             forms=(
                 Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),
@@ -90,7 +90,7 @@ SOURCES: Formats[Source] = Formats(
         ),
         Format(
             "lerobot",
-            Lazily("rlds2reverb.sources.lerobot:open_lerobot"),
+            Lazily("rlds2reverb.readers.lerobot.read:open_lerobot"),
             "reading LeRobot datasets",
             extra="parquet",
             forms=(
@@ -98,12 +98,12 @@ SOURCES: Formats[Source] = Formats(
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
             ),
             marks=("meta/info.json",),
-            place=Lazily("rlds2reverb.sources.lerobot:folder_of"),
+            place=Lazily("rlds2reverb.readers.lerobot.read:folder_of"),
             page="formats/lerobot.md",
         ),
         Format(
             "rllib",
-            Lazily("rlds2reverb.sources.rllib:open_rllib"),
+            Lazily("rlds2reverb.readers.rllib.read:open_rllib"),
             "reading RLlib's files",
             forms=(
                 Form(
@@ -116,7 +116,7 @@ SOURCES: Formats[Source] = Formats(
         ),
         Format(
             "ted",
-            Lazily("rlds2reverb.sources.ted:open_ted"),
+            Lazily("rlds2reverb.readers.ted.read:open_ted"),
             "reading TorchRL's buffers",
             extra="hdf5",
             forms=(

@@ -12,7 +12,7 @@ import pytest
 from rlds2reverb.conversion import convert
 from rlds2reverb.episodes import Episode
 from rlds2reverb.push.pipeline import Pusher
-from rlds2reverb.readers.lerobot import reader as lerobot
+from rlds2reverb.readers.lerobot import read
 from rlds2reverb.readers.minari import recordings as minari
 from rlds2reverb.scale.pushing import DividedPush
 from rlds2reverb.scale.sources import Named
@@ -84,7 +84,7 @@ def test_only_what_is_new_is_stored(
     ("source", "where", "name"),
     [
         ("bundled:cartpole@train[:6]", EpisodeFeatures, "read"),
-        (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", lerobot.Reader, "_decoded"),
+        (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read.Reader, "_decoded"),
         (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari, "with_pixels"),
     ],
     ids=["tfds", "lerobot", "minari"],

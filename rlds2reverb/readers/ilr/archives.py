@@ -1,16 +1,26 @@
-"""Tar archives, compressed by zstd or not, read from front to end without unpacking: member by member, each in memory for itself.
+"""Tar archives of il-representations, compressed by zstd or not: read from front to end, member by member, and written.
 
-Source of the layout: POSIX pax and ustar. What a header says is checked by its checksum, and no size is believed beyond a bound.
+Members of one prefix, `frame_012`, are a step. tarfile takes four times as long for a member, of which a step has several, so headers are
+read here. What a header says is checked by its checksum, and no size is believed beyond a bound.
+
+An archive is written as webdataset's writer makes it, in frames of zstd that stand for themselves. Each frame is on disk before the next
+begins, so an archive can be cut off behind any of them, and written on.
+Sources of the layout: POSIX pax and ustar; RFC 8878 for the frames, those to be skipped among them.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import cramjam
+
+from rlds2reverb.destinations.growing_files import at_end, put
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import check_regular
@@ -170,3 +180,211 @@ def _passed_over(file: BinaryIO, size: int, where: str) -> None:
         if not data:
             raise SourceError(f"{where}: ends within a member; the file was cut off")
         left -= len(data)
+
+
+METADATA = "_metadata.meta.pickle"
+_MOST_STEP_BYTES = 256 << 20
+"""Of all values of one step together."""
+_MOST_KEYS = 1_000
+_MOST_METADATA_BYTES = 64 << 20
+_NUMBER = re.compile(r"(\d{1,15})$", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """A description."""
+
+    data: bytes
+    where: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A step.
+
+    Attributes:
+      name: `frame_012`.
+      values: key -> (contents, how they are written, where).
+    """
+
+    name: str
+    values: dict[str, tuple[bytes, str, str]] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int | None:
+        """That in its name."""
+        found = _NUMBER.search(self.name)
+        return int(found[1]) if found else None
+
+
+def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool]) -> Iterator[Frame | Metadata]:
+    """The steps and the descriptions of a shard.
+
+    Args:
+      members: of the archive.
+      where: what messages call it.
+      wanted: whether the values of a key are to be read; asked anew in every step, when the one before has been given out.
+
+    Raises:
+      SourceError: a step has a key twice, or values that are too many or too large together.
+    """
+    frame: Frame | None = None
+    held = 0
+    for member in members:
+        folder, _, base = member.name.rpartition("/")
+        stem, _, extension = base.partition(".")
+        if base == METADATA:
+            if frame is not None:
+                yield frame
+            frame = None
+            _check_size(member, where, member.size, _MOST_METADATA_BYTES)
+            yield Metadata(member.read(), f"{where}: {member.name}")
+            continue
+        key, _, kind = extension.partition(".")
+        if not key:
+            continue
+        name = f"{folder}/{stem}" if folder else stem
+        if frame is None or frame.name != name:
+            if frame is not None:
+                yield frame
+            frame, held = Frame(name), 0
+        if not wanted(key):
+            continue
+        held += member.size
+        _check_room(frame, key, member, where, held)
+        frame.values[key] = (member.read(), kind, f"{where}: {member.name}")
+    if frame is not None:
+        yield frame
+
+
+def _check_room(frame: Frame, key: str, member: Member, where: str, held: int) -> None:
+    """Refuses a value that a step has already, or that makes it too large."""
+    if key in frame.values:
+        raise SourceError(f"{where}: {member.name}: stands twice in one step")
+    _check_size(member, where, held, _MOST_STEP_BYTES)
+    if len(frame.values) == _MOST_KEYS:
+        raise SourceError(f"{where}: {shortened(frame.name)}: a step of more than {_MOST_KEYS:,} keys")
+
+
+def _check_size(member: Member, where: str, size: int, most: int) -> None:
+    if size > most:
+        raise SourceError(
+            f"{where}: {shortened(member.name)}: {size:,} bytes up to its end; expected at most {most:,} of one step"
+        )
+
+
+_RECORD = 10_240
+_MOST_PENDING = 32 << 20
+"""Bytes of a frame before it is compressed; so many are in memory."""
+
+_CHECKSUM = slice(148, 156)
+_SKIPPABLE = b"\x50\x2a\x4d\x18"
+_SPARE = 64
+
+
+def _header() -> bytearray:
+    """A member's header, without name, size and checksum; the same bytes in every version of Python, which tarfile's are not."""
+    made = bytearray(_BLOCK)
+    for start, text in (
+        (100, b"0000444\0"),
+        (108, b"0000000\0"),
+        (116, b"0000000\0"),
+        (136, b"00000000000\0"),
+        (148, b"        "),
+        (156, b"0"),
+        (257, b"ustar\x0000"),
+        (265, b"bigdata"),
+        (297, b"bigdata"),
+        (329, b"0000000\0"),
+        (337, b"0000000\0"),
+    ):
+        made[start : start + len(text)] = text
+    return made
+
+
+_HEADER = bytes(_header())
+_SUM = sum(_HEADER)
+
+
+def member(name: str, data: bytes) -> bytes:
+    """A file in an archive: header, contents, and zeros to the end of the block."""
+    path, size = name.encode(), b"%011o\0" % len(data)
+    if len(path) > 100:
+        raise ValueError(f"{name}: a name of more than 100 bytes")
+    checksum = b"%06o\0 " % (_SUM + sum(path) + sum(size))
+    header = path + _HEADER[len(path) : 124] + size + _HEADER[136:148] + checksum + _HEADER[156:]
+    return header + data + bytes(-len(data) % _BLOCK)
+
+
+class ArchiveWriter:
+    """Writes one archive.
+
+    Args:
+      path: of it.
+      level: of zstd; None for an archive that is not compressed.
+      start: where to go on: what stands behind is cut off. 0 for a new archive.
+    """
+
+    def __init__(self, path: Path, level: int | None, start: int) -> None:
+        self._level = level
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._file: BinaryIO = at_end(path, start)
+
+    def add(self, members: Iterable[bytes]) -> None:
+        """Takes files, each as `member` makes it."""
+        for one in members:
+            self._pending.append(one)
+            self._pending_bytes += len(one)
+        if self._pending_bytes >= _MOST_PENDING:
+            self._write()
+
+    def sync(self) -> int:
+        """Puts all on disk; how many bytes there are."""
+        self._write()
+        put(self._file)
+        return self._file.tell()
+
+    def begin(self, first: bytes) -> int:
+        """Writes the first file, with some room behind it, so that it can be replaced; how many bytes that takes."""
+        data = first if self._level is None else _padded(_compressed(first, self._level), None)
+        self._file.write(data)
+        return len(data)
+
+    def begin_anew(self, first: bytes, size: int) -> None:
+        """Replaces the first file, which takes so many bytes."""
+        if self._level is not None:
+            first = _padded(_compressed(first, self._level), size)
+        if len(first) != size:
+            raise ValueError(f"{len(first):,} bytes do not fit into {size:,}")
+        at = self._file.tell()
+        self._file.seek(0)
+        self._file.write(first)
+        self._file.seek(at)
+
+    def end(self, archived: int) -> None:
+        """Ends the archive, which has so many bytes before compression."""
+        self.add([bytes(2 * _BLOCK + -(archived + 2 * _BLOCK) % _RECORD)])
+        self.sync()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._file.close()
+
+    def _write(self) -> None:
+        data = b"".join(self._pending)
+        self._pending, self._pending_bytes = [], 0
+        if data:
+            self._file.write(data if self._level is None else _compressed(data, self._level))
+
+
+def _compressed(data: bytes, level: int) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def _padded(frame: bytes, size: int | None) -> bytes:
+    """A frame, and one behind it that readers skip, of so many bytes together."""
+    spare = _SPARE if size is None else size - len(frame) - 8
+    if spare < 0:
+        raise ValueError(f"{len(frame):,} bytes do not fit into {size or 0:,}")
+    return frame + _SKIPPABLE + spare.to_bytes(4, "little") + bytes(spare)

@@ -1,14 +1,21 @@
-"""Frames of videos, found as lerobot finds them: the frame nearest to the row's time, no further away than a tolerance.
+"""Frames of LeRobot's videos, and images out of its tables.
 
-A row's time in the video is its `timestamp`, in version 3 behind the episode's `from_timestamp`. Frames are decoded one after the
-other from the key frame before the first row. Pixels are those of PyAV's `to_ndarray("rgb24")`, which lerobot's own backend "pyav"
-takes too. Videos of depth maps give the codes that were written, 0 to 4095.
-Source: video_utils.py of lerobot 0.6.1 (`decode_video_frames_pyav`), dataset_reader.py (`_query_videos`).
+A frame is found as lerobot finds it: the one nearest to the row's time, no further away than a tolerance. A row's time in the video is
+its `timestamp`, in version 3 behind the episode's `from_timestamp`. Frames are decoded one after the other from the key frame before the
+first row. Pixels are those of PyAV's `to_ndarray("rgb24")`, which lerobot's own backend "pyav" takes too. Videos of depth maps give the
+codes that were written, 0 to 4095.
+
+Images are PNG and JPEG files, which LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), whose JPEG is that of
+libjpeg's accurate DCT; and depth maps, which are TIFF files.
+Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query_videos`) and image_writer.py
+(`image_array_to_pil_image`, `save_kwargs_for_path`) of lerobot 0.6.1; features/image.py of datasets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import struct
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +27,10 @@ import xxhash
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.lerobot.features import Feature
 from rlds2reverb.readers.recordings import BrokenEpisode
+from rlds2reverb.tfds_files.images import decode_files
 from rlds2reverb.wording import line_of
 
 _MOST_BYTES = 1 << 34
@@ -209,3 +218,65 @@ def _pixels(feature: Feature, frame: Any, path: Path) -> Array:
     if pixels.shape[:2] != feature.shape[:2]:
         raise BrokenEpisode(feature.path, f"{path}: a frame of the shape {pixels.shape}; expected {feature.shape}")
     return pixels.reshape(feature.shape)
+
+
+_TIFF = (b"II*\0", b"MM\0*")
+_DAMAGED = (
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    Warning,
+)
+"""What Pillow raises over a damaged TIFF file; warnings where they are errors."""
+
+
+def check_libraries() -> None:
+    """Raises `SourceError` where what decodes PNG and JPEG is missing."""
+    with needing("decoding the images of a LeRobot dataset", "images", SourceError):
+        import imagecodecs  # noqa: F401
+        import PIL  # noqa: F401
+        import simplejpeg  # noqa: F401
+
+
+def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
+    """[T, height, width, channels] of files of an image feature.
+
+    Raises:
+      BrokenEpisode: a file is damaged, of another format, or of another size or dtype than the feature.
+    """
+    if feature.dtype == np.float32 and any(file[:4] not in _TIFF for file in files):
+        raise BrokenEpisode(feature.path, f"{where}: a depth map in metres that is no TIFF file")
+    try:
+        if files and all(file[:4] in _TIFF for file in files):
+            return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
+        height, width, channels = feature.shape
+        return decode_files(ImageSpec((height, width, channels), feature.dtype), files, where, exact=True)
+    except SourceError as error:
+        raise BrokenEpisode(feature.path, str(error)) from error
+
+
+def _tiff(feature: Feature, file: bytes, where: str) -> Array:
+    """[height, width, 1]."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(file), formats=["TIFF"]) as image:
+            is_of_size = (image.height, image.width) == feature.shape[:2]
+            pixels = (
+                np.asarray(image)
+                if is_of_size
+                else np.empty((image.height, image.width, len(image.getbands())), np.uint8)
+            )
+    except (*_DAMAGED, Image.DecompressionBombError) as error:
+        raise SourceError(f"{where}: a damaged TIFF file: {line_of(error)}") from error
+    shape = pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1)
+    if shape != feature.shape or pixels.dtype.newbyteorder("=") != feature.dtype:
+        raise SourceError(f"{where}: holds {pixels.dtype.name}{list(shape)}; expected {feature.spec}")
+    return pixels.reshape(shape).astype(feature.dtype)

@@ -7,32 +7,31 @@
 | `<key>/` with a `meta.json` | a nested TensorDict, or a value that is no tensor |
 | `0/`, `1/`, ... | the parts of a lazy stack |
 | `_tensordict/` | what a tensorclass holds |
+
+Of a storage of PyTrees, `storage_metadata.json` names the files instead: `a/b.memmap` for what was `{"a": {"b": ...}}`, numbers for tuples
+and lists.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.json_files import read_object
 from rlds2reverb.readers.paths import stays_in
 from rlds2reverb.readers.pickles import safe_loads
-from rlds2reverb.readers.ted.leaves import (
-    MOST_NESTED,
-    FileLeaf,
-    HeldLeaf,
-    Leaf,
-    dtype_of,
-    shape_of,
-    sized_leaf,
-    stamp_of,
-)
+from rlds2reverb.readers.ted.keys import DTYPES
 from rlds2reverb.wording import shortened
 
 META = "meta.json"
@@ -197,3 +196,191 @@ class _Reader:
 
 def _layout(folder: Folder) -> Any:
     return folder.batch, {key: (leaf.dtype, leaf.shape) for key, leaf in folder.leaves.items()}
+
+
+_SINGLE = "_-single-tensor-_"
+
+
+def read_pytree(path: Path, metadata: Mapping[str, Any]) -> Folder:
+    """The leaves of a PyTree; their first size is the batch.
+
+    Raises:
+      SourceError: there are none, they differ in their first size, or one is not as the metadata say.
+    """
+    if not isinstance(metadata, dict) or not metadata:
+        raise SourceError(f"{path}: storage_metadata.json names no leaf of the PyTree")
+    leaves = {}
+    for name, one in metadata.items():
+        file = path / f"{name.replace('.', '/')}.memmap"
+        if not isinstance(one, dict) or not stays_in(path, file):
+            raise SourceError(f"{path}: leaf {shortened(repr(name))} of the PyTree leads out of the folder, or is none")
+        key = "observation" if name == _SINGLE else name.replace(".", "/")
+        leaves[key] = sized_leaf(file, one.get("dtype"), one.get("shape"))
+    sizes = {leaf.shape[:1] for leaf in leaves.values()}
+    if len(sizes) != 1 or () in sizes:
+        raise SourceError(f"{path}: leaves of the PyTree differ in their first size: {sorted(sizes)}")
+    return Folder(path, sizes.pop(), leaves)
+
+
+MOST_NESTED = 32
+"""Sizes of a shape; levels of a nest."""
+
+
+class Leaf(Protocol):
+    """The values of one key."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its values."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all of them."""
+
+    @property
+    def values(self) -> Array:
+        """All of them, mapped or in memory. Bool is given as uint8, for any byte but 0 is true."""
+
+
+Stamp = tuple[int, int]
+"""Size in bytes, and the time of the last change in nanoseconds."""
+
+
+@dataclass(frozen=True)
+class FileLeaf:
+    """A leaf in a file of its own."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    stamp: Stamp
+
+    @cached_property
+    def values(self) -> Array:
+        """The file, mapped for reading."""
+        held = np.dtype(np.uint8) if self.dtype == bool else self.dtype
+        if not math.prod(self.shape):
+            return np.empty(self.shape, held)
+        try:
+            return np.memmap(self.path, held, "r", shape=self.shape).view(np.ndarray)
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{self.path}: cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class HeldLeaf:
+    """A leaf in memory."""
+
+    values: Array
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the values."""
+        return self.values.shape
+
+
+def sized_leaf(path: Path, dtype: Any, shape: Any) -> FileLeaf:
+    """A leaf whose file has the bytes that its dtype and shape make.
+
+    Raises:
+      SourceError: it has others, or dtype and shape make no sense.
+    """
+    known = dtype_of(path, dtype)
+    sizes = shape_of(path, shape)
+    expected, stamp = math.prod(sizes) * known.itemsize, stamp_of(path)
+    if expected != stamp[0]:
+        raise SourceError(f"{path}: has {stamp[0]:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
+    return FileLeaf(path, known, sizes, stamp)
+
+
+@contextmanager
+def unchanged(leaves: Iterable[Leaf]) -> Iterator[None]:
+    """For as long as leaves are read.
+
+    Raises:
+      SourceError: a file of them was written anew since it was first looked at; before, or in the end.
+    """
+    files = [leaf for leaf in leaves if isinstance(leaf, FileLeaf)]
+    _check_stamps(files)
+    yield
+    _check_stamps(files)
+
+
+def _check_stamps(files: Iterable[FileLeaf]) -> None:
+    for one in files:
+        if stamp_of(one.path) != one.stamp:
+            raise SourceError(f"{one.path}: was written anew after it was first looked at; open the source again")
+
+
+def stamp_of(path: Path) -> Stamp:
+    """That of a regular file.
+
+    Raises:
+      SourceError: it is missing, or no regular file.
+    """
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise SourceError(f"{path}: not a regular file")
+    return found.st_size, found.st_mtime_ns
+
+
+def dtype_of(path: Path, name: Any) -> np.dtype[Any]:
+    """Numpy's dtype of a torch one.
+
+    Raises:
+      SourceError: there is none.
+    """
+    if not isinstance(name, str) or name not in DTYPES:
+        raise SourceError(f"{path}: dtype {shortened(repr(name))}: expected one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def shape_of(path: Path, sizes: Any) -> tuple[int, ...]:
+    """A shape as JSON has it.
+
+    Raises:
+      SourceError: it is none.
+    """
+    if not isinstance(sizes, list) or len(sizes) > MOST_NESTED:
+        raise SourceError(f"{path}: shape {shortened(repr(sizes))}: expected a list of sizes")
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 62:
+            raise SourceError(f"{path}: shape {shortened(repr(sizes))}: expected sizes of at least 0")
+    return tuple(sizes)
+
+
+def as_column(values: list[Any]) -> Array:
+    """[T]: bools and numbers of one kind as such, anything else as text."""
+    kinds = {type(value) for value in values}
+    if kinds in ({bool}, {int}, {float}):
+        plain = np.array(values)
+        if plain.dtype != object:
+            return plain
+    column = np.empty(len(values), object)
+    column[:] = [as_text(value) for value in values]
+    return column
+
+
+def as_metadata(value: Any) -> Any:
+    """A number as numpy's, anything else as text."""
+    if isinstance(value, (bool, int, float)):
+        plain = np.asarray(value)
+        if plain.dtype != object:
+            return plain[()]
+    return value if isinstance(value, (np.ndarray, np.generic)) and value.dtype != object else as_text(value)
+
+
+def as_text(value: Any) -> bytes:
+    """Text as it is, anything else as JSON or as Python writes it."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    try:
+        return json.dumps(value).encode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(value).encode("utf-8", "backslashreplace")

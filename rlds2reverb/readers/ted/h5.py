@@ -24,17 +24,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.readers import hdf5
 from rlds2reverb.readers.paths import by_number
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.readers.ted.incomplete import final_lost, no_end, overwritten
-from rlds2reverb.readers.ted.keys import (
-    DONES,
-    NEXT,
-    REWARD,
-    ROWS,
-    TedOptions,
-    id_key,
-    last_part,
-    renamed,
-)
+from rlds2reverb.readers.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, renamed
+from rlds2reverb.readers.ted.trajectories import final_lost, no_end, overwritten
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.wording import counted
@@ -85,7 +76,7 @@ class H5Trajectories:
     @property
     def count(self) -> int:
         """How many trajectories."""
-        return len(self._segments)
+        return len(self.segments)
 
     @contextmanager
     def reading(self) -> Iterator[_H5Rows]:
@@ -129,7 +120,7 @@ class H5Trajectories:
                 "trajectories=done parts by end flags"
             )
         recorded, stopped = self._valid(file, groups, form)
-        self._segments, lost = self._parted(file, recorded)
+        self.segments, lost = self._parted(file, recorded)
         sizes, shift, is_full = _told(self._path, form)
         oldest = set(self._begins) if is_full and 0 < shift < sizes[0] else set()
         open_ends = self._without_end(file, stopped)
@@ -147,7 +138,7 @@ class H5Trajectories:
         lost = empty = 0
         for group in groups:
             try:
-                ids = self._ids(file, _Segment(group)).reshape(-1)
+                ids = _H5Rows(self, file).ids(_Segment(group)).reshape(-1)
             except BrokenEpisode:
                 segments.append(_Segment(group))  # told when the episode is read
                 continue
@@ -212,46 +203,12 @@ class H5Trajectories:
         self, is_incomplete: Callable[[_Segment], bool], told: Callable[[int, bool], list[Remark]]
     ) -> list[Remark]:
         """Leaves incomplete trajectories out where that is asked for."""
-        drop, count = self._options.drop_incomplete, sum(map(is_incomplete, self._segments))
+        drop, count = self._options.drop_incomplete, sum(map(is_incomplete, self.segments))
         if drop:
-            self._segments = [one for one in self._segments if not is_incomplete(one)]
+            self.segments = [one for one in self.segments if not is_incomplete(one)]
         return told(count, drop)
 
-    def read_steps(self, file: h5py.File, key: str, number: int) -> Array:
-        """[T, ...]."""
-        one = self._segments[number]
-        found = self._read(file, key, one.group, one.steps, self.steps[key])
-        if one.stop is not None and len(found) != one.stop - one.start:
-            raise BrokenEpisode(
-                key,
-                f"{hdf5.path_of(file)}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, as of {self.id_key}",
-            )
-        return found
-
-    def read_observations(self, file: h5py.File, key: str, number: int) -> Array:
-        """[T + 1, ...]."""
-        return self._read_observed(file, key, self._segments[number])
-
-    def _read_observed(self, file: h5py.File, key: str, one: _Segment) -> Array:
-        spec = self.observed[key]
-        found = [self._read(file, key, group, rows, spec) for group, rows in self._observations(one)]
-        return found[0] if len(found) == 1 else np.concatenate(found)
-
-    def read_id(self, file: h5py.File, number: int) -> Any:
-        """That of the first step."""
-        found = self._ids(file, self._segments[number], 1)
-        if not len(found):
-            raise BrokenEpisode(self.id_key, f"{hdf5.path_of(file)}: {self._segments[number].group}: has no steps")
-        return found.reshape(-1)[0]
-
-    def _ids(self, file: h5py.File, one: _Segment, most: int | None = None) -> Array:
-        """[T] or [T, 1], those of the first `most` steps."""
-        if self.id_key in self.steps:
-            rows = one.steps if most is None else slice(one.start, one.start + most)
-            return self._read(file, self.id_key, one.group, rows, self.steps[self.id_key])
-        return self._read_observed(file, self.id_key, one)[:-1][:most]
-
-    def _observations(self, one: _Segment) -> list[tuple[str, slice]]:
+    def observations(self, one: _Segment) -> list[tuple[str, slice]]:
         """The groups and the rows of them that hold a trajectory's observations: all of its own, as a rule.
 
         TorchRL's writer counts an end flag left over behind `shift` once too seldom, in storages of several columns: the rows of the
@@ -272,34 +229,59 @@ class H5Trajectories:
             found.append((name, slice(max(first - at, 0), first + count - at)))
         return found
 
-    def _read(self, file: h5py.File, key: str, group: str, rows: slice, spec: ArraySpec) -> Array:
-        found = hdf5.column(file, f"{group}/{self.paths[key]}", key, rows)
-        if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
-            wanted = f"{spec.dtype}{list(spec.shape)}"
-            raise BrokenEpisode(
-                key,
-                f"{hdf5.path_of(file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
-            )
-        return found
-
 
 class _H5Rows:
-    """An open file."""
+    """The rows of an open file."""
 
     def __init__(self, trajectories: H5Trajectories, file: h5py.File) -> None:
         self._of, self._file = trajectories, file
 
     def step(self, key: str, number: int) -> Array:
         """[T, ...]."""
-        return self._of.read_steps(self._file, key, number)
+        one = self._of.segments[number]
+        found = self._read(key, one.group, one.steps, self._of.steps[key])
+        if one.stop is not None and len(found) != one.stop - one.start:
+            raise BrokenEpisode(
+                key,
+                f"{hdf5.path_of(self._file)}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, "
+                f"as of {self._of.id_key}",
+            )
+        return found
 
     def observe(self, key: str, number: int) -> Array:
         """[T + 1, ...]."""
-        return self._of.read_observations(self._file, key, number)
+        return self._observed(key, self._of.segments[number])
 
     def id(self, number: int) -> Any:
         """What its id key has in its first step."""
-        return self._of.read_id(self._file, number)
+        one = self._of.segments[number]
+        found = self.ids(one, 1)
+        if not len(found):
+            raise BrokenEpisode(self._of.id_key, f"{hdf5.path_of(self._file)}: {one.group}: has no steps")
+        return found.reshape(-1)[0]
+
+    def ids(self, one: _Segment, most: int | None = None) -> Array:
+        """[T] or [T, 1], those of the first `most` steps."""
+        key = self._of.id_key
+        if key in self._of.steps:
+            rows = one.steps if most is None else slice(one.start, one.start + most)
+            return self._read(key, one.group, rows, self._of.steps[key])
+        return self._observed(key, one)[:-1][:most]
+
+    def _observed(self, key: str, one: _Segment) -> Array:
+        spec = self._of.observed[key]
+        found = [self._read(key, group, rows, spec) for group, rows in self._of.observations(one)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _read(self, key: str, group: str, rows: slice, spec: ArraySpec) -> Array:
+        found = hdf5.column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
+        if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
+            wanted = f"{spec.dtype}{list(spec.shape)}"
+            raise BrokenEpisode(
+                key,
+                f"{hdf5.path_of(self._file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
+            )
+        return found
 
 
 def _next(key: str) -> str:

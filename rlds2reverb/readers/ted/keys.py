@@ -1,4 +1,4 @@
-"""Options of reading, and TED's keys under the names that options give them.
+"""TED's keys under the names that options give them, the options of reading, and torch's names of dtypes.
 
 A key is '/'-joined; options write "." for "/". What lies under `next` is that of the step after.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
 
 from rlds2reverb.episodes import is_under
 from rlds2reverb.errors import SourceError
@@ -129,3 +132,18 @@ def _move(held: Mapping[str, Value], made: dict[str, Value], old: str, new: str)
 
 def _option(key: str) -> str:
     return key.replace("/", ".")
+
+
+_ALIKE = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    **{f"torch.{name}": np.dtype(name) for name in _ALIKE},
+    "torch.bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+"""Torch's name -> numpy's dtype; both keep the same bytes, little-endian on disk."""
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+"""The other way."""

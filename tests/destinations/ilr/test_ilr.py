@@ -20,10 +20,10 @@ from hypothesis.extra import numpy as hnp
 from rlds2reverb.conversion import convert, planned
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
-from rlds2reverb.destinations.ilr.archive import member
-from rlds2reverb.destinations.ilr.pickling import pickled, row_pickles
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.readers.ilr.archives import member
+from rlds2reverb.readers.ilr.pickles import pickled, row_pickles
 from rlds2reverb.readers.pickles import safe_loads
 from rlds2reverb.sources import open_source
 from rlds2reverb.specs import column_spec

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from rlds2reverb.destinations import open_destination
 from rlds2reverb.destinations.base import Content
-from rlds2reverb.destinations.lerobot.destination import open_lerobot
+from rlds2reverb.destinations.lerobot.write import open_lerobot
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.sources import open_source

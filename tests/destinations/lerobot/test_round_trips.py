@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.destinations.lerobot import LOSSES
-from rlds2reverb.destinations.lerobot.destination import open_lerobot
+from rlds2reverb.destinations.lerobot.write import open_lerobot
 from rlds2reverb.episodes import Episode
 from rlds2reverb.sources import open_source
 from tests import strategies

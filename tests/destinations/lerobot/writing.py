@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Loss
-from rlds2reverb.destinations.lerobot.destination import open_lerobot
+from rlds2reverb.destinations.lerobot.write import open_lerobot
 from rlds2reverb.episodes import Episode
 from rlds2reverb.metadata import metadata_specs
 from rlds2reverb.specs import column_spec

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.ilr import archives, frames
+from rlds2reverb.readers.ilr import archives
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
 from tests.profiles import examples
@@ -372,10 +372,10 @@ def test_the_values_of_one_step_are_bounded_together(
 ) -> None:
     steps = steps_with(rng, 0)
     (tmp_path / "demos.tar").write_bytes(made.archive([*steps[:1], {**steps[1], "infos": bytes(3000)}], None))
-    monkeypatch.setattr(frames, "_MOST_STEP_BYTES", 3000)
+    monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     with pytest.raises(SourceError, match=r"demos.tar: frame_001.infos.pickle: 3,\d+ bytes up to its end; expected"):
         read(f"ilr:{tmp_path}")
-    monkeypatch.setattr(frames, "_MOST_KEYS", 3)
+    monkeypatch.setattr(archives, "_MOST_KEYS", 3)
     with pytest.raises(SourceError, match="frame_000: a step of more than 3 keys"):
         read(f"ilr:{tmp_path}")
 
@@ -386,7 +386,7 @@ def test_a_key_that_the_first_step_has_not_is_not_read(
     steps = steps_with(rng, 0)
     steps[1]["odd"] = bytes(3000)
     (tmp_path / "demos.tar").write_bytes(made.archive(steps, None))
-    monkeypatch.setattr(frames, "_MOST_STEP_BYTES", 3000)
+    monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     source = open_source(f"ilr:{tmp_path}")
     assert not any(one.faults for one in source)
     assert [one.count for one in remarks_of(source) if one.code == "left_out"] == [1]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from rlds2reverb.readers.lerobot import tables
-from rlds2reverb.readers.lerobot.tables import Rows
+from rlds2reverb.readers.lerobot import values
+from rlds2reverb.readers.lerobot.values import TableRows
 from rlds2reverb.readers.lerobot.videos import NoFrame, chosen
 from rlds2reverb.readers.recordings import BrokenEpisode
 from tests.profiles import examples
@@ -34,8 +34,8 @@ def test_any_pieces_in_any_order_are_those_of_the_table(
 ) -> None:
     parquet.write_table(pa.table({"a": range(rows), "b": [[n, n] for n in range(rows)]}), PATH, row_group_size=group)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_BATCH_BYTES", batch_bytes)
-        read = Rows(PATH, ["a"])
+        patch.setattr(values, "_BATCH_BYTES", batch_bytes)
+        read = TableRows(PATH, ["a"])
         for one, other in pieces:
             start, stop = sorted((min(one, rows), min(other, rows)))
             assert read.read(start, stop).column("a").to_pylist() == list(range(start, stop))
@@ -71,9 +71,9 @@ def test_an_episode_that_is_too_large_is_a_bad_one_and_others_are_read(
 ) -> None:
     path = tmp_path / "x.parquet"
     parquet.write_table(pa.table({"x": np.random.default_rng(0).normal(size=50_000)}), path)
-    monkeypatch.setattr(tables, "MOST_BYTES", 100_000)
-    monkeypatch.setattr(tables, "_BATCH_BYTES", 10_000)
-    rows = tables.Rows(path, ["x"])
+    monkeypatch.setattr(values, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(values, "_BATCH_BYTES", 10_000)
+    rows = values.TableRows(path, ["x"])
     assert len(rows.read(0, 5_000).column("x")) == 5_000
     with pytest.raises(BrokenEpisode) as broken:
         rows.read(0, 40_000)

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.readers.rllib import lines, store
-from rlds2reverb.readers.rllib.store import Stamps
+from rlds2reverb.readers.rllib import records as chapter
+from rlds2reverb.readers.rllib.index import find
+from rlds2reverb.readers.rllib.records import Store
 from rlds2reverb.readers.rllib.values import texts
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import remarks_of
@@ -371,6 +372,7 @@ def test_next_observations_that_are_none_are_told(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_after_it_was_opened_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a pass, by its time; in the midst of one, by what its episodes lack."""
+    monkeypatch.setattr(chapter, "_KEPT_BYTES", 0)
     name = written(tmp_path, [batch(1, 0, 9, "truncated"), multi(a=batch(2, 0, 3)), multi(a=batch(2, 3, 5))])
     source = open_source(name)
     for changed in (batch(1, 0, 2), {"type": "MultiAgentBatch", "policy_batches": {}}):
@@ -378,7 +380,7 @@ def test_a_file_that_changes_after_it_was_opened_is_told(tmp_path: Path, monkeyp
         with pytest.raises(SourceError, match="written anew"):
             list(source)
         with monkeypatch.context() as patched:
-            patched.setattr(Stamps, "check", lambda _: None)
+            patched.setattr(Store, "check", lambda _: None)
             assert all(one.faults for one in source)
 
 
@@ -403,9 +405,9 @@ def test_records_that_are_kept_are_those_that_are_read(
             for one in open_source(name)
         ], codes(name)
 
-    monkeypatch.setattr(store, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(chapter, "_KEPT_BYTES", 0)
     expected = told()
-    monkeypatch.setattr(store, "_KEPT_BYTES", room)
+    monkeypatch.setattr(chapter, "_KEPT_BYTES", room)
     assert told() == expected
     assert [bool(faults) for _, faults, _ in expected[0]] == [False, True, True, False, False]
 
@@ -413,17 +415,17 @@ def test_records_that_are_kept_are_those_that_are_read(
 def test_records_that_are_kept_are_not_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = written(tmp_path, [batch(1, 0, 3), batch(2, 0, 3)])
     parsed: list[bytes] = []
-    monkeypatch.setattr(lines, "parsed", lambda line: parsed.append(line) or json.loads(line))
+    monkeypatch.setattr(chapter, "parsed", lambda line: parsed.append(line) or json.loads(line))
     assert len(read(name)) == 2
     assert len(parsed) == 2
 
 
-def test_what_is_kept_has_a_bound_that_counts_objects() -> None:
-    kept = store.Kept(10_000)
-    for at in range(100):
-        kept.put((0, at), {(0, "obs"): {"": np.zeros(1)}})
-    assert kept.is_full
-    assert 0 < sum(kept.get((0, at)) is not None for at in range(100)) <= 10
+def test_what_is_kept_has_a_bound_that_counts_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chapter, "_KEPT_BYTES", 50_000)
+    name = written(tmp_path, [batch(number, 0, 1) for number in range(100)])
+    store = chapter.JsonLines(find([name.partition(":")[2]]), chapter.Settings())
+    assert len(list(store.scan(lambda name: True))) == 100
+    assert 0 < len(store._kept) <= 25
 
 
 @given(st.data())

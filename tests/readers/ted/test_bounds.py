@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.readers.ted.bounds import cut, each_row, ends_of_ids
+from rlds2reverb.readers.ted.trajectories import cut, each_row, ends_of_ids
 
 COLUMNS = st.integers(1, 4).flatmap(
     lambda rows: st.lists(st.lists(st.booleans(), min_size=rows, max_size=rows), min_size=1, max_size=4)

@@ -1,4 +1,13 @@
-"""il-representations' `dataset_configs`: a YAML list of datasets that are mixed, `ilr:configs.yaml[?OPTIONS]`.
+"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory.
+
+| option | values | meaning |
+| --- | --- | --- |
+| `done_means` | `terminal` (default), `truncation` | what a step that is done leads to |
+| `gaps` | `keep` (default), `split`, `refuse` | what becomes of a trajectory whose observations do not follow one another |
+| `last_step` | `repeat` (default), `mark` | of Atari's and Procgen's demonstrations: what becomes of their last observation |
+| `layout` | `webdataset`, `dict`, `atari`, `dm_control`, `magical`, `procgen` | how the files are laid out; by default what they hold says it |
+
+A YAML file is a list of datasets that are mixed, il-representations' `dataset_configs`: `ilr:configs.yaml[?OPTIONS]`.
 
 | option | values | meaning |
 | --- | --- | --- |
@@ -10,15 +19,13 @@
 An entry has `type` ("demos" by default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings.
 The file may also be a mapping with `dataset_configs`, `env_cfg` and `env_data`, which has the defaults. The shards of an entry are looked
 for in `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then, without its `data/`, and in the
-order that its documentation has.
-
-Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
+order that its documentation has. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,17 +33,137 @@ from typing import Any
 from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.files import check_regular
-from rlds2reverb.readers.ilr.layouts import SHARDS
-from rlds2reverb.readers.ilr.options import DONE_MEANS, GAPS, Options
+from rlds2reverb.readers.alignment import LAST_STEPS
+from rlds2reverb.readers.ilr import arrays, keys, pickles
+from rlds2reverb.readers.ilr.arrays import ArrayRecordings, ReadFile
+from rlds2reverb.readers.ilr.keys import DONE_MEANS, GAPS, Options
 from rlds2reverb.readers.ilr.shards import ShardRecordings
-from rlds2reverb.source_options import Parse, escaped, read_options, words
+from rlds2reverb.source_options import Parse, escaped, read_options, unescaped, words
 from rlds2reverb.sources import mix
+from rlds2reverb.sources.base import Source
 from rlds2reverb.sources.mix_parts import COMMON
 from rlds2reverb.sources.mixed import MixedSource
+from rlds2reverb.sources.opening import asked
 from rlds2reverb.sources.recorded import RecordedSource
 
-_KEYS = ("type", "env_cfg", "env_data")
+WEBDATASET, DICT = "webdataset", "dict"
+_Native = Callable[[Any, str, str], list[arrays.Arrays]]
+_NATIVE: dict[str, _Native] = {
+    "atari": arrays.atari,
+    "dm_control": arrays.dm_control,
+    "magical": arrays.magical,
+    "procgen": arrays.procgen,
+}
+LAYOUTS = (WEBDATASET, DICT, *_NATIVE)
+
+SHARDS = (".tar.zst", ".tar.zstd", ".tar", ".zst", ".zstd")
+_OTHERS = (".npz", ".pkl.gz", ".pickle.gz", ".pickle", ".pkl")
+_PICKLES = (b"\x1f\x8b", b"\x80", b"(", b"}", b"]")
+"""How pickles begin, compressed or not."""
+
+Recordings = ShardRecordings | ArrayRecordings
+
+
 _OPTIONS: dict[str, Parse] = {
+    "done_means": words(*DONE_MEANS),
+    "gaps": words(*GAPS),
+    "last_step": words(*LAST_STEPS),
+    "layout": words(*LAYOUTS),
+}
+
+
+def open_ilr(what: Any) -> Source:
+    """Opens what stands behind "ilr:".
+
+    Raises:
+      SourceError: no such file, it is damaged or none of il-representations', or an option makes no sense.
+    """
+    if not isinstance(what, str):
+        return RecordedSource(in_memory(what))
+    if (configs := CONFIGS.fullmatch(what)) is not None:
+        return open_configs(Path(unescaped(configs["path"])).expanduser(), configs["options"] or "")
+    wanted = asked("ilr", what, _OPTIONS)
+    options = dict(wanted.options)
+    layout = options.pop("layout", None)
+    found = recordings(wanted.path, wanted.name, Options(**options), layout)
+    if wanted.choice.needs_count and found.count is None:
+        found = found.counted()
+    return wanted.source_of(found)
+
+
+def recordings(path: Path, name: str, options: Options, layout: str | None) -> Recordings:
+    """What a file, a folder or a pattern holds.
+
+    Args:
+      path: of them.
+      name: for people.
+      options: see `Options`.
+      layout: one of `LAYOUTS`; None for what the contents say.
+
+    Raises:
+      SourceError: there is no file, or it is of no such layout.
+    """
+    found = _files(path)
+    start = pickles.start_of(found[0])
+    is_npz = start.startswith(b"PK")
+    if layout == WEBDATASET or (layout is None and not is_npz and not _is_pickle(found[0], start)):
+        return ShardRecordings(found, name, options)
+    parts = [_part(one, layout, options) for one in found]
+    return ArrayRecordings(parts, name, options)
+
+
+def in_memory(arrays: Mapping[str, Any]) -> ArrayRecordings:
+    """The dict format in memory."""
+    return ArrayRecordings([lambda: [arrays]], "a dict of il-representations", Options())
+
+
+def _is_pickle(path: Path, start: bytes) -> bool:
+    return start.startswith(_PICKLES) and (not path.name.endswith(SHARDS))
+
+
+def _files(path: Path) -> list[Path]:
+    """By name."""
+    if path.is_dir():
+        for endings in (SHARDS, _OTHERS):
+            found = [one for one in path.iterdir() if one.name.endswith(endings) and not one.name.startswith(".")]
+            if found:
+                return sorted(found)
+        raise SourceError(f"{path}: expected files *{', *'.join((*SHARDS, *_OTHERS))} in it")
+    if path.exists():
+        return [path]
+    found = [one for one in path.parent.glob(path.name) if not one.is_dir()] if path.name else []
+    if not found:
+        raise SourceError(f"{path}: not found; expected a file, a folder, or a pattern that fits some files")
+    return sorted(found)
+
+
+def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
+    def read() -> Sequence[Mapping[str, Any]]:
+        is_npz = pickles.start_of(path).startswith(b"PK")
+        found = pickles.npz(path) if is_npz else pickles.unpickled(path, arrays.CLASSES)
+        kind = layout or _told_by(found, is_npz)
+        if kind == DICT:
+            if not isinstance(found, Mapping):
+                raise SourceError(f"{path}: expected a dictionary of arrays, found a {type(found).__name__}")
+            return [found]
+        if is_npz != (kind == "atari"):
+            raise SourceError(f"{path}: layout={kind}: expected {'npz' if kind == 'atari' else 'a pickle'}")
+        return _NATIVE[kind](found, path.name, options.last_step)
+
+    return read
+
+
+def _told_by(found: Any, is_npz: bool) -> str:
+    """The layout of what a file holds."""
+    if isinstance(found, Mapping) and any(map(keys.is_observation, found)):
+        return "procgen" if all(isinstance(value, list) for value in found.values()) else DICT
+    if is_npz:
+        return "atari"
+    return "magical" if isinstance(found, Mapping) else "dm_control"
+
+
+_KEYS = ("type", "env_cfg", "env_data")
+_CONFIG_OPTIONS: dict[str, Parse] = {
     "root": str,
     "benchmark": str,
     "task": str,
@@ -73,7 +200,7 @@ def open_configs(path: Path, options: str) -> MixedSource:
       SourceError: the file, a dataset or an option makes no sense; or the datasets' spaces differ.
     """
     people = f"ilr:{escaped(path)}"
-    wanted = read_options(people, options, _OPTIONS)
+    wanted = read_options(people, options, _CONFIG_OPTIONS)
     chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
     defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
     entries = entries_of(path, **defaults)

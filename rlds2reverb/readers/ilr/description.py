@@ -1,6 +1,7 @@
-"""What stands at the beginning of an archive: `_metadata.meta.pickle`, from which il-representations makes the spaces.
+"""What the first member of a shard says, `_metadata.meta.pickle`: spaces, configuration, colour space. Read as texts, and written.
 
-Source of the layout: `get_meta_dict` in il_representations/data/write_dataset.py, `serialize_gym_space` in envs/utils.py.
+The classes that it names (Gym's spaces, the colour space) are not loaded. Source of the layout: `get_meta_dict` in
+il_representations/data/write_dataset.py and `serialize_gym_space` in envs/utils.py.
 """
 
 from __future__ import annotations
@@ -12,9 +13,92 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.destinations.ilr.pickling import Named, pickled
-from rlds2reverb.readers.ilr.metadata import features
+from rlds2reverb.errors import SourceError
+from rlds2reverb.readers.ilr.pickles import Named, pickled
+from rlds2reverb.readers.pickles import Inert, safe_loads
 from rlds2reverb.specs import ArraySpec
+
+_SPACES = {"box": "Box", "discrete": "Discrete", "multi_discrete": "MultiDiscrete", "multi_binary": "MultiBinary"}
+_INFLATE = "il_representations.envs.utils._inflate_object"
+CLASSES = frozenset(
+    {
+        _INFLATE,
+        "imitation.augment.color.ColorSpace",
+        "il_representations.algos.augmenters.ColorSpace",
+        *(f"{gym}.spaces.{module}.{name}" for gym in ("gym", "gymnasium") for module, name in _SPACES.items()),
+        *(f"{gym}.spaces.{name}" for gym in ("gym", "gymnasium") for name in _SPACES.values()),
+    }
+)
+
+FEATURES = ("benchmark_name", "task_name", "color_space", "action_space", "observation_space", "env_cfg")
+"""The features of an episode; JSON from `action_space` on."""
+
+
+def features_of(data: bytes, where: str) -> dict[str, bytes]:
+    """Feature -> its text, of those that the metadata tells; see `FEATURES`.
+
+    Raises:
+      SourceError: it cannot be read, or is no dictionary.
+    """
+    found = safe_loads(data, where, CLASSES)
+    if not isinstance(found, Mapping):
+        raise SourceError(f"{where}: expected a dictionary with env_cfg and spaces, found a {type(found).__name__}")
+    config = found.get("env_cfg")
+    config = config if isinstance(config, Mapping) else {}
+    told = {
+        "benchmark_name": config.get("benchmark_name"),
+        "task_name": config.get("task_name"),
+        "color_space": _color(found.get("color_space")),
+    }
+    made = {key: str(value).encode("utf-8", "replace") for key, value in told.items() if value is not None}
+    for key in ("action_space", "observation_space"):
+        if (space := _space(found.get(key), where, key)) is not None:
+            made[key] = _json(space)
+    return {**made, "env_cfg": _json({key: value for key, value in config.items() if key != "__doc__"})}
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, default=_plain, skipkeys=True, sort_keys=True).encode()
+    except (TypeError, ValueError):  # keys of several types
+        return json.dumps(repr(value)).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+
+
+def _color(found: Any) -> Any:
+    """An enumeration's value: RGB or GRAY."""
+    return found.arguments[0] if isinstance(found, Inert) and found.arguments else found
+
+
+def _space(found: Any, where: str, key: str) -> dict[str, Any] | None:
+    """A space as JSON of Minari's form; bounds that are the same everywhere as one number."""
+    if found is None:
+        return None
+    told = found.arguments if isinstance(found, Inert) else ()
+    if (
+        not isinstance(found, Inert)
+        or found.class_name != _INFLATE
+        or len(told) != 2
+        or not isinstance(told[1], Mapping)
+    ):
+        raise SourceError(f"{where}: {key}: expected a space as il-representations writes it")
+    name = getattr(told[0], "class_name", "").rpartition(".")[2]
+    return {"type": name, **{option: _option(option, value) for option, value in told[1].items()}}
+
+
+def _option(name: str, value: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return value.name
+    if name not in ("low", "high"):
+        return value
+    bound = np.asarray(value)
+    return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else bound.tolist()
+
 
 Texts = dict[str, str]
 
@@ -46,7 +130,7 @@ class Description:
         Args:
           actions: how many discrete ones there are, where that is not told.
         """
-        return features(self.data(actions), "the description")
+        return features_of(self.data(actions), "the description")
 
     def data(self, actions: int) -> bytes:
         """The member's contents."""
@@ -60,7 +144,7 @@ class Description:
         return color if color in _COLORS else _COLORS[0]
 
     def _config(self) -> dict[str, Any]:
-        told = _json(self.told.get("env_cfg", ""))
+        told = _parsed(self.told.get("env_cfg", ""))
         config = dict(told) if isinstance(told, Mapping) else {}
         for key in ("benchmark_name", "task_name"):
             config[key] = self.told.get(key, str(config.get(key, "rlds2reverb")))
@@ -80,7 +164,7 @@ class Description:
         """The one that is told, where it is one of these; else the one that the spec makes."""
         if spec is None:
             return None
-        told = _json(self.told.get(key, ""))
+        told = _parsed(self.told.get(key, ""))
         return (
             dict(told)
             if isinstance(told, Mapping) and _is_space(told, spec)
@@ -88,7 +172,7 @@ class Description:
         )
 
 
-def _json(text: str) -> Any:
+def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
