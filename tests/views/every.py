@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -14,7 +14,9 @@ from rlds2reverb.views.registry import VIEWS
 from tests.views.case import ViewCase
 from tests.views.cutting import Streamed, items_of
 
-CASES: dict[str, ViewCase] = {name: importlib.import_module(f"tests.views.cases.{name}").CASE for name in VIEWS}
+_HERE = __name__.rpartition(".")[0]
+
+CASES: dict[str, ViewCase] = {name: importlib.import_module(f"{_HERE}.cases.{name}").CASE for name in VIEWS}
 """Name -> what is known; a view that is registered without a case is missed here."""
 
 EVERY: dict[str, tuple[ViewCase, View]] = {
@@ -32,7 +34,9 @@ def case_of(view: View) -> ViewCase:
 
 def cuts_of(view: View, episodes: Sequence[Episode]) -> list[Cut]:
     """The cuts of episodes, which are one stream to views of streams."""
-    cut = Streamed(view.stream()) if isinstance(view, StreamView) else view.cut
+    cut: Callable[[Episode], Cut] = view.cut
+    if isinstance(view, StreamView):
+        cut = Streamed(view.stream())
     return [cut(episode) for episode in episodes]
 
 

@@ -92,7 +92,7 @@ CASE = ViewCase(
     items=lambda view, episodes: in_order(view, episodes[0], fragment_items(view, episodes)),
     rows_of_stream=rows,
     random=st.builds(
-        lambda length, mode, counts, new_obs: Fragments(length, mode, *counts, new_obs),
+        lambda length, mode, counts, new_obs: Fragments(length, mode, counts[0], counts[1], new_obs),
         st.integers(1, 9),
         st.sampled_from(["truncate_episodes", "complete_episodes"]),
         st.sampled_from([("env_steps", None), ("agent_steps", None), ("agent_steps", 3)]),
