@@ -71,16 +71,14 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
 
 
 def plain(view: Requirements) -> dict[str, dict[str, Any]]:
-    """What `requirement_items` takes."""
-    return {
-        name: {
-            "data_col": one.data_col or name,
-            "offsets": _rows(one.shift),
-            "repeat": one.batch_repeat_value,
-            "fill": one.fill,
-        }
-        for name, one in view.requirements.items()
-    }
+    """What `requirement_items` takes; new_obs is obs, one row later."""
+    found = {}
+    for name, one in view.requirements.items():
+        column, rows = one.data_col or name, _rows(one.shift)
+        if column == "new_obs":
+            column, rows = "obs", [row + 1 for row in rows]
+        found[name] = {"data_col": column, "offsets": rows, "repeat": one.batch_repeat_value, "fill": one.fill}
+    return found
 
 
 def _rows(shift: Any) -> list[int]:
