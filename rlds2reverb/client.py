@@ -21,12 +21,11 @@ from rlds2reverb.learner.writing.writer import EpisodeWriter
 from rlds2reverb.push.calling import takes
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.outputs import Output, outputs_of
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.run import Push
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.scale.pushing import DividedPush, pusher_of
-from rlds2reverb.scale.sources import Named
+from rlds2reverb.scale.pushing import DistributedPush, distributed
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.views.registry import ViewLike
@@ -236,15 +235,21 @@ class Client:
           TransportError: the server cannot be reached, was restarted, or confirms nothing.
           WorkersLost: with workers, those of one part were killed or lost again and again.
         """
-        return self.pusher(self.planned(source, options), Named(source)).run()
+        return self.pusher(self.planned(source, options)).run()
 
-    def planned(self, source: Any, options: PushOptions) -> PushPlan:
-        """`plan` of options in one piece."""
-        return plan_push(source, options, self.transport.server_info)
+    def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
+        """`plan` of options in one piece; `asked_for` is what workers open, the source by default."""
+        address = self.transport.address
+        return plan_push(source, options, lambda: {address: self.transport.server_info()}, asked_for=asked_for)
 
-    def pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush:
-        """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open."""
-        return pusher_of(self.transport, plan, source)
+    def pusher(self, plan: PushPlan) -> Push | DistributedPush:
+        """A push that was planned just before, to be run; tells its account meanwhile.
+
+        Raises:
+          ConfigError: workers cannot be told how to reach the server, or the library Ray is missing.
+        """
+        transports = {self.transport.address: self.transport}
+        return distributed(transports, plan) if plan.options.is_divided else Push(transports, plan)
 
     @contextmanager
     def _naming(self, table: str) -> Iterator[None]:

@@ -21,13 +21,11 @@ from rlds2reverb.learner.several.servers import Servers
 from rlds2reverb.learner.several.sizes import ASK_SECONDS, Sizes
 from rlds2reverb.push.calling import takes
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.several.plan import SeveralPlan, plan_several
-from rlds2reverb.push.several.pusher import SeveralPusher
+from rlds2reverb.push.run import Push
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.scale.pushing import DividedPush, divided_pusher
-from rlds2reverb.scale.sources import Named
+from rlds2reverb.scale.pushing import DistributedPush, distributed
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
@@ -192,7 +190,7 @@ class ClientGroup:
         return {self.addresses[number]: path for number, path in paths.items()}
 
     @takes(PushOptions)
-    def plan(self, source: Any, options: PushOptions) -> SeveralPlan:
+    def plan(self, source: Any, options: PushOptions) -> PushPlan:
         """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
 
         Args:
@@ -225,25 +223,23 @@ class ClientGroup:
           ConfigError: a view of streams, whose items depend on other episodes; others as `Client.push`.
           Rlds2ReverbError: as `Client.push`; an error of one server names it, and its `report` says what each has stored.
         """
-        return self.pusher(self.planned(source, options), Named(source)).run()
+        return self.pusher(self.planned(source, options)).run()
 
-    def planned(self, source: Any, options: PushOptions) -> SeveralPlan:
-        """`plan` of options in one piece."""
-        return plan_several(source, options, self._names, self.servers())
+    def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
+        """`plan` of options in one piece; `asked_for` is what workers open, the source by default."""
+        return plan_push(source, options, self.servers, self._names, asked_for=asked_for)
 
-    def pusher(self, plan: PushPlan, source: Named) -> SeveralPusher | DividedPush:
-        """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open.
+    def pusher(self, plan: PushPlan) -> Push | DistributedPush:
+        """A push that was planned just before, to be run; tells its account meanwhile.
 
         Raises:
           ConfigError: a plan for others than these servers; or workers cannot be told how to reach a server.
         """
-        if not isinstance(plan, SeveralPlan) or plan.names != self._names:
+        if plan.names != self._names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
-        if plan.options.is_divided:
-            there = {address: transports[address] for address in plan.parts}
-            return divided_pusher(there, plan, source, self._servers.allow_missing)
-        return SeveralPusher(transports, plan, self._servers.allow_missing)
+        start = distributed if plan.options.is_divided else Push
+        return start(transports, plan, self._servers.allow_missing)
 
     def target(self, *_: Any, **__: Any) -> NoReturn:
         """Is for one server.
