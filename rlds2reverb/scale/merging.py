@@ -127,7 +127,7 @@ class Merged:
         every = np.concatenate([NO_NAMES, *(contents for _, contents in self._contents.values())])
         repeated = repeated_ids(every)
         if len(repeated):
-            where = [str(task) for task, found in self._contents.values() if np.isin(found, repeated).any()]
+            where = [str(task) for _, (task, found) in sorted(self._contents.items()) if np.isin(found, repeated).any()]
             raise SourceError(
                 f"{self._plan.source.name}: two episodes have one id, and their items the same keys, so that only those of one are stored: "
                 f"one is among {' and one among '.join(where[:2])}. Ids must differ, or be left out: then episodes are named by their content"
