@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
-from rlds2reverb.errors import TransportError
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
 from rlds2reverb.learner.checks import options_of
-from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
 from rlds2reverb.learner.sampler import Sampler
+from rlds2reverb.learner.servers import ServerPool
 from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.learner.writing.writer import EpisodeWriter
 from rlds2reverb.push.calling import takes
@@ -61,6 +59,7 @@ class Client:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
+        self._servers = ServerPool([transport])
 
     def __enter__(self) -> Client:
         return self
@@ -110,13 +109,7 @@ class Client:
           ConfigError: the server has no such table, or an option makes no sense.
           ServerUnreachable: no answer within the deadline.
         """
-        info = self.server_info()
-        return Sampler(
-            self.transport,
-            info,
-            table_of(info, table),
-            options_of(SampleOptions, "Client.sample", batch_size, **options),
-        )
+        return Sampler(self._servers, table, options_of(SampleOptions, "Client.sample", batch_size, **options))
 
     def sample_one(self, table: str, timeout_seconds: float | None = GIVE_UP_SECONDS) -> Batch:
         """One sample of a table, without the axis of a batch.
@@ -159,15 +152,11 @@ class Client:
           ServerUnreachable: no answer within the deadline; some may be changed.
           TransportError: the server refuses a priority, as tables that sample by them do with negative ones.
         """
-        item_keys, values = checked_priorities(keys, priorities)
-        with self._naming(table):
-            self.transport.update_priorities(table, item_keys, values)
+        self._servers.update_priorities(table, keys, priorities)
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
         """Takes items out of a table; keys that it does not have are passed over. Raises as `update_priorities` does."""
-        item_keys = checked_keys(keys)
-        with self._naming(table):
-            self.transport.delete_items(table, item_keys)
+        self._servers.delete(table, keys)
 
     def reset(self, table: str) -> None:
         """Empties a table; its rate limiter counts anew.
@@ -176,8 +165,7 @@ class Client:
           ConfigError: the server has no such table.
           ServerUnreachable: no answer within the deadline.
         """
-        with self._naming(table):
-            self.transport.reset(table)
+        self._servers.reset(table)
 
     def checkpoint(self, seconds: float = 600.0) -> str:
         """Makes the server write a checkpoint; inserts, samples and updates wait meanwhile.
@@ -245,17 +233,3 @@ class Client:
     def pusher(self, plan: PushPlan, source: Named) -> Pusher | DividedPush:
         """A push that was planned just before, to be run; tells its account meanwhile. `source` is what workers open."""
         return pusher_of(self.transport, plan, source)
-
-    @contextmanager
-    def _naming(self, table: str) -> Iterator[None]:
-        """A call about a table.
-
-        Raises:
-          ConfigError: the server refused it, and has no such table.
-        """
-        try:
-            yield
-        except TransportError as error:
-            if not error.retryable:
-                table_of(self.server_info(), table)
-            raise

@@ -16,9 +16,9 @@ from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_optio
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.batch_queue import WaitLog
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.several.client import ClientGroup
-from rlds2reverb.learner.watch import WaitLog
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.reports.brief import brief
 from rlds2reverb.specs import flatten

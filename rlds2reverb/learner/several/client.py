@@ -5,27 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import only_sample
 from rlds2reverb.learner.checks import options_of
-from rlds2reverb.learner.keys import checked_keys, checked_priorities
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
-from rlds2reverb.learner.several.routes import Routes
-from rlds2reverb.learner.several.sampler import SeveralSampler
-from rlds2reverb.learner.several.servers import Servers
-from rlds2reverb.learner.several.sizes import ASK_SECONDS, Sizes
+from rlds2reverb.learner.sampler import Sampler
+from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool
 from rlds2reverb.push.calling import takes
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.several.plan import SeveralPlan, plan_several
 from rlds2reverb.push.several.pusher import SeveralPusher
-from rlds2reverb.push.tables import table_of
 from rlds2reverb.scale.pushing import DividedPush, divided_pusher
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.transport.base import Transport
@@ -55,15 +49,10 @@ class ClientGroup:
         missing: Mapping[int, ServerUnreachable] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self._servers = Servers(transports, allow_missing)
+        self._servers = ServerPool(transports, allow_missing, ask_seconds, missing)
         self._names = dict(zip(self.addresses, self.addresses if names is None else names, strict=True))
         if len(set(self._names.values())) < len(self._names):
             raise ConfigError(f"connect: two servers have one name in {', '.join(self._names.values())}")
-        lost = [self._servers.lost(number, error) for number, error in sorted((missing or {}).items())]
-        if len(lost) == len(transports):
-            raise lost[-1]
-        self._ask_seconds = ask_seconds
-        self._routes: dict[str, Routes] = {}
 
     def __enter__(self) -> ClientGroup:
         return self
@@ -100,13 +89,13 @@ class ClientGroup:
           ServerUnreachable: as for `servers`.
           SpecMismatch, ConfigError: a table has not the same signature and sampler on all servers that have it.
         """
-        return self._servers.merged(self._servers.infos())
+        return self._servers.server_info()
 
     def tables(self) -> dict[str, TableInfo]:
         """The tables by name, those of one name as one; raises as `server_info`."""
         return self.server_info().tables
 
-    def sample(self, table: str, batch_size: int = SampleOptions.batch_size, **options: Any) -> SeveralSampler:
+    def sample(self, table: str, batch_size: int = SampleOptions.batch_size, **options: Any) -> Sampler:
         """Samples a table of all servers: `for data, info in group.sample("replay", 256)`; every item of all is as likely as in one table.
 
         Args:
@@ -119,11 +108,7 @@ class ClientGroup:
           SpecMismatch: the table has not the same signature on all that have it.
           ServerUnreachable: as for `servers`.
         """
-        chosen = options_of(SampleOptions, "ClientGroup.sample", batch_size, **options)
-        infos = self._servers.infos()
-        found = table_of(self._servers.merged(infos), table)
-        sizes = Sizes(self._servers, table, infos, self._ask_seconds)
-        return SeveralSampler(self._servers, found, sizes, chosen, self._routes.setdefault(table, Routes()))
+        return Sampler(self._servers, table, options_of(SampleOptions, "ClientGroup.sample", batch_size, **options))
 
     def sample_one(self, table: str, timeout_seconds: float | None = GIVE_UP_SECONDS) -> Batch:
         """One sample of a table, without the axis of a batch.
@@ -146,25 +131,14 @@ class ClientGroup:
           ConfigError: shapes or values that make no sense, or no server has such a table; nothing was sent.
           ServerUnreachable: a server cannot be reached, and may not be missing; some may be changed.
         """
-        item_keys, values = checked_priorities(keys, priorities)
-        mine = self._routed(table, item_keys)
-
-        def update(one: Transport) -> None:
-            chosen = mine[self.addresses.index(one.address)]
-            one.update_priorities(table, item_keys[chosen], values[chosen])
-
-        self._servers.each(update, [*mine])
+        self._servers.update_priorities(table, keys, priorities)
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
         """Takes items out of a table, each on the server that it was sampled from last; keys that nobody remembers go to all.
 
         Keys that a server does not have are passed over. Raises as `update_priorities` does.
         """
-        item_keys = checked_keys(keys)
-        mine = self._routed(table, item_keys)
-        self._servers.each(
-            lambda one: one.delete_items(table, item_keys[mine[self.addresses.index(one.address)]]), [*mine]
-        )
+        self._servers.delete(table, keys)
 
     def reset(self, table: str) -> None:
         """Empties a table on all servers; rate limiters count anew.
@@ -173,7 +147,7 @@ class ClientGroup:
           ConfigError: no server has such a table.
           ServerUnreachable: one cannot be reached, and may not be missing; some may be empty.
         """
-        self._servers.each(lambda one: one.reset(table), self._having(table))
+        self._servers.reset(table)
 
     def checkpoint(self, seconds: float = 600.0) -> dict[str, str]:
         """Makes all servers write a checkpoint at the same time.
@@ -262,18 +236,3 @@ class ClientGroup:
             f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
             f"{', '.join(self.addresses)}, and {way_out}"
         )
-
-    def _routed(self, table: str, keys: Array) -> dict[int, Array]:
-        """Number of a server -> [n] bool, which of these keys are sent there; of servers that get any."""
-        routes = self._routes.get(table)
-        servers = np.full(len(keys), -1) if routes is None else routes.servers_of(keys)
-        unknown = servers < 0
-        numbers = self._having(table) if unknown.any() else sorted(set(servers.tolist()))
-        masks = {number: unknown | (servers == number) for number in numbers}
-        return {number: mask for number, mask in masks.items() if mask.any()}
-
-    def _having(self, table: str) -> list[int]:
-        """Numbers of the servers that have a table."""
-        infos = self._servers.infos()
-        table_of(self._servers.merged(infos), table)
-        return [number for number, info in infos.items() if table in info.tables]
