@@ -24,7 +24,7 @@ from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
 
 
-class Queue(Protocol):
+class _Queue(Protocol):
     """Where a sampler's batches come from. Thread-safe; see `Sampler` for what each of these does."""
 
     @property
@@ -82,7 +82,7 @@ class Sampler(BatchIterator):
     def __init__(self, servers: ServerPool, table: str, options: SampleOptions) -> None:
         infos = servers.infos()
         found = table_of(servers.merged(infos), table)
-        queue: Queue
+        queue: _Queue
         if len(servers) == 1:
             queue = BatchQueue(servers.transports[0], infos[0], found, options)
         else:
@@ -169,7 +169,7 @@ class Sampler(BatchIterator):
             )
 
 
-def _end_dropped(queue: Queue, process: int) -> None:
+def _end_dropped(queue: _Queue, process: int) -> None:
     """Ends the streams of a sampler that nobody holds any more, or at the end of the interpreter.
 
     The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts none.
