@@ -102,7 +102,7 @@ def _sample(running: Sequence[ReplayProcess], content: Content, samples: int) ->
     with _client(running) as client:
         counted = _Counted(client.transport) if len(running) == 1 else None
         if counted:
-            client.transport = counted
+            client = Client(counted)
         with client.sample(writers.TABLE, content.batch, decode=False) as sampler:
             for _ in range(WARM_BATCHES):
                 sampler.next_batch()

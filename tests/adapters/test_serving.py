@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb import Client, ClientGroup
+from rlds2reverb import Client
 from rlds2reverb.adapters import serving
 from rlds2reverb.adapters.serving import AnyClient, check_pickles, opened
 from rlds2reverb.errors import ConfigError
@@ -18,15 +18,15 @@ def one() -> Client:
     return Client(MemoryTransport(MemoryServer(table_info())))
 
 
-def two() -> ClientGroup:
-    return ClientGroup([MemoryTransport(MemoryServer(table_info()), f"{name}:1") for name in "ab"])
+def two() -> Client:
+    return Client([MemoryTransport(MemoryServer(table_info()), f"{name}:1") for name in "ab"])
 
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The clients that were closed."""
     found: list[Any] = []
-    for kind in (Client, ClientGroup):
+    for kind in (Client,):
         monkeypatch.setattr(kind, "close", lambda self: found.append(self))
     return found
 

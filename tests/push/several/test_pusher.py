@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb import ClientGroup, Progress, PushReport
+from rlds2reverb import Client, Progress, PushReport
 from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import (
     CapacityError,
@@ -341,12 +341,12 @@ def test_a_client_of_several_servers_pushes() -> None:
     group = servers(2)
     transports = [MemoryTransport(server, address) for address, server in group.items()]
     told: list[Progress] = []
-    with ClientGroup(transports) as client:
+    with Client(transports) as client:
         plan = client.plan(episodes(4), "replay")
         report = client.push(episodes(4), "replay", on_progress=told.append)
         assert (plan.episodes, report.episodes_pushed) == (4, 4)
         assert (told[-1].episodes, told[-1].episode_count, told[-1].items_confirmed) == (4, 4, report.items_confirmed)
         with pytest.raises(ConfigError, match="expected what `plan` of these servers gave"):
             client.pusher(in_memory.planned(group["a:8000"], episodes(4)))
-    assert ClientGroup.push.__doc__ is not None
-    assert "allow_eviction: " in ClientGroup.push.__doc__
+    assert Client.push.__doc__ is not None
+    assert "allow_eviction: " in Client.push.__doc__
