@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, SHIFT, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transforms.reading import TransformLike, transform_of
 from rlds2reverb.transforms.transform import Transform
@@ -98,8 +98,8 @@ class EpisodeOptions:
     @property
     def conventions(self) -> Conventions:
         """terminal_discount, last_reward and last_observation; rewards are shifted, too, when the transform says so."""
-        given = Conventions(self.terminal_discount, self.last_reward, self.last_observation)
-        return self.chosen_transform.with_conventions(given)
+        shifts = SHIFT in (self.last_reward, self.chosen_transform.reward_last)
+        return Conventions(self.terminal_discount, SHIFT if shifts else self.last_reward, self.last_observation)
 
     @property
     def chosen_transform(self) -> Transform:
