@@ -23,7 +23,7 @@ from benchmarks.cost_model import Point
 from benchmarks.replay_process import ReplayProcess
 from benchmarks.scale_contents import Content
 from benchmarks.servers import anonymous_bytes, forget_peak, peak_bytes, settle
-from rlds2reverb import connect
+from rlds2reverb import Client, connect
 
 WARM_BATCHES = 8
 _ROOM = 1.3

@@ -10,10 +10,7 @@ from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
 
-AnyClient: TypeAlias = Client
-"""Of one server, or of several."""
-
-Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], AnyClient] | AnyClient
+Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], Client] | Client
 """One of these:
 
 | server | client |
@@ -24,7 +21,7 @@ Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], AnyClient] 
 """
 
 
-def opened(server: Server) -> AbstractContextManager[AnyClient]:
+def opened(server: Server) -> AbstractContextManager[Client]:
     """The client of a server, closed at the end unless it was given.
 
     Raises:

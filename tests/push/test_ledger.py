@@ -115,7 +115,10 @@ def test_rows_of_another_process_say_where_it_was(tmp_path: Path) -> None:
         ledger.record([("a", 3)])
     with SqliteLedger(path, "push", "bare") as ledger:
         ledger.record([("b", 3)])
-    with SqliteLedger(path, "push", "after", "a:8000") as here, SqliteLedger(path, "push", "after", "b:8000") as elsewhere:
+    with (
+        SqliteLedger(path, "push", "after", "a:8000") as here,
+        SqliteLedger(path, "push", "after", "b:8000") as elsewhere,
+    ):
         assert ["a" in ledger.here for ledger in (here, elsewhere)] == [True, False]
         assert "a" not in here.confirmed
         assert "b" not in here.here

@@ -7,9 +7,9 @@ import threading
 import urllib.error
 
 import pytest
-from rlds2reverb.push.room import BudgetExceeded
 
 from rlds2reverb.errors import InvalidEpisode, SourceError, SpecMismatch
+from rlds2reverb.push.room import BudgetExceeded
 from rlds2reverb.scale.outcomes import WorkerError, received, sendable
 from rlds2reverb.scale.tasks import Outcome
 from rlds2reverb.validation import Problem
