@@ -183,7 +183,7 @@ def heard_while(
     read: Callable[[Callable[[Progress], object]], object], monkeypatch: pytest.MonkeyPatch
 ) -> list[Progress]:
     """All that is told while something is read, with no pause between."""
-    monkeypatch.setattr("rlds2reverb.reports.paced.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("rlds2reverb.reports.inspection.TELL_SECONDS", 0.0)
     told: list[Progress] = []
     read(told.append)
     return told
