@@ -142,7 +142,7 @@ class TestAFullTable:
         client.push(episodes(6), "exact")
         client.push(episodes(4, "other", 6), "exact")
         before = keys(server, "exact")
-        with pytest.raises(CapacityError, match="would evict|is full"):
+        with pytest.raises(CapacityError, match=r"would evict|is full"):
             client.push(episodes(9), "exact")
         assert keys(server, "exact") == before
 
