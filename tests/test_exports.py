@@ -68,7 +68,7 @@ class ClientGroup()
     servers(self) -> dict[str, ServerInfo]
     server_info(self) -> ServerInfo
     tables(self) -> dict[str, TableInfo]
-    sample(self, table: str, batch_size: int=SampleOptions.batch_size, **options: Any) -> SeveralSampler
+    sample(self, table: str, batch_size: int=SampleOptions.batch_size, **options: Any) -> Sampler
     sample_one(self, table: str, timeout_seconds: float | None=GIVE_UP_SECONDS) -> Batch
     update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None
     delete(self, table: str, keys: npt.ArrayLike) -> None

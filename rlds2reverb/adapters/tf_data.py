@@ -20,9 +20,10 @@ from rlds2reverb.adapters.serving import Server, opened
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.learner.batch import Batch, BatchInfo, Packing
+from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.leaves import columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions
+from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path

@@ -10,10 +10,10 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, SpecMismatch
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.items import placed
 from rlds2reverb.learner.leaves import columns_of, in_structure
 from rlds2reverb.specs import ArraySpec, Nest, differences, dtype_name, flatten
 from rlds2reverb.wire.sample.batches import Column
+from rlds2reverb.wire.sample.rows import placed
 
 
 class Piece(NamedTuple):

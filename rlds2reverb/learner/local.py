@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.learner.batch import Batch, Packing
+from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_iterator import BatchIterator
 from rlds2reverb.learner.items import Picks
 from rlds2reverb.learner.local_options import LocalOptions
 from rlds2reverb.learner.local_pass import Item, Pass
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.prepare.options import split_options
 from rlds2reverb.prepare.preparation import Preparation

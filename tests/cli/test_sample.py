@@ -16,7 +16,7 @@ from rlds2reverb.cli import sample
 from rlds2reverb.cli.schemas import schema_of
 from rlds2reverb.client import Client
 from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.learner import supply
+from rlds2reverb.learner import batch_queue
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import FREE_LIMITER, MemoryServer, MemoryTransport, table_info
@@ -176,7 +176,7 @@ def test_an_empty_table_says_what_it_waits_for(run: Run) -> None:
 
 
 def test_a_wait_is_said_once_while_its_reason_stays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supply, "_DEADLINES", replace(supply._DEADLINES, notice=0.01))
+    monkeypatch.setattr(batch_queue, "_DEADLINES", replace(batch_queue._DEADLINES, notice=0.01))
     code, _, said = run("--table", "empty", "--timeout-seconds", "0.5")
     assert code == 5
     assert said.count('table "empty": waiting for samples: table "empty": blocked: 1 more insert') == 1

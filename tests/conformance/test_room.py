@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from replay_server import TableConfig
-from replay_server.limiters import Queue, SampleToInsertRatio, Stack
+from replay_server.limiters import Queue, Stack
 
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, InvalidEpisode, Stalled
@@ -33,8 +33,6 @@ ONCE: dict[str, Any] = {"max_times_sampled": 1, "max_size": 100}
 
 TABLES = [
     TableConfig("exact", max_size=10 * ITEMS, remover="fifo"),
-    TableConfig("bounded", max_size=10 * ITEMS, remover="fifo",
-                rate_limiter=SampleToInsertRatio(samples_per_insert=1.0, error_buffer=10.0 * ITEMS + 100)),
     TableConfig("stack", sampler="lifo", remover="lifo", rate_limiter=Stack(size=100), **ONCE),
     *(TableConfig(name, sampler="fifo", remover="fifo", rate_limiter=Queue(size=100), **ONCE)
       for name in ("queue", "stalled", "interrupted", "ended")),
@@ -104,17 +102,35 @@ class TestWhatTheServerCounts:
 
 
 class TestAFullTable:
-    def test_takes_the_same_push_again_and_is_as_before(self, client: rlds2reverb.Client, server: Embedded) -> None:
-        assert client.push(episodes(10), "exact").items_new == 10 * ITEMS
+    def test_refuses_the_same_push_without_a_ledger_and_takes_it_with_one(
+        self, client: rlds2reverb.Client, server: Embedded, tmp_path: Path
+    ) -> None:
+        ledger = tmp_path / "ledger.db"
+        assert client.push(episodes(10), "exact", ledger=ledger).items_new == 10 * ITEMS
         before = keys(server, "exact")
-        report = client.push(episodes(10), "exact")
-        assert (report.items_confirmed, report.items_new) == (10 * ITEMS, 0)
+        with pytest.raises(CapacityError, match=r'"exact" is full \(400 of at most 400 items\)') as caught:
+            client.push(episodes(10), "exact")
+        assert caught.value.report is not None
+        assert caught.value.report.items_confirmed == 0
+        report = client.push(episodes(10), "exact", ledger=ledger)
+        assert (report.episodes_resumed, report.items_confirmed) == (10, 0)
+        assert keys(server, "exact") == before
+
+    def test_with_a_free_place_takes_the_same_push_again_and_is_as_before(
+        self, client: rlds2reverb.Client, server: Embedded
+    ) -> None:
+        made = episodes(10)
+        made[-1] = strategies.episode(np.random.default_rng(6), STEPS - 1)  # one item less
+        assert client.push(made, "exact").items_new == 10 * ITEMS - 1
+        before = keys(server, "exact")
+        report = client.push(made, "exact")
+        assert (report.items_confirmed, report.items_new) == (10 * ITEMS - 1, 0)
         assert keys(server, "exact") == before
 
     def test_refuses_other_data_and_is_as_before(self, client: rlds2reverb.Client, server: Embedded) -> None:
         client.push(episodes(10), "exact")
         before = keys(server, "exact")
-        with pytest.raises(CapacityError, match=r'"exact" holds 400 of at most 400 items, so 0 more fit') as caught:
+        with pytest.raises(CapacityError, match=r'"exact" is full \(400 of at most 400 items\)') as caught:
             client.push(episodes(5, "other", 6), "exact")
         assert keys(server, "exact") == before
         assert caught.value.report is not None
@@ -126,24 +142,9 @@ class TestAFullTable:
         client.push(episodes(6), "exact")
         client.push(episodes(4, "other", 6), "exact")
         before = keys(server, "exact")
-        with pytest.raises(CapacityError, match="would evict"):
+        with pytest.raises(CapacityError, match=r"would evict|is full"):
             client.push(episodes(9), "exact")
         assert keys(server, "exact") == before
-
-    def test_whose_limiter_is_nearly_exhausted_takes_the_same_push_again_and_again(
-        self, client: rlds2reverb.Client
-    ) -> None:
-        client.push(episodes(10), "bounded")
-        for _ in range(3):
-            assert client.push(episodes(10), "bounded").items_new == 0
-        table = client.server_info().tables["bounded"]
-        assert table.current_size == 10 * ITEMS
-        assert table.rate_limiter.inserts - table.current_size < 50
-
-    def test_takes_a_push_of_several_tables_again(self, client: rlds2reverb.Client, server: Embedded) -> None:
-        for _ in range(2):
-            client.push(episodes(10), ["exact", "large"])
-            assert len(keys(server, "exact")) == len(keys(server, "large")) == 10 * ITEMS
 
 
 def test_two_pushes_at_once_do_not_evict_in_silence(client: rlds2reverb.Client, server: Embedded) -> None:

@@ -19,7 +19,7 @@ import rlds2reverb
 from rlds2reverb.client import Client
 from rlds2reverb.conventions import filled_spec
 from rlds2reverb.episodes import Episode
-from rlds2reverb.learner import supply
+from rlds2reverb.learner import batch_queue
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.views.episode import WholeEpisode
@@ -136,7 +136,7 @@ def test_epochs_give_every_item_as_often(
 def test_two_learners_share_an_epoch(
     learner: Client, server_of_samplers: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supply, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(batch_queue, "LOOK_SECONDS", 0.2)
     fill(server_of_samplers, "once_uniform", [1.0] * 40)
     with learner.sample("once_uniform", 4, epochs=1) as one, learner.sample("once_uniform", 4, epochs=1) as other:
         found = [next(one), next(other), *one, *other]

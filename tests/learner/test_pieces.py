@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, WireError
 from rlds2reverb.learner.padding import padded
-from rlds2reverb.learner.pieces import joined, pieces
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, in_batches
 
 
 def flat(*columns: Column) -> FlatBatch:
@@ -28,19 +27,19 @@ EXACT = 2**53 + 1
 
 def test_dtypes_that_differ_are_not_converted() -> None:
     integer, floating = np.array([[EXACT]]), np.array([[0.5]], np.float32)
-    whole = joined([flat(integer), flat(floating)])
+    (whole,) = in_batches([flat(integer), flat(floating)], 2)
     assert [(str(value.dtype), value.tolist()) for value in whole.columns[0]] == [
         ("int64", [EXACT]),
         ("float32", [0.5]),
     ]
     mixed = flat([*integer, *floating], np.arange(2))
-    (whole,) = pieces([mixed], 2)
+    (whole,) = in_batches([mixed], 2)
     assert isinstance(whole.columns[0], list)
-    first, second = pieces([mixed], 1)
+    first, second = in_batches([mixed], 1)
     assert isinstance(first.columns[0], np.ndarray)
     assert isinstance(second.columns[0], np.ndarray)
     assert (str(first.columns[0].dtype), str(second.columns[0].dtype)) == ("int64", "float32")
-    (same, _) = pieces([flat([*integer, *floating, floating[0]])], 2)
+    (same, _) = in_batches([flat([*integer, *floating, floating[0]])], 2)
     assert isinstance(same.columns[0], list)
     with pytest.raises(ConfigError, match='"x" has items of float32, int64'):
         padded([[integer[0], floating[0]]], ["x"], [False], None)
@@ -52,7 +51,7 @@ def test_all_values_come_in_order(parts: Sequence[Sequence[tuple[int, str]]], si
         made: list[Array] = [np.full(rows, EXACT if dtype == "i8" else 0.5, dtype) for rows, dtype in part]
         return np.stack(made) if len(set(part)) == 1 else made
 
-    found = list(pieces([flat(values(part)) for part in parts], size))
+    found = list(in_batches([flat(values(part)) for part in parts], size))
     expected = [one for part in parts for one in values(part)]
     came = [one for piece in found for one in piece.columns[0]]
     assert [(one.dtype, one.tolist()) for one in came] == [(one.dtype, one.tolist()) for one in expected]
@@ -61,4 +60,4 @@ def test_all_values_come_in_order(parts: Sequence[Sequence[tuple[int, str]]], si
 
 def test_parts_of_other_columns_are_no_samples_of_one_table() -> None:
     with pytest.raises(WireError, match="1 and 2 columns"):
-        joined([flat(np.ones(1)), flat(np.ones(1), np.ones(1))])
+        list(in_batches([flat(np.ones(1)), flat(np.ones(1), np.ones(1))], 2))

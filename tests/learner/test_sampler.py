@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Stalled, TransportError
-from rlds2reverb.learner import supply
+from rlds2reverb.learner import batch_queue
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
 from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan
@@ -32,7 +32,9 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waits are told soon; no thread is left."""
-    monkeypatch.setattr(supply, "_DEADLINES", replace(supply._DEADLINES, notice=0.03, backoff_first=0.01, silence=2.0))
+    monkeypatch.setattr(
+        batch_queue, "_DEADLINES", replace(batch_queue._DEADLINES, notice=0.03, backoff_first=0.01, silence=2.0)
+    )
     yield
     wait_until(lambda: not our_threads(), PATIENCE_SECONDS, our_threads)
 
@@ -195,7 +197,7 @@ def test_after_a_rest_batches_are_whole_again(prefetch: int) -> None:
 
 
 def test_the_default_outlasts_two_connections_that_are_dead_without_a_sign() -> None:
-    first = supply._DEADLINES.silence * supply._CAREFUL
+    first = batch_queue._DEADLINES.silence * batch_queue._LONGER_SILENCE
     assert SampleOptions().timeout_seconds == GIVE_UP_SECONDS > first + 2 * first
 
 
@@ -356,7 +358,7 @@ def test_in_a_forked_process_nothing_waits_for_a_lock_that_nobody_gives_back(
     server.until(lambda: server.tables["replay"].samples == 10)
     held, done = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        holding = pool.submit(_hold, sampler._supply._changed, held, done)
+        holding = pool.submit(_hold, sampler._queue._changed, held, done)
         assert held.wait(PATIENCE_SECONDS)
         patch.setattr(os, "getpid", lambda: -1)
         try:

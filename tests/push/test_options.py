@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import pytest
@@ -17,8 +17,10 @@ from rlds2reverb.prepare.options import CHOICES, HELP
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tuning import Tuning
+from rlds2reverb.transport.memory import MemoryTransport
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.views.sequence import two_step
+from tests.push.in_memory import Server
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 FIELDS = {field.name: field for field in option_fields()}
@@ -87,7 +89,7 @@ def test_the_documentation_lists_them() -> None:
 
 
 def test_an_unknown_option_is_refused_by_name() -> None:
-    client: Any = cast(Any, Client)(None)
+    client: Any = Client(MemoryTransport(Server()))
     with pytest.raises(TypeError, match=r"^Client\.push: got an unexpected keyword argument 'ledgr'$"):
         client.push([], "table", ledgr="l.db")
     with pytest.raises(TypeError, match=r"^Client\.plan: missing a required argument: 'table'$"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rlds2reverb.errors import reason_of
-from rlds2reverb.learner.watch import LOG
+from rlds2reverb.learner.batch_queue import LOG
 from rlds2reverb.learner.writing.background import Background
 from rlds2reverb.wording import counted
 

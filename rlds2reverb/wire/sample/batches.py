@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample.arena import FREED_SHARE, Arena
 from rlds2reverb.wire.sample.entries import Entries, Samples, Told
 from rlds2reverb.wire.sample.loading import Loading
 from rlds2reverb.wire.sample.rows import Column, Rows, gather, joined, stacked, unequal_columns
 from rlds2reverb.wire.sample.templates import Templates
 
-__all__ = ["BatchBuilder", "Column", "FlatBatch", "SampleInfo"]
+__all__ = ["BatchBuilder", "Column", "FlatBatch", "SampleInfo", "in_batches"]
 
 
 class SampleInfo(NamedTuple):
@@ -51,6 +52,34 @@ class FlatBatch:
 
     def __len__(self) -> int:
         return len(self.info.key)
+
+
+def in_batches(parts: Sequence[FlatBatch], size: int) -> Iterator[FlatBatch]:
+    """The samples of all parts, in their order, in batches of `size`; the last one may be shorter.
+
+    Raises:
+      WireError: the parts differ in their number of columns.
+    """
+    if not parts:
+        return
+    numbers = sorted({len(part.columns) for part in parts})
+    if len(numbers) > 1:
+        raise WireError(f"samples of one table have {' and '.join(map(str, numbers))} columns")
+    whole = parts[0]
+    if len(parts) > 1:
+        info = SampleInfo(*(np.concatenate(values) for values in zip(*(part.info for part in parts))))
+        whole = FlatBatch(tuple(joined(columns) for columns in zip(*(part.columns for part in parts))), info)
+    if len(whole) <= size:
+        yield whole
+        return
+    for start in range(0, len(whole), size):
+        some = slice(start, start + size)
+        info = SampleInfo(*(values[some] for values in whole.info))
+        yield FlatBatch(tuple(_rows_of(column, some) for column in whole.columns), info)
+
+
+def _rows_of(column: Column, some: slice) -> Column:
+    return column[some] if isinstance(column, np.ndarray) else stacked(column[some])
 
 
 class BatchBuilder:

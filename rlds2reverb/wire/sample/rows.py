@@ -171,3 +171,23 @@ def joined(columns: Sequence[Column]) -> Column:
 def _values(column: Column) -> list[Array]:
     """One array per item, each in memory of its own."""
     return column if isinstance(column, list) else [column[number, ...].copy() for number in range(len(column))]
+
+
+def placed(values: Sequence[Column], places: Sequence[Array], total: int) -> Column:
+    """Columns of several groups of items -> one column in which each item stands in its place.
+
+    Args:
+      values: per group [m, ...], or m arrays.
+      places: per group [m], where its items stand; together each of [0, total) once.
+      total: number of items.
+    """
+    if all(isinstance(one, np.ndarray) for one in values) and len({one.shape[1:] for one in values}) == 1:  # type: ignore[union-attr]
+        out = np.empty((total, *np.shape(values[0])[1:]), values[0].dtype)  # type: ignore[union-attr]
+        for one, at in zip(values, places):
+            out[at] = one
+        return out
+    items: list[Array] = [np.empty(0)] * total
+    for one, at in zip(values, places):
+        for place, item in zip(at, one):
+            items[place] = item
+    return np.stack(items) if len({item.shape for item in items}) == 1 else items

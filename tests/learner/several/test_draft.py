@@ -10,7 +10,7 @@ from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.feed import Feed, Repeated
 from rlds2reverb.learner.interleave import joined_of
 from rlds2reverb.learner.joining import Piece
-from rlds2reverb.learner.several.draft import Draft
+from rlds2reverb.learner.shards import Draft
 
 
 def batch_of(keys: list[int]) -> Batch:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb import ClientGroup
+from rlds2reverb import Client
 from rlds2reverb.errors import ServerUnreachable, TransportError
-from rlds2reverb.learner.several.part import Part
-from rlds2reverb.learner.several.sampler import SeveralSampler
+from rlds2reverb.learner.sampler import Sampler
+from rlds2reverb.learner.shards import Shard
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.wire.messages import ServerInfo
 from tests.learner.reading import next_of
@@ -27,9 +27,9 @@ def filled(*keys: int, plain: bool = False) -> MemoryServer:
 
 
 @contextmanager
-def group_of(*servers: MemoryServer, **options: Any) -> Iterator[ClientGroup]:
+def group_of(*servers: MemoryServer, **options: Any) -> Iterator[Client]:
     transports = [MemoryTransport(server, f"{chr(97 + number)}:8000") for number, server in enumerate(servers)]
-    with ClientGroup(transports, **options) as group:
+    with Client(transports, **options) as group:
         yield group
 
 
@@ -45,7 +45,7 @@ def go_away(server: MemoryServer) -> None:
         server.break_streams()
 
 
-def await_received(sampler: SeveralSampler, count: int) -> None:
+def await_received(sampler: Sampler, count: int) -> None:
     end = threading.Event()
     for _ in range(int(PATIENCE_SECONDS / 0.01)):
         if sampler.received >= count:
@@ -64,7 +64,7 @@ def test_what_a_lost_server_had_sent_is_handed_out_and_the_others_go_on() -> Non
         group_of(one, two, allow_missing=True, ask_seconds=1e-9) as group,
         group.sample("replay", 16, end_after_seconds=0.5, reconnect_seconds=0.1) as sampler,
     ):
-        assert sampler._parts[0]._open() is not None
+        assert sampler._queue._shards[0]._open() is not None  # type: ignore[attr-defined]
         await_received(sampler, 3)
         go_away(one)
         keys = keys_of(sampler)
@@ -149,17 +149,14 @@ def test_a_sampler_that_waits_is_closed_by_another_thread() -> None:
         reader.join(PATIENCE_SECONDS)
         assert found == [None]
         assert sampler.next_batch() is None
-        for part in sampler._parts:
-            part.allow(5)
-            assert part.next_batch() is None
     assert our_threads() == before
 
 
 def test_a_server_that_fails_while_it_is_drained_leaves_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = filled(*range(60)), filled(*range(100, 160))
-    plain = Part.drain
+    plain = Shard.drain
 
-    def drain(self: Part, quiet_seconds: float) -> Iterator[Any]:
+    def drain(self: Shard, quiet_seconds: float) -> Iterator[Any]:
         if self.number == 0:
             raise TransportError("a:8000: gone")
         yield from plain(self, quiet_seconds)
@@ -167,7 +164,7 @@ def test_a_server_that_fails_while_it_is_drained_leaves_the_others_theirs(monkey
     with group_of(one, two) as group:
         sampler = group.sample("replay", 10)
         keys = [key for _ in range(3) for key in next_of(sampler).info.key.tolist()]
-        monkeypatch.setattr(Part, "drain", drain)
+        monkeypatch.setattr(Shard, "drain", drain)
         with pytest.raises(TransportError, match="a:8000: gone"):
             for batch in sampler.drain(0.2):
                 keys += batch.info.key.tolist()
@@ -216,7 +213,7 @@ def test_all_servers_are_asked_at_once() -> None:
     servers = [filled(number) for number in range(3)]
     transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
     barrier = threading.Barrier(3)
-    with ClientGroup(transports) as group:
+    with Client(transports) as group:
         for transport in transports:
             transport.barrier = barrier
         assert list(group.servers()) == ["0:1", "1:1", "2:1"]  # one after the other, the barrier would break
@@ -225,7 +222,7 @@ def test_all_servers_are_asked_at_once() -> None:
 def test_a_server_that_is_known_to_be_missing_is_not_waited_for() -> None:
     servers = [filled(number) for number in range(3)]
     transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
-    with ClientGroup(transports, allow_missing=True) as group:
+    with Client(transports, allow_missing=True) as group:
         servers[1].is_away = True
         assert list(group.servers()) == ["0:1", "2:1"]
         asked = transports[1].asked
@@ -242,9 +239,9 @@ def test_servers_that_were_found_missing_are_so_from_the_beginning() -> None:
     servers = [filled(1), filled(2)]
     transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
     lost = ServerUnreachable("gone")
-    with ClientGroup(transports, True, missing={1: lost}) as group:
+    with Client(transports, True, missing={1: lost}) as group:
         assert group.missing == ("1:1",)
     with pytest.raises(ServerUnreachable, match="1:1: gone"):
-        ClientGroup(transports, False, missing={1: lost})
+        Client(transports, False, missing={1: lost})
     with pytest.raises(ServerUnreachable, match="no server of 0:1, 1:1 can be reached"):
-        ClientGroup(transports, True, missing={0: lost, 1: lost})
+        Client(transports, True, missing={0: lost, 1: lost})

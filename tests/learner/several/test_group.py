@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb import Batch, Client, ClientGroup, connect
+from rlds2reverb import Batch, Client, connect
 from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch, Stalled, TransportError
-from rlds2reverb.learner.several.routes import Routes
+from rlds2reverb.learner.servers import KeyRoutes
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.transport.memory_samples import SamplePlan
@@ -43,9 +43,9 @@ def server_of(*keys: int, number: int = 0, **options: Any) -> MemoryServer:
 
 
 @contextmanager
-def group_of(*servers: MemoryServer, **options: Any) -> Iterator[ClientGroup]:
+def group_of(*servers: MemoryServer, **options: Any) -> Iterator[Client]:
     transports = [MemoryTransport(server, f"{chr(97 + number)}:8000") for number, server in enumerate(servers)]
-    with ClientGroup(transports, **options) as group:
+    with Client(transports, **options) as group:
         yield group
 
 
@@ -348,7 +348,7 @@ def test_groups_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one address"):
         connect([])
     with pytest.raises(ConfigError, match="named twice in a:1, a:1"):
-        ClientGroup([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
+        Client([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
     with pytest.raises(ConfigError, match="allow_missing is for several"):
         connect("localhost:1", allow_missing=True)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="expected HOST:PORT"):
@@ -372,7 +372,7 @@ def test_one_server_of_a_group_is_a_client() -> None:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=6), max_size=8), st.integers(1, 9))
 def test_routes_remember_the_newest_server_of_the_last_keys(batches: list[list[tuple[int, int]]], least: int) -> None:
-    routes = Routes(least)
+    routes = KeyRoutes(least)
     newest: dict[int, int] = {}
     for batch in batches:
         keys, servers = (np.array([pair[at] for pair in batch], kind) for at, kind in ((0, np.uint64), (1, np.int64)))
@@ -388,7 +388,7 @@ def test_routes_remember_the_newest_server_of_the_last_keys(batches: list[list[t
 
 
 def test_routes_are_told_and_asked_by_several_threads() -> None:
-    routes, keys = Routes(64), np.arange(4096, dtype=np.uint64)
+    routes, keys = KeyRoutes(64), np.arange(4096, dtype=np.uint64)
     errors: list[BaseException] = []
 
     def run(number: int) -> None:

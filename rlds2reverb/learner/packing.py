@@ -1,0 +1,121 @@
+"""Batches of columns -> batches in the structure of their table: images decoded, rows filled up, weights computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.images import decode_images
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.cutting import CutBatch
+from rlds2reverb.learner.leaves import in_structure
+from rlds2reverb.learner.options import PAD, SampleOptions
+from rlds2reverb.learner.padding import Padded, padded, rows_are_free
+from rlds2reverb.learner.slices import SliceSpec, Slicing
+from rlds2reverb.learner.view_items import Viewing
+from rlds2reverb.learner.weights import Weights
+from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.sample.batches import Column, FlatBatch
+
+
+class Packing:
+    """Makes batches of columns.
+
+    Args:
+      table: as the server tells of it.
+      options: `spec`, `decode`, `ragged`, `pad_to`, `slices`, `view` and the weights count.
+
+    Raises:
+      ConfigError, ViewError: there are two structures that differ in their number of columns; or the items cannot be cut as is asked for.
+
+    Attributes:
+      cutter: what cuts the samples, if something does.
+      structure: nest of what the columns of a batch are called; None where nothing tells.
+    """
+
+    def __init__(self, table: TableInfo, options: SampleOptions) -> None:
+        self._name, self._options = table.name, options
+        self.cutter = cut = _cutter_of(table, options)
+        _check_columns(table, options)
+        self.structure = item_structure(table, options) if cut is None else cut.signature
+        self._leaves = None if self.structure is None else flatten(self.structure)
+        known = self.structure if cut is not None or table.signature is None else table.signature
+        leaves = flatten(known)
+        self._specs = leaves if all(isinstance(leaf, ArraySpec) for leaf in leaves.values()) else {}
+        self._has_images = options.decode and any(leaf.image is not None for leaf in self._specs.values())
+        self._weights = (
+            None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
+        )
+
+    def pack(self, flat: FlatBatch) -> Batch:
+        """The batch.
+
+        Raises:
+          ConfigError: the items do not have the columns of the structure, or cannot be filled up to one shape.
+          DecodeError: an encoded image cannot be decoded.
+          WireError: a sample's probability is none, where there are weights.
+        """
+        columns: Sequence[Column] = flat.columns
+        if self._leaves is not None and len(columns) != len(self._leaves):
+            raise ConfigError(
+                f'table "{self._name}": items have {len(columns)} columns, the structure has {len(self._leaves)} leaves: {list(self._leaves)}'
+            )
+        if self._has_images:
+            columns = [_decoded(column, *one) for column, one in zip(columns, self._specs.items(), strict=True)]
+        weight = None if self._weights is None else self._weights.next(flat.info)
+        start, mask = (flat.start, flat.mask) if isinstance(flat, CutBatch) else (None, None)
+        masks = None
+        if self._options.ragged == PAD:
+            columns, own, masks = self._padded(columns, is_cut=mask is not None)
+            mask = own if mask is None else mask
+        return Batch(self._packed(columns), BatchInfo(*flat.info, weight, mask, masks, start))
+
+    def _padded(self, columns: Sequence[Column], is_cut: bool) -> Padded:
+        names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
+        is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
+        return padded(columns, names, is_free, self._options.pad_to)
+
+    def _packed(self, columns: Sequence[Column]) -> Nest:
+        if self.structure is None:
+            return list(columns)
+        return in_structure(columns, self.structure)
+
+
+def item_structure(table: TableInfo, options: SampleOptions) -> Nest | None:
+    """What the columns of a table's items are called; None where nothing tells."""
+    return table.signature if options.spec is None else options.spec
+
+
+def _cutter_of(table: TableInfo, options: SampleOptions) -> Slicing | Viewing | None:
+    """What cuts the samples, if something shall.
+
+    Raises:
+      ConfigError, ViewError: the table's items cannot be cut so.
+    """
+    spec = options.cut
+    if spec is None:
+        return None
+    structure = item_structure(table, options)
+    return Slicing(table, structure, spec) if isinstance(spec, SliceSpec) else Viewing(table, structure, spec)
+
+
+def _check_columns(table: TableInfo, options: SampleOptions) -> None:
+    if options.spec is None or table.signature is None:
+        return
+    given, expected = len(flatten(options.spec)), len(flatten(table.signature))
+    if given != expected:
+        raise ConfigError(f'table "{table.name}": spec has {given} leaves, the table\'s items have {expected} columns')
+
+
+def _decoded(column: Column, name: str, leaf: ArraySpec) -> Column:
+    """The column with its images decoded; B arrays where they differ in size, or in number."""
+    if leaf.image is None:
+        return column
+    if not isinstance(column, list) and None not in leaf.image.shape:
+        return decode_images(column, leaf.image, column=name)
+    values = column if isinstance(column, list) else [column[number, ...] for number in range(len(column))]
+    found = [decode_images(value, leaf.image, column=name) for value in values]
+    return found if len({value.shape for value in found}) > 1 else np.stack(found)

@@ -1,0 +1,438 @@
+"""The servers of a client, one or many: asked all at once, and known where one is missing.
+
+One server is a pool of one: its errors and answers are those of the server, and nothing is looked up on the way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from operator import methodcaller
+from typing import NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable, TransportError
+from rlds2reverb.learner.batch_queue import LOG
+from rlds2reverb.learner.keys import checked_keys, checked_priorities
+from rlds2reverb.push.several.tables import merged
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.transport.base import PendingInfo, Transport
+from rlds2reverb.wire.messages import ServerInfo
+
+T = TypeVar("T")
+
+ASK_SECONDS = 1.0
+"""How often the sizes of a table are asked for while it is sampled from many servers."""
+
+LEAST_KEYS = 1 << 17
+"""Keys whose server is remembered: five hundred batches of 256."""
+
+_BACK_SECONDS = 0.5
+"""For servers that are missing, to tell that they are back; one that needs longer is found back when it is asked for next."""
+
+_LOOK_SECONDS = 0.01
+
+
+class ServerPool:
+    """Servers by number and by address, and calls to them. Thread-safe.
+
+    Args:
+      transports: the ways to them; their order gives them their numbers.
+      allow_missing: go on without those that cannot be reached, as long as one can.
+      ask_seconds: see `ASK_SECONDS`.
+      missing: number -> why, of servers that were found missing just now.
+
+    Raises:
+      ConfigError: there is none, or one is named twice.
+      ServerUnreachable: one is missing that may not be, or all are.
+
+    Attributes:
+      transports, ask_seconds: as given.
+      allow_missing: as given; false for a single server.
+    """
+
+    def __init__(
+        self,
+        transports: Sequence[Transport],
+        allow_missing: bool = False,
+        ask_seconds: float = ASK_SECONDS,
+        missing: Mapping[int, ServerUnreachable] | None = None,
+    ) -> None:
+        self.transports = tuple(transports)
+        self.allow_missing = allow_missing and len(transports) > 1
+        self.ask_seconds = ask_seconds
+        self._lock = threading.Lock()  # of what follows
+        self._missing: set[int] = set()
+        self._asked: dict[int, PendingInfo] = {}  # of those that are missing
+        self._routes: dict[str, KeyRoutes] = {}
+        addresses = self.addresses
+        if not addresses:
+            raise ConfigError("connect: expected at least one address")
+        if len(set(addresses)) < len(addresses):
+            raise ConfigError(f"connect: a server is named twice in {', '.join(addresses)}")
+        lost = [self.lost(number, error) for number, error in sorted((missing or {}).items())]
+        if len(lost) == len(transports):
+            raise lost[-1]
+
+    def __len__(self) -> int:
+        return len(self.transports)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of all, in their order."""
+        return tuple(transport.address for transport in self.transports)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Addresses of those that could not be reached when they were last asked."""
+        with self._lock:
+            return tuple(self.addresses[number] for number in sorted(self._missing))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        with self._lock:
+            for pending in self._asked.values():
+                pending.drop()
+            self._asked.clear()
+        for transport in self.transports:
+            transport.close()
+
+    # Calls to many servers at the same time.
+
+    def each(self, ask: Callable[[Transport], T], numbers: Sequence[int] | None = None) -> dict[int, T]:
+        """Number -> answer, of all servers or of these, all at once. Those that are missing are left out, where others are not.
+
+        Raises:
+          ServerUnreachable: one cannot be reached; with `allow_missing`, none can, where all were asked.
+          Rlds2ReverbError: as `ask` does; names the server.
+        """
+        chosen = range(len(self)) if numbers is None else numbers
+        with self._lock:
+            there = [number for number in chosen if number not in self._missing]
+        if numbers is None:
+            there = there or list(chosen)
+        if len(there) > 1:
+            with ThreadPoolExecutor(len(there), "rlds2reverb-ask") as threads:
+                found = list(threads.map(partial(_answered, ask), [self.transports[number] for number in there]))
+        else:  # the usual case while sampling: no thread for it
+            found = [_answered(ask, self.transports[number]) for number in there]
+        answers: dict[int, T] = {}
+        failure: ServerUnreachable | None = None
+        for number, answer in zip(there, found, strict=True):
+            if isinstance(answer, ServerUnreachable):
+                failure = self.lost(number, answer)
+            elif isinstance(answer, TransportError):
+                self.fail(number, answer)
+            elif isinstance(answer, Rlds2ReverbError):
+                raise answer
+            else:
+                answers[number] = answer
+                self.found(number)
+        if failure is not None and not answers and numbers is None:
+            raise failure
+        return answers
+
+    def infos(self) -> dict[int, ServerInfo]:
+        """Number -> what the server tells of its tables. A missing server is not waited for, unless all are missing; raises as `each`."""
+        began = time.monotonic()
+        self._ask_missing()
+        infos = self.each(methodcaller("server_info"))
+        infos.update(self._back(began + _BACK_SECONDS))
+        return dict(sorted(infos.items()))
+
+    def merged(self, infos: Mapping[int, ServerInfo]) -> ServerInfo:
+        """The tables of these servers together: sizes and counts add up.
+
+        Raises:
+          SpecMismatch, ConfigError: a table is not the same on all that have it.
+        """
+        if len(infos) == 1:
+            return next(iter(infos.values()))
+        return merged({self.addresses[number]: info for number, info in infos.items()})
+
+    def server_info(self) -> ServerInfo:
+        """All tables of all servers. Raises as `infos` and `merged`."""
+        return self.merged(self.infos())
+
+    # Calls about a table.
+
+    def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Gives items other priorities, each on the server that it was sampled from last; keys that nobody remembers go to all.
+
+        Args:
+          table: its name.
+          keys: [n] uint64.
+          priorities: [n], or one for all.
+
+        Raises:
+          ConfigError: shapes or values that make no sense, or no server has such a table; nothing was changed.
+          ServerUnreachable: a server cannot be reached, and may not be missing; some items may be changed.
+          TransportError: a server refuses a priority.
+        """
+        item_keys, values = checked_priorities(keys, priorities)
+        masks = self._routed(table, item_keys)
+
+        def update(one: Transport) -> None:
+            mine = masks[self._number_of(one)]
+            one.update_priorities(table, item_keys[mine], values[mine])
+
+        with self._naming(table):
+            self.each(update, [*masks])
+
+    def delete(self, table: str, keys: npt.ArrayLike) -> None:
+        """Takes items out of a table; keys that a server does not have are passed over. Raises as `update_priorities` does."""
+        item_keys = checked_keys(keys)
+        masks = self._routed(table, item_keys)
+        with self._naming(table):
+            self.each(lambda one: one.delete_items(table, item_keys[masks[self._number_of(one)]]), [*masks])
+
+    def reset(self, table: str) -> None:
+        """Empties a table on all servers; rate limiters count anew.
+
+        Raises:
+          ConfigError: no server has such a table.
+          ServerUnreachable: one cannot be reached, and may not be missing; some may be empty.
+        """
+        with self._naming(table):
+            self.each(lambda one: one.reset(table), self._having(table))
+
+    def routes_of(self, table: str) -> KeyRoutes:
+        """Which server each key of a table was sampled from."""
+        with self._lock:
+            return self._routes.setdefault(table, KeyRoutes())
+
+    def _routed(self, table: str, keys: Array) -> dict[int, Array]:
+        """Number of a server -> [n] bool, which of these keys are sent there; of servers that get any."""
+        if len(self) == 1:
+            return {0: np.ones(len(keys), bool)}
+        servers = self.routes_of(table).servers_of(keys)
+        unknown = servers < 0
+        numbers = self._having(table) if unknown.any() else sorted(set(servers.tolist()))
+        masks = {number: unknown | (servers == number) for number in numbers}
+        return {number: mask for number, mask in masks.items() if mask.any()}
+
+    def _having(self, table: str) -> list[int]:
+        """Numbers of the servers that have a table."""
+        if len(self) == 1:
+            return [0]  # it says so itself when it has none
+        infos = self.infos()
+        table_of(self.merged(infos), table)
+        return [number for number, info in infos.items() if table in info.tables]
+
+    def _number_of(self, transport: Transport) -> int:
+        return self.transports.index(transport)
+
+    @contextmanager
+    def _naming(self, table: str) -> Iterator[None]:
+        """A call about a table.
+
+        Raises:
+          ConfigError: a server refused it, and none has such a table.
+        """
+        try:
+            yield
+        except TransportError as error:
+            if not error.retryable:
+                table_of(self.server_info(), table)
+            raise
+
+    # Servers that are missing.
+
+    def lost(self, number: int, error: TransportError) -> ServerUnreachable:
+        """Notes that a server cannot be reached, and returns what to raise when it is the last.
+
+        Raises:
+          TransportError: none may be missing.
+        """
+        if not self.allow_missing:
+            self.fail(number, error)
+        address = self.addresses[number]
+        with self._lock:
+            is_new = number not in self._missing
+            self._missing.add(number)
+        if is_new:
+            LOG.warning("server %s is missing, and others go on: %s", address, error)
+        named = self._named(number, error)
+        return ServerUnreachable(f"no server of {', '.join(self.addresses)} can be reached; the last error: {named}")
+
+    def fail(self, number: int, error: TransportError) -> NoReturn:
+        """Raises an error of one server; among others, it names the server.
+
+        Raises:
+          TransportError: always.
+        """
+        named = self._named(number, error)
+        if named is error:
+            raise error
+        raise named from error
+
+    def found(self, number: int) -> None:
+        """Notes that a server answers."""
+        with self._lock:
+            was_missing = number in self._missing
+            self._missing.discard(number)
+        if was_missing:
+            LOG.warning("server %s is back", self.addresses[number])
+
+    def _named(self, number: int, error: TransportError) -> TransportError:
+        """The error, with the server's address in its message."""
+        address = self.addresses[number]
+        if len(self) == 1 or address in str(error):
+            return error
+        named = type(error)(f"{address}: {error}")
+        named.retryable = error.retryable
+        return named
+
+    def _ask_missing(self) -> None:
+        """Asks those that are missing, and were not asked yet; waits for none."""
+        with self._lock:
+            for number in self._missing - self._asked.keys():
+                self._asked[number] = self.transports[number].ask_server_info()
+
+    def _back(self, until: float) -> dict[int, ServerInfo]:
+        """What missing servers tell by then; later answers are looked at the next time."""
+        while not self._is_all_told and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SECONDS))
+        with self._lock:
+            over = {number: pending for number, pending in self._asked.items() if pending.is_over}
+            for number in over:
+                del self._asked[number]
+        answers = {number: pending.answer() for number, pending in over.items()}
+        infos = {number: info for number, info in answers.items() if info is not None}
+        for number in infos:
+            self.found(number)
+        return infos
+
+    @property
+    def _is_all_told(self) -> bool:
+        with self._lock:
+            return all(pending.is_over for pending in self._asked.values())
+
+
+def _answered(ask: Callable[[Transport], T], transport: Transport) -> T | Rlds2ReverbError:
+    """The server's answer, or the error in its place."""
+    try:
+        return ask(transport)
+    except Rlds2ReverbError as error:
+        return error
+
+
+class TableSizes:
+    """How many items a table has on each server; asked now and then, and never waited for. Any thread may close it.
+
+    Args:
+      servers: of the table.
+      table: its name.
+      infos: what was told of the servers just now; of those that can be reached.
+
+    Attributes:
+      infos: what was told last.
+    """
+
+    def __init__(self, servers: ServerPool, table: str, infos: Mapping[int, ServerInfo]) -> None:
+        self._servers, self._table = servers, table
+        self.infos = dict(infos)
+        self._away = set(range(len(servers))) - set(infos)
+        self._asked: dict[int, PendingInfo] = {}
+        self._asked_at = time.monotonic()
+        self._lock = threading.Lock()  # of what was asked
+        self._is_closed = False
+
+    def now(self) -> Array:
+        """[n] float64 items of each server, as far as that is known; 0 for one that is away, or has no such table."""
+        with self._lock:
+            self._look()
+            if time.monotonic() - self._asked_at >= self._servers.ask_seconds and not self._is_closed:
+                self._asked_at = time.monotonic()
+                for number, transport in enumerate(self._servers.transports):
+                    if number not in self._asked:
+                        self._asked[number] = transport.ask_server_info()
+                self._look()
+        return np.array([self._size(number) for number in range(len(self._servers))], np.float64)
+
+    def asked(self, number: int) -> int:
+        """Items of one server, asked for now; 0 for one that is away, or cannot be reached. Raises as `ServerPool.each`."""
+        if number not in self._away:
+            self.put(self._servers.each(methodcaller("server_info"), [number]))
+            self._away |= {number} if self._servers.addresses[number] in self._servers.missing else set()
+        return self._size(number)
+
+    def put(self, infos: Mapping[int, ServerInfo]) -> None:
+        """Takes in what was told in another way."""
+        self.infos.update(infos)
+        self._away -= set(infos)
+
+    def lose(self, number: int) -> None:
+        """Notes that a server is away; the next answer brings it back."""
+        self._away.add(number)
+        with self._lock:
+            if number in self._asked:
+                self._asked.pop(number).drop()
+
+    def is_away(self, number: int) -> bool:
+        """Whether a server is known to be away."""
+        return number in self._away
+
+    def close(self) -> None:
+        """Drops what was asked and is not answered, and asks for no more."""
+        with self._lock:
+            self._is_closed = True
+            for pending in self._asked.values():
+                pending.drop()
+            self._asked.clear()
+
+    def _look(self) -> None:
+        for number in [number for number, pending in self._asked.items() if pending.is_over]:
+            info = self._asked.pop(number).answer()
+            if info is not None:
+                self.put({number: info})
+                self._servers.found(number)
+
+    def _size(self, number: int) -> int:
+        if number in self._away or self._table not in self.infos[number].tables:
+            return 0
+        return self.infos[number].tables[self._table].current_size
+
+
+class KeyRoutes:
+    """Remembers the servers of keys. Thread-safe: all samplers of a table tell one, and priorities are updated by it.
+
+    The keys are in two halves. Once the newer half is full, the older one is forgotten, and the newer takes its place.
+
+    Args:
+      least: so many different keys are remembered for certain, those that came last; and never more than twice as many.
+    """
+
+    def __init__(self, least: int = LEAST_KEYS) -> None:
+        self._least = least
+        self._lock = threading.Lock()
+        self._newer: dict[int, int] = {}
+        self._older: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """Keys that are remembered; one that came in both halves counts twice."""
+        with self._lock:
+            return len(self._newer) + len(self._older)
+
+    def remember(self, keys: Array, servers: Array) -> None:
+        """Takes a batch: [n] uint64 keys, and [n] numbers of the servers that they came from."""
+        for start in range(0, len(keys), self._least):  # no half is ever fuller than it may be
+            came = dict(zip(keys[start : start + self._least].tolist(), servers[start : start + self._least].tolist()))
+            with self._lock:
+                if len(self._newer) + sum(key not in self._newer for key in came) > self._least:
+                    self._newer, self._older = {}, self._newer
+                self._newer.update(came)
+
+    def servers_of(self, keys: Array) -> Array:
+        """[n] int64 number of the server that each key came from last; -1 where that is not known."""
+        wanted = keys.tolist()
+        with self._lock:
+            found = [self._newer.get(key, self._older.get(key, -1)) for key in wanted]
+        return np.array(found, np.int64)

@@ -1,0 +1,602 @@
+"""Samples one table of many servers as if it were one: every item of all of them is as likely as in one large table.
+
+Each sample's server is drawn with probability size / sum of sizes. So P = P on its server * that share, which is 1 / N for uniform
+tables. `info` has that P and the sum N, and importance weights are made of them. Items that leave a table with their last sample count
+for its size until they are handed out.
+
+No server is waited for while another may have what is wanted: after a while without a sample its size is looked at, and where it
+has become 0, its part of the batch is drawn anew. A server whose rate limiter holds its items back is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rlds2reverb.episodes import Array
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, Stalled, TransportError, WireError
+from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.batch_queue import BatchQueue, WaitLog
+from rlds2reverb.learner.feed import Feed
+from rlds2reverb.learner.interleave import joined_of
+from rlds2reverb.learner.joining import Piece
+from rlds2reverb.learner.options import LIST, SampleOptions
+from rlds2reverb.learner.packing import Packing
+from rlds2reverb.learner.servers import ServerPool, TableSizes
+from rlds2reverb.learner.weights import TABLE_MIN, Weights
+from rlds2reverb.push.tables import table_of
+from rlds2reverb.specs import Nest
+from rlds2reverb.transport.stream_user import Reason
+from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.sample.batches import SampleInfo
+
+_STALL_SECONDS = 3.0
+"""After which a server without a sample is looked at; longer than it takes until a wait is told."""
+
+_LOOK_SECONDS = 0.25
+"""How often the servers are asked while all are empty."""
+
+_COUNTS = ("received", "lost_at_most", "reconnects", "restarts")
+
+
+class ShardedQueue:
+    """Batches of one table of many servers; `info.source` is the server's number. As a `BatchQueue`, and in its place.
+
+    Args:
+      servers: of the table.
+      infos: what each told just now.
+      table: the table as all servers together tell of it.
+      options: how; each server is asked for its part of a batch.
+
+    Raises:
+      ConfigError: an option is for one server only.
+
+    Attributes:
+      structure: see `Sampler`.
+    """
+
+    def __init__(
+        self, servers: ServerPool, infos: Mapping[int, ServerInfo], table: TableInfo, options: SampleOptions
+    ) -> None:
+        self._name, self._options, self._servers = table.name, options, servers
+        self.structure: Nest | None = Packing(table, options).structure
+        count, of_one = len(servers), _of_one_server(options, len(servers))
+        self._sizes = sizes = TableSizes(servers, table.name, infos)
+        self._shards = [Shard(servers, sizes, number, table.name, of_one, self.structure) for number in range(count)]
+        self._feeds = [Feed(shard.number, shard, servers.addresses[shard.number]) for shard in self._shards]
+        self._draws, self._ahead = Draws(count), options.prefetch_of(table) - 1
+        self._weights = (
+            None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
+        )
+        self._routes = servers.routes_of(table.name)
+        self._items_leave = table.max_times_sampled > 0
+        self._last_sizes = sizes.now()
+        self._turn = threading.Lock()  # of the thread that makes a batch
+        self._draft: Draft | None = None
+        self._given = 0
+        self._on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
+        self._told_at: float | None = None
+        self._stopped, self._ended = threading.Event(), threading.Event()
+
+    def next_batch(self) -> Batch | None:
+        """The next batch; None at the end.
+
+        Raises:
+          Stalled: no batch came for `timeout_seconds`; names the server that was waited for. Iterating may continue.
+          ServerUnreachable: a server is gone; with `allow_missing`, all are.
+          TransportError, WireError, ServerRestarted: as a `Sampler` does.
+          ConfigError: a weight cannot be computed.
+        """
+        with self._turn:
+            return self._next()
+
+    def stop(self) -> None:
+        """Asks for no more samples; those that were asked for still come, and iterating ends after them."""
+        self._stopped.set()
+        for shard in self._shards:
+            shard.stop()
+
+    def drain(self, quiet_seconds: float) -> Iterator[Batch]:
+        """Asks for no more, hands out all that was asked for, server by server. For the thread that iterates. See `Sampler.drain`.
+
+        Raises:
+          Rlds2ReverbError: as iterating does; the first, after all servers gave what they had.
+        """
+        self.stop()
+        shares = self._last_sizes / max(1.0, self._last_sizes.sum())
+        failures: list[Rlds2ReverbError] = []
+        draft, self._draft = self._draft, None
+        if draft is not None and draft.came:
+            yield self._packed(draft)
+        for feed, shard in zip(self._feeds, self._shards):
+            for piece in _drained(feed, shard, quiet_seconds, failures):
+                yield self._packed(Draft.of(piece, shares[shard.number]))
+        if failures:
+            raise failures[0]
+
+    def close(self) -> None:
+        """Ends it at once. Samples that were asked for and not read are lost."""
+        self._stopped.set()
+        self._ended.set()
+        for shard in self._shards:
+            shard.close()
+        self._sizes.close()
+
+    @property
+    def received(self) -> int:
+        """Samples that came so far, from all servers."""
+        return sum(shard.received for shard in self._shards)
+
+    @property
+    def reconnects(self) -> int:
+        """How often a stream was opened in place of one that broke, to any server."""
+        return sum(shard.reconnects for shard in self._shards)
+
+    @property
+    def restarts(self) -> int:
+        """How often another server process answered, at any address."""
+        return sum(shard.restarts for shard in self._shards)
+
+    @property
+    def lost_at_most(self) -> int:
+        """Samples that servers may have taken and nobody gets: of streams that broke, and unread when it was closed."""
+        lost = sum(shard.lost_at_most for shard in self._shards)
+        if not self._ended.is_set():
+            return lost
+        draft = self._draft
+        return lost + int(self._unread.sum()) + (0 if draft is None else draft.came)
+
+    def _next(self) -> Batch | None:
+        size, counts = self._options.batch_size, self._counts(1)
+        if not counts:
+            self.close()
+        if self._ended.is_set():
+            return None
+        draft = self._draft = self._draft or Draft(counts[0])
+        began = time.monotonic()
+        self._fill(draft, began)
+        if self._stopped.is_set():
+            self._fill_left(draft, began)
+        if self._ended.is_set() or not draft.came or (self._options.drop_last and draft.came < size):
+            return None  # what came is kept for the next call
+        self._draft = None
+        self._given += draft.came
+        return self._packed(draft)
+
+    def _counts(self, batches: int) -> list[int]:
+        """The sizes of the next so many batches."""
+        size, samples = self._options.batch_size, self._options.samples
+        if samples is None:
+            return [size] * batches
+        left = samples - self._given
+        counts = [min(size, left - start) for start in range(0, min(left, size * batches), size)]
+        return [count for count in counts if count == size or not self._options.drop_last]
+
+    def _fill(self, draft: Draft, began: float) -> None:
+        """Draws and takes samples until all are there, it ends, or it is stopped."""
+        while (left := draft.left).size and not self._stopped.is_set():
+            sizes = self._sizes.now() + (self._unread if self._items_leave else 0)
+            if not sizes.sum() > 0:
+                if self._is_over(began, "all servers"):
+                    return
+                if time.monotonic() - began >= Deadlines.notice:
+                    self._tell(Reason("the table is empty on all servers"))
+                self._look()
+                continue
+            self._tell(Reason())
+            self._last_sizes = sizes
+            draw = self._drawn(len(left), sizes)
+            for number in np.unique(draw.servers).tolist():
+                places = left[draw.servers == number]
+                if not self._take(draft, places, number, float(draw.shares[number]), began):
+                    return
+
+    def _drawn(self, count: int, sizes: Array) -> Draw:
+        """Which servers give the next so many; they are told what is wanted of them all."""
+        draw = self._draws.next(count, sizes)
+        if self._options.samples is not None:
+            self._draws.ahead(self._counts(1 + self._ahead)[1:], sizes)
+            for shard, feed, wanted in zip(self._shards, self._feeds, self._draws.wanted(draw).tolist()):
+                shard.allow(wanted - _rest_of(feed))
+        return draw
+
+    def _take(self, draft: Draft, places: Array, number: int, share: float, began: float) -> bool:
+        """Takes samples of one server, as long as it has some; whether to go on."""
+        while len(places) and not self._stopped.is_set():
+            places = self._taken(draft, places, number, share)
+            if not len(places):
+                return True
+            if self._is_over(began, self._servers.addresses[number]):
+                return False
+            if not self._sizes.asked(number) + self._unread[number]:  # it is empty, or missing: others have the rest
+                return True
+        return True
+
+    def _taken(self, draft: Draft, places: Array, number: int, share: float) -> Array:
+        """Takes what one server gives; the places that are left."""
+        for piece in self._feeds[number].take(len(places)):
+            draft.add(places[: piece.size], piece, share)
+            places = places[piece.size :]
+        return places
+
+    def _fill_left(self, draft: Draft, began: float) -> None:
+        """After a stop: takes what was asked for, server by server, and closes after the last of it."""
+        shares = self._last_sizes / max(1.0, self._last_sizes.sum())
+        for shard in self._shards:
+            while (left := draft.left).size and not self._ended.is_set():
+                rest = self._taken(draft, left, shard.number, float(shares[shard.number]))
+                if not len(rest):
+                    return
+                if shard.is_over or not self._sizes.asked(shard.number) + self._unread[shard.number]:
+                    break
+                if self._is_over(began, self._servers.addresses[shard.number]):
+                    return
+        if not draft.came or (draft.left.size and self._options.drop_last):
+            self.close()
+
+    @property
+    def _unread(self) -> Array:
+        """[n] items of each server that came and were not handed out; where items leave, they are in its table no more."""
+        return np.array([shard.unread + _rest_of(feed) for shard, feed in zip(self._shards, self._feeds)])
+
+    def _is_over(self, began: float, whom: str) -> bool:
+        """Whether it ends because nothing came for too long.
+
+        Raises:
+          Stalled: that is an error.
+        """
+        waited, options = time.monotonic() - began, self._options
+        if options.timeout_seconds is not None and waited >= options.timeout_seconds:
+            raise Stalled(
+                f'table "{self._name}" of {whom}: no batch came for {options.timeout_seconds:g} s. Fill the table, change its rate '
+                "limiter, or wait longer (timeout_seconds)"
+            )
+        return options.end_after_seconds is not None and waited >= options.end_after_seconds
+
+    def _tell(self, reason: Reason) -> None:
+        """Tells a wait for tables that are all empty, each time that it has lasted so long again, and its end; the servers' queues tell of others."""
+        now, told_at = time.monotonic(), self._told_at
+        if reason.text and (told_at is None or now - told_at >= Deadlines.notice):
+            self._told_at = now
+            self._on_wait(reason)
+        elif not reason.text and told_at is not None:
+            self._told_at = None
+            self._on_wait(reason)
+
+    def _look(self) -> None:
+        """All are empty or away: asks again, a little later."""
+        self._stopped.wait(_LOOK_SECONDS)
+        if not self._stopped.is_set():
+            self._sizes.put(self._servers.infos())
+
+    def _packed(self, draft: Draft) -> Batch:
+        pieces, places, servers, shares = draft.made()
+        batch = joined_of(self._feeds, pieces, servers, self._options.ragged, self._options.pad_to, places)
+        info = batch.info
+        self._routes.remember(info.key, servers)
+        total = np.full(len(servers), max(1, int(self._last_sizes.sum())), np.int64)
+        info = info._replace(probability=info.probability * shares, table_size=total)
+        if self._weights is not None:
+            sampled = SampleInfo(info.key, info.probability, info.table_size, info.priority, info.times_sampled)
+            info = info._replace(weight=self._weights.next(sampled))
+        return Batch(batch.data, info)
+
+
+class Shard:
+    """The table on one server, as `feed.Batches`: its queue is made when it is first asked. Any thread may stop and close it.
+
+    Args:
+      servers: all of them.
+      sizes: of the table.
+      number: the server's.
+      table: its name.
+      options: how this server is sampled. Where `samples` is given, however many, it is asked for what `allow` says.
+      structure: nest of what the samples' columns are called; None where nothing tells.
+
+    Attributes:
+      number, structure: as given.
+    """
+
+    def __init__(
+        self,
+        servers: ServerPool,
+        sizes: TableSizes,
+        number: int,
+        table: str,
+        options: SampleOptions,
+        structure: Nest | None,
+    ) -> None:
+        self._servers, self._sizes, self._table, self._options = servers, sizes, table, options
+        self.number, self.structure = number, structure
+        self._lock = threading.Lock()  # of the queue, and of whether there may be another one
+        self._queue: BatchQueue | None = None
+        self._is_stopped = False
+        self._before = dict.fromkeys(_COUNTS, 0)  # of queues that are closed
+        self._rests: deque[Batch] = deque()  # that came of a server which is lost now
+        self._owed = self._passed = 0
+
+    def allow(self, samples: int) -> None:
+        """Says that so many samples will be taken next: no more are asked for, where those of all servers are counted."""
+        if self._options.samples is None or samples <= self._owed:
+            return
+        with self._lock:
+            more, self._owed = samples - self._owed, samples
+            if self._queue is not None:
+                self._queue.allow(more)
+                return
+        self._open()
+
+    def next_batch(self) -> Batch | None:
+        """The next batch; None when none came for a while, when the server is missing, which `sizes` knows then, and when it is closed.
+
+        Raises:
+          TransportError: the server is gone, and none may be missing; or another fault. Names the server.
+          WireError, ServerRestarted: as a `Sampler` does.
+        """
+        if self._rests:
+            return self._rest()
+        if (queue := self._open()) is None:
+            return None
+        try:
+            batch = queue.next_batch()
+        except TransportError as error:
+            self._note_loss(error)
+            self._gather(queue)
+            return self._rest()
+        if batch is not None:
+            self._passed += batch.size
+            self._owed -= batch.size
+        return batch
+
+    def stop(self) -> None:
+        """Asks for nothing more."""
+        with self._lock:
+            self._is_stopped = True
+            if self._queue is not None:
+                self._queue.stop()
+
+    def drain(self, quiet_seconds: float) -> Iterator[Batch]:
+        """What was asked for; see `Sampler.drain`. Raises as `next_batch`, after what came was handed out."""
+        self.stop()
+        while (batch := self._rest()) is not None:
+            yield batch
+        if self._queue is None:
+            return
+        try:
+            yield from self._queue.drain(quiet_seconds)
+        except TransportError as error:
+            self._note_loss(error)
+
+    def close(self) -> None:
+        """Ends it for good."""
+        with self._lock:
+            self._is_stopped = True
+            queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
+            self._count(queue)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes any more, once it was stopped."""
+        queue = self._queue
+        return not self._rests and (queue is None or queue.is_closed)
+
+    @property
+    def unread(self) -> int:
+        """Items that came and were not handed out yet. Of episodes that are cut, only those that are cut already."""
+        queue = self._queue
+        on_the_way = 0 if queue is None or self._options.cut is not None else queue.received - self._passed
+        return on_the_way + sum(batch.size for batch in self._rests)
+
+    @property
+    def received(self) -> int:
+        """Samples that came so far."""
+        return self._total("received")
+
+    @property
+    def lost_at_most(self) -> int:
+        """Samples that the server may have taken and nobody gets."""
+        return self._total("lost_at_most")
+
+    @property
+    def reconnects(self) -> int:
+        """How often a stream was opened in place of one that broke."""
+        return self._total("reconnects")
+
+    @property
+    def restarts(self) -> int:
+        """How often another server process answered."""
+        return self._total("restarts")
+
+    def _open(self) -> BatchQueue | None:
+        """The queue, made if there is none; None where there is to be none."""
+        with self._lock:
+            if self._queue is None and not self._is_stopped and not self._sizes.is_away(self.number):
+                transport, info = self._servers.transports[self.number], self._sizes.infos[self.number]
+                options = self._options
+                if options.samples is not None:
+                    options = replace(options, samples=max(1, self._owed))
+                self._queue = BatchQueue(transport, info, table_of(info, self._table), options)
+                self._passed = 0
+            return self._queue
+
+    def _note_loss(self, error: TransportError) -> None:
+        """The server is missing, if it may be. Raises as `next_batch`."""
+        if isinstance(error, Stalled) or not error.retryable:
+            self._servers.fail(self.number, error)
+        self._servers.lost(self.number, error)
+        self._sizes.lose(self.number)
+
+    def _gather(self, queue: BatchQueue) -> None:
+        """Keeps what came of a server that is lost, and leaves the queue."""
+        try:
+            self._rests.extend(queue.drain(0.0))
+        except TransportError:
+            pass  # it was told: it is why the server is lost
+        finally:
+            queue.close()
+            with self._lock:
+                is_ours, self._queue = self._queue is queue, None
+            if is_ours:  # else `close` has it
+                self._count(queue)
+            self._owed = sum(batch.size for batch in self._rests)
+
+    def _rest(self) -> Batch | None:
+        if not self._rests:
+            return None
+        batch = self._rests.popleft()
+        self._owed -= batch.size
+        return batch
+
+    def _count(self, queue: BatchQueue) -> None:
+        with self._lock:
+            for name in _COUNTS:
+                self._before[name] += getattr(queue, name)
+
+    def _total(self, name: str) -> int:
+        with self._lock:
+            now: int = 0 if self._queue is None else getattr(self._queue, name)
+            return self._before[name] + now
+
+
+def _rest_of(feed: Feed) -> int:
+    """Samples that are left of the batch in use."""
+    rest = feed.rest()
+    return 0 if rest is None else rest.size
+
+
+def _drained(feed: Feed, shard: Shard, quiet_seconds: float, failures: list[Rlds2ReverbError]) -> Iterator[Piece]:
+    """All that one server still gives; an error waits at the end."""
+    yield from feed.take(_rest_of(feed))
+    try:
+        for batch in shard.drain(quiet_seconds):
+            feed.see(batch)
+            yield Piece(shard.number, batch, 0, batch.size)
+    except (TransportError, WireError) as error:
+        failures.append(error)
+
+
+class Draft:
+    """The samples of a batch, as they come; kept when an error comes between, so that no sample is lost.
+
+    Args:
+      count: B, samples that it is to have.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._servers, self._shares = np.full(count, -1), np.zeros(count)
+        self._pieces: list[Piece] = []
+        self._places: list[Array] = []
+
+    @classmethod
+    def of(cls, piece: Piece, share: float) -> Draft:
+        """That of one piece."""
+        draft = cls(piece.size)
+        draft.add(np.arange(piece.size), piece, share)
+        return draft
+
+    @property
+    def left(self) -> Array:
+        """Places of the samples that have not come."""
+        return np.flatnonzero(self._servers < 0)
+
+    @property
+    def came(self) -> int:
+        """How many came."""
+        return sum(piece.size for piece in self._pieces)
+
+    def add(self, places: Array, piece: Piece, share: float) -> None:
+        """Takes samples for these places; their server was drawn with that probability."""
+        self._servers[places], self._shares[places] = piece.part, share
+        self._pieces.append(piece)
+        self._places.append(places)
+
+    def made(self) -> tuple[list[Piece], list[Array], Array, Array]:
+        """What came, as if no more had been wanted: pieces; where their samples stand; [b] the server of each; [b] its probability."""
+        there = self._servers >= 0
+        rank = np.cumsum(there) - 1
+        return self._pieces, [rank[places] for places in self._places], self._servers[there], self._shares[there]
+
+
+class Draw(NamedTuple):
+    """Of some samples.
+
+    Attributes:
+      servers: [n] the server that each is to come from.
+      shares: by server, with which probability it was drawn.
+    """
+
+    servers: Array
+    shares: Array
+
+
+class Draws:
+    """Draws servers.
+
+    Args:
+      servers: how many there are.
+    """
+
+    def __init__(self, servers: int) -> None:
+        self._servers = servers
+        self._random = np.random.default_rng()
+        self._later: deque[Draw] = deque()
+
+    def next(self, count: int, sizes: Array) -> Draw:
+        """That of so many samples; `sizes` are the items of each server, and one of them has some."""
+        if self._later and len(self._later[0].servers) == count:
+            return self._later.popleft()
+        return self._drawn(count, sizes)
+
+    def ahead(self, counts: list[int], sizes: Array) -> None:
+        """Draws for the batches after the next one, of these sizes, where it was not done yet."""
+        for count in counts[len(self._later) :]:
+            self._later.append(self._drawn(count, sizes))
+
+    def wanted(self, now: Draw) -> Array:
+        """By server, how many samples are wanted of it: now, and later."""
+        return np.bincount(np.concatenate([draw.servers for draw in (now, *self._later)]), minlength=self._servers)
+
+    def _drawn(self, count: int, sizes: Array) -> Draw:
+        shares = sizes / sizes.sum()
+        return Draw(self._random.choice(len(sizes), size=count, p=shares), shares)
+
+
+def _of_one_server(options: SampleOptions, servers: int) -> SampleOptions:
+    """How one server is sampled: its part of a batch at a time, and never waited for without end. What is of the whole batch is done to the whole.
+
+    `samples` stays where samples of all servers are counted; of episodes that are cut, nobody knows how many items each gives.
+
+    Raises:
+      ConfigError: an option is for one server only; says how to go on.
+    """
+    if options.epochs is not None:
+        raise ConfigError(
+            "sample: epochs: each server counts its own; sample them one by one, each with a client of its own"
+        )
+    if options.weights == TABLE_MIN:
+        raise ConfigError(
+            f'sample: weights "{TABLE_MIN}": items of one priority are not equally likely on all servers; use "batch_max"'
+        )
+    bounds = [one for one in (options.timeout_seconds, options.end_after_seconds) if one is not None]
+    return replace(
+        options,
+        batch_size=max(1, -(-options.batch_size // servers)),
+        samples=options.samples if options.cut is None else None,
+        drop_last=False,
+        timeout_seconds=None,
+        end_after_seconds=min([_STALL_SECONDS, *bounds]),
+        ragged=LIST,
+        pad_to=None,
+        weights=None,
+        beta=None,
+        min_priority=None,
+    )
