@@ -19,13 +19,12 @@ from benchmarks import datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.sink import TABLE, Sink, SinkWay
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan, plan_push
+from rlds2reverb.push.run import Push
 from rlds2reverb.scale.executor import Executor, Job, Tell, Work
 from rlds2reverb.scale.processes import Processes
-from rlds2reverb.scale.pushing import DividedPush
-from rlds2reverb.scale.servers import Reached, ServerSet
-from rlds2reverb.scale.sources import Named
+from rlds2reverb.scale.pushing import DistributedPush
+from rlds2reverb.scale.servers import Connected, PushServers
 from rlds2reverb.scale.tasks import Outcome, Task
 
 FULL = Size(items=10_000_000, reference_items=500_000, repeats=3)
@@ -87,13 +86,13 @@ def _named(steps: int) -> str:
 
 
 def _plan(source: str) -> PushPlan:
-    return plan_push(source, PushOptions(TABLE, allow=("last_reward",)), Sink().server_info)
+    return plan_push(source, PushOptions(TABLE, allow=("last_reward",)), lambda: {"sink": Sink().server_info()})
 
 
 def _alone(source: str) -> Run:
     plan = _plan(source)
     with timed() as watch:
-        report = Pusher(Sink(), plan).run()
+        report = Push({"sink": Sink()}, plan).run()
     return watch.run(report.steps_pushed)
 
 
@@ -113,15 +112,15 @@ def _divided(source: str, workers: int) -> _Shares:
             return Processes(_Watched(job, Path(folder)), workers)
 
         with timed() as watch:
-            report = DividedPush(_sink(plan), plan, Named(source), executor).run()
+            report = DistributedPush(_sink(plan), plan, executor).run()
         parts = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
     done = Run(report.steps_pushed, seconds, sum(part["processor_seconds"] for part in parts))
     return _Shares(done, watch.run(report.steps_pushed), len(parts))
 
 
-def _sink(plan: PushPlan) -> ServerSet:
-    return ServerSet(plan, {"sink": Reached(Sink(), SinkWay())})
+def _sink(plan: PushPlan) -> PushServers:
+    return PushServers(plan, {"sink": Connected(Sink(), SinkWay())})
 
 
 @dataclass(frozen=True)

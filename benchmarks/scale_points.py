@@ -23,7 +23,7 @@ from benchmarks.cost_model import Point
 from benchmarks.replay_process import ReplayProcess
 from benchmarks.scale_contents import Content
 from benchmarks.servers import anonymous_bytes, forget_peak, peak_bytes, settle
-from rlds2reverb import connect
+from rlds2reverb import Client, connect
 
 WARM_BATCHES = 8
 _ROOM = 1.3
@@ -102,7 +102,7 @@ def _sample(running: Sequence[ReplayProcess], content: Content, samples: int) ->
     with _client(running) as client:
         counted = _Counted(client.transport) if len(running) == 1 else None
         if counted:
-            client.transport = counted
+            client = Client(counted)
         with client.sample(writers.TABLE, content.batch, decode=False) as sampler:
             for _ in range(WARM_BATCHES):
                 sampler.next_batch()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.mix_options import MixOptions
     from rlds2reverb.learner.options import SampleOptions
     from rlds2reverb.learner.sampler import Sampler
-    from rlds2reverb.learner.several.client import ClientGroup
     from rlds2reverb.learner.slices import SliceSpec
     from rlds2reverb.learner.view_items import ViewSpec
     from rlds2reverb.learner.writing.options import WriteOptions
@@ -52,7 +51,6 @@ _HOMES = {
     "BatchInfo": "learner.batch",
     "Certificates": "transport.certificates",
     "Client": "client",
-    "ClientGroup": "learner.several.client",
     "ConvertOptions": "conversion",
     "ConvertReport": "destinations.report",
     "Episode": "episodes",
@@ -92,7 +90,6 @@ __all__ = [
     "BatchInfo",
     "Certificates",
     "Client",
-    "ClientGroup",
     "ConvertOptions",
     "ConvertReport",
     "Episode",

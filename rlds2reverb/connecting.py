@@ -4,37 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, overload
+from typing import Any
 
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
-from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
 
 _WAITED_FOR = "One that is just starting is waited for with --wait SECONDS (wait_seconds=)"
-
-
-@overload
-def connect(
-    address: str,
-    credentials: Any = None,
-    metadata: Sequence[tuple[str, str]] = (),
-    timeout_seconds: float = Deadlines.call,
-    wait_seconds: float = 0.0,
-) -> Client: ...
-
-
-@overload
-def connect(
-    address: list[str] | tuple[str, ...],
-    credentials: Any = None,
-    metadata: Sequence[tuple[str, str]] = (),
-    timeout_seconds: float = Deadlines.call,
-    wait_seconds: float = 0.0,
-    allow_missing: bool = False,
-) -> ClientGroup: ...
 
 
 def connect(
@@ -44,7 +22,7 @@ def connect(
     timeout_seconds: float = Deadlines.call,
     wait_seconds: float = 0.0,
     allow_missing: bool = False,
-) -> Client | ClientGroup:
+) -> Client:
     """Connects to a Reverb server and asks it for its tables, so that a wrong address fails here, and at once.
 
     gRPC does not survive a fork: in a process forked from one that has connected, this and every call on a client from
@@ -108,7 +86,7 @@ def _group(
     opened: Callable[[str], GrpcTransport],
     made: Callable[[str], GrpcTransport],
     allow_missing: bool,
-) -> ClientGroup:
+) -> Client:
     """A client of several servers, of which one answers at least; all are asked at once.
 
     Args:
@@ -135,7 +113,7 @@ def _group(
         transports = [
             one for _, one in sorted(found.items(), key=lambda pair: pair[0]) if isinstance(one, GrpcTransport)
         ]
-        return ClientGroup(transports, allow_missing, missing=missing, names=[name for name, _ in named])
+        return Client(transports, allow_missing, missing=missing, names=[name for name, _ in named])
     except BaseException:
         for one in found.values():
             if isinstance(one, GrpcTransport):

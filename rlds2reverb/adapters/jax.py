@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.adapters.serving import AnyClient
+from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
@@ -116,7 +116,7 @@ class Placing:
 
 
 def sample(
-    client: AnyClient,
+    client: Client,
     table: str,
     batch_size: int = SampleOptions.batch_size,
     placing: Placing = Placing(),

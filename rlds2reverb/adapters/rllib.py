@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.adapters.rllib_rows import item_of, pairs_in, rows_of, told
-from rlds2reverb.adapters.serving import AnyClient, Server, check_pickles, opened
+from rlds2reverb.adapters.serving import Server, check_pickles, opened
+from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
@@ -70,7 +71,7 @@ def multi_agent_batch(batch: Batch, n_step: int = 1, module: str = DEFAULT_POLIC
 
 
 def update_priorities(
-    client: AnyClient, table: str, batch: Batch, td_errors: npt.ArrayLike, epsilon: float = 1e-6
+    client: Client, table: str, batch: Batch, td_errors: npt.ArrayLike, epsilon: float = 1e-6
 ) -> None:
     """Gives the items of a batch the priorities that their rows' errors call for: the largest |error| of an item, plus epsilon.
 

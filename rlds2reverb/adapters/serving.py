@@ -9,12 +9,8 @@ from typing import TypeAlias
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.several.client import ClientGroup
 
-AnyClient: TypeAlias = Client | ClientGroup
-"""Of one server, or of several."""
-
-Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], AnyClient] | AnyClient
+Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], Client] | Client
 """One of these:
 
 | server | client |
@@ -25,21 +21,21 @@ Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], AnyClient] 
 """
 
 
-def opened(server: Server) -> AbstractContextManager[AnyClient]:
+def opened(server: Server) -> AbstractContextManager[Client]:
     """The client of a server, closed at the end unless it was given.
 
     Raises:
       ConfigError: a function returned no client.
       Rlds2ReverbError: as `rlds2reverb.connect` does.
     """
-    if isinstance(server, (Client, ClientGroup)):
+    if isinstance(server, Client):
         return nullcontext(server)
     if isinstance(server, str):
         return connect(server)
     if not callable(server):
         return connect(server)
     made = server()
-    if not isinstance(made, (Client, ClientGroup)):
+    if not isinstance(made, Client):
         raise ConfigError(f"server: a function that connects; it returned a {type(made).__name__} and not a client")
     return made
 
@@ -50,7 +46,7 @@ def check_pickles(server: Server) -> None:
     Raises:
       ConfigError: it is a client, which no other process can use.
     """
-    if isinstance(server, (Client, ClientGroup)):
+    if isinstance(server, Client):
         raise ConfigError(
             'server: an open client cannot be pickled for workers; give "host:port", a list of them, or a function that connects '
             "(functools.partial(rlds2reverb.connect, ...))"

@@ -20,7 +20,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.adapters.serving import AnyClient, Server, check_pickles, opened
+from rlds2reverb.adapters.serving import Server, check_pickles, opened
+from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
@@ -125,7 +126,7 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
     return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 
 
-def update_priorities(client: AnyClient, table: str, keys: Any, priorities: Any) -> None:
+def update_priorities(client: Client, table: str, keys: Any, priorities: Any) -> None:
     """Gives items other priorities: `Client.update_priorities` for tensors of any device, of a graph or not.
 
     Args:

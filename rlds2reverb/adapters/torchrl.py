@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.adapters.serving import AnyClient
 from rlds2reverb.adapters.tensordicts import Layout, tensordict_of, tensordicts
 from rlds2reverb.adapters.torch import on_host, tensors
+from rlds2reverb.client import Client
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch
@@ -45,7 +45,7 @@ class TableReplayBuffer:
 
     def __init__(
         self,
-        client: AnyClient,
+        client: Client,
         table: str,
         batch_size: int = SampleOptions.batch_size,
         priority_key: str = "td_error",

@@ -13,7 +13,6 @@ from rlds2reverb.cli.options import SECONDS, with_options
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.transport.certificates import Certificates
 from rlds2reverb.transport.waiting import Deadlines
 
@@ -64,7 +63,7 @@ def open_client(
     timeout: float,
     wait: float | None,
     **certificates: Path | None,
-) -> Client | ClientGroup:
+) -> Client:
     """Connects as `server_options` say; `certificates` are tls_ca, tls_cert and tls_key.
 
     Raises:

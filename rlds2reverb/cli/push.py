@@ -29,10 +29,9 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.push.options import PushOptions, option_fields
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
-from rlds2reverb.push.several.pusher import SeveralPusher
-from rlds2reverb.scale.pushing import DividedPush
+from rlds2reverb.push.run import Push
+from rlds2reverb.scale.pushing import DistributedPush
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.base import Source, first_episodes
 from rlds2reverb.sources.mix import MixOf
@@ -101,21 +100,21 @@ def push(
     if dry_run:
         with open_client(**given) as client:
             source, known_as = open_data()
-            plan = client.planned(first_episodes(source, limit), options)
-            client.pusher(plan, Named(known_as, limit))  # what cannot be pushed by workers is refused here
+            plan = client.planned(first_episodes(source, limit), options, Named(known_as, limit))
+            client.pusher(plan)  # what cannot be pushed by workers is refused here
             _show(as_json, plan)
         return
-    begun: list[Pusher | SeveralPusher | DividedPush] = []
+    begun: list[Push | DistributedPush] = []
     with (
         told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,
     ):
         source, known_as = open_data()
-        plan = client.planned(first_episodes(source, limit), options)
+        plan = client.planned(first_episodes(source, limit), options, Named(known_as, limit))
         _tell_left_out(plan)
         try:
             with ends_when_interrupted_twice(), progress.told(quiet) as on_progress:
-                begun.append(client.pusher(plan.telling(on_progress), Named(known_as, limit)))
+                begun.append(client.pusher(plan.telling(on_progress)))
                 report = begun[0].run()
         finally:
             tell()

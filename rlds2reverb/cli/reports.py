@@ -13,7 +13,6 @@ from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.errors import reason_of, report_of
 from rlds2reverb.push.plan import PushPlan, TablePlan
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.wording import counted, rate
 
@@ -90,15 +89,15 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
     for table in plan.tables:
         click.echo(f"table {table.name}  (view {table.view}; makes {table.items_in_words}; {_room(table)})")
         output.print_fields(spec_texts(table.signature), "  ")
-    if isinstance(plan, SeveralPlan):
-        output.print_fields({address: _of_plan(plan, address) for address in plan.addresses}, "  ")
+    if len(plan.names) > 1:
+        output.print_fields({address: _of_plan(plan, address) for address in plan.names}, "  ")
 
 
-def _of_plan(plan: SeveralPlan, address: str) -> str:
+def _of_plan(plan: PushPlan, address: str) -> str:
     """What one of several servers has in its tables."""
     if address in plan.missing:
         return "missing; its episodes are left out"
-    return ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.parts[address].tables)
+    return ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.server_tables[address])
 
 
 def _room(table: TablePlan) -> str:
@@ -124,8 +123,6 @@ def _fields(report: PushReport) -> dict[str, str]:
         "moved": report.items_moved
         and f"{counted(report.items_moved, 'item')} taken out of servers where they do not belong any more",
         "not stored": _not_stored(report),
-        "taken out": report.items_taken_out
-        and f"{counted(report.items_taken_out, 'item')} of a full table, which could not be put back; run the same push again",
         "rejected": _codes(report.rejected)
         and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
         "repaired": _codes(report.repaired),

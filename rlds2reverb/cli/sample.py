@@ -18,7 +18,6 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.batch_queue import WaitLog
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.reports.brief import brief
 from rlds2reverb.specs import flatten
@@ -92,7 +91,7 @@ def _counted(quiet: bool, samples: int) -> Iterator[Callable[[int], None]]:
         yield lambda came: tell(progress.counting(came, samples, "sample", time.monotonic() - began))
 
 
-def _sampled(client: Client | ClientGroup, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
+def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
     """One sample after the other: no more are asked for than are shown next. Encoded images stay encoded."""
     waits = WaitLog(table.name, output.talk)
     with client.sample(

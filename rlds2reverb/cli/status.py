@@ -11,7 +11,6 @@ from rlds2reverb.cli import output
 from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.errors import SpecError
-from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.push.several.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
@@ -28,8 +27,10 @@ def command(as_json: bool, **connection: Any) -> None:
     Of several servers, sizes and counts are sums; every server's own are beside them.
     """
     with open_client(**connection) as client:
-        infos = client.servers() if isinstance(client, ClientGroup) else {}
-        tables = merged(infos).tables if infos else client.server_info().tables
+        infos = client.servers()
+    tables = merged(infos).tables
+    if len(client.addresses) == 1:
+        infos = {}
     if as_json:
         output.print_json({name: {**_as_dict(table), **_shares(infos, name)} for name, table in sorted(tables.items())})
         return

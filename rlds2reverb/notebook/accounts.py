@@ -47,7 +47,6 @@ def _push_fields(report: PushReport) -> dict[str, Callable[[], Html] | Html]:
         "no item made of": lambda: _codes(report.without_items),
         "left over": lambda: _codes(report.left_over),
         "moved": lambda: _some(report.items_moved, "item"),
-        "taken out": lambda: _some(report.items_taken_out, "item"),
         "ends not as recorded": lambda: _some(report.ends_mended, "episode"),
         "ends found late": lambda: _some(report.ends_found_late, "episode"),
         "workers": lambda: _some(report.workers, "worker"),

@@ -157,7 +157,7 @@ def _planned(table: TablePlan) -> list[Html]:
 
 def _servers_of(plan: PushPlan) -> dict[str, Html]:
     """Of a plan for several servers, which of them there are."""
-    addresses: tuple[str, ...] = getattr(plan, "addresses", ())
-    missing: tuple[str, ...] = getattr(plan, "missing", ())
+    addresses = tuple(plan.names) if len(plan.names) > 1 else ()
+    missing = plan.missing if len(plan.names) > 1 else ()
     found = {"servers": listed(addresses, len(addresses)), "missing": listed(missing, len(missing))}
     return {name: told for name, told in found.items() if told}

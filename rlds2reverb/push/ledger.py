@@ -1,8 +1,10 @@
-"""Which episodes of which push are confirmed: one SQLite file, so that a killed push can go on where it was.
+"""Which episodes of which push are confirmed: in one SQLite file, so that a killed push can go on where it was.
 
 An episode is written down only when the server has confirmed all its items. A row also holds which server process
 confirmed it: after a restart of the server the row is no longer proof, and the episode is sent again, which item keys
 make harmless. And it holds the server's name, so that of several servers the same one gets the episode again.
+
+Only the process that drives a push writes the file. A worker has a ledger in memory, and hands back what was confirmed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
@@ -67,8 +70,43 @@ def _check_is_ours(path: Path, database: sqlite3.Connection) -> None:
         raise LedgerError(f"ledger {path}: another program's file, or version {version}, not {_VERSION}")
 
 
-class Ledger:
-    """The confirmed episodes of one push. Use as a context manager.
+class Ledger(Protocol):
+    """The confirmed episodes of one output of a push to one server."""
+
+    @property
+    def confirmed(self) -> KnownEpisodes:
+        """Episode -> items over all tables, of those that this server process had confirmed at the beginning."""
+
+    @property
+    def here(self) -> KnownEpisodes:
+        """The episodes that another process of the server's name had confirmed, and nobody else since."""
+
+    def record(self, finished: Iterable[tuple[str, int]]) -> None:
+        """Writes down confirmed episodes (id, items over all tables).
+
+        Raises:
+          LedgerError: they cannot be written.
+        """
+
+
+class MemoryLedger:
+    """A ledger in memory; see `Ledger`.
+
+    Attributes:
+      rows: what was confirmed since it was made: (episode, items over all tables).
+    """
+
+    def __init__(self, confirmed: KnownEpisodes = KnownEpisodes(), here: KnownEpisodes = KnownEpisodes()) -> None:
+        self.confirmed, self.here = confirmed, here
+        self.rows: list[tuple[str, int]] = []
+
+    def record(self, finished: Iterable[tuple[str, int]]) -> None:
+        """Keeps confirmed episodes in `rows`."""
+        self.rows += finished
+
+
+class SqliteLedger:
+    """A ledger in a file; see `Ledger`. Use as a context manager.
 
     What the file had when it was opened is looked up in memory, 16 bytes an episode (`identity.KnownEpisodes`), from any thread.
 
@@ -77,10 +115,6 @@ class Ledger:
       push: what identifies the push (tables, view and options); not the server's address, which may change.
       server: what identifies the server process; "" for none, as of a server that is away.
       name: what the server is called, such as its address.
-
-    Attributes:
-      confirmed: episode -> items over all tables, of those that this server process had confirmed when the file was opened.
-      here: the episodes that another process of this name had confirmed, and nobody else since.
 
     Raises:
       LedgerError: the file is no ledger, or of another version, or cannot be written.
@@ -104,7 +138,7 @@ class Ledger:
             reason = _reason(error) if isinstance(error, sqlite3.Error) else error.strerror
             raise LedgerError(f"ledger {self._path}: cannot be used ({reason}); {_WAY_OUT}") from error
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> SqliteLedger:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -58,31 +58,30 @@ class ItemNames:
         return Part(self._tables, self._push_seed, self.key_name, cut)
 
 
-class HasCopies(Protocol):
-    """A part of a push, to one server or to several."""
-
-    @property
-    def copies(self) -> Mapping[int, int] | None:
-        """See `push.part.Part`."""
-
-
 class EpisodeNames:
     """Names the episodes that one push reads: copies of one content are numbered, and what a ledger has is not read.
 
     Args:
       knows: whether nothing is to be read of an episode of a name; asked from the source's thread.
       plan: of the push.
-      part: which part of a larger push it is; None for a whole one.
+      copies: place of an episode -> the number of the copy that it is stored as; the other episodes are left out. None to count.
+      is_task: whether this is one task of a larger push, so that `contents` and `names` are wanted.
 
     Attributes:
       copies: how many of the episodes that came are copies of earlier ones.
     """
 
-    def __init__(self, knows: Callable[[str], bool], plan: PushPlan, part: HasCopies | None = None) -> None:
+    def __init__(
+        self,
+        knows: Callable[[str], bool],
+        plan: PushPlan,
+        copies: Mapping[int, int] | None = None,
+        is_task: bool = False,
+    ) -> None:
         self.copies = 0
         self._knows, self._metadata = knows, sorted(plan.metadata)
         self._stores_once = plan.options.duplicates == ONCE
-        self._wanted, self._is_part = None if part is None else part.copies, part is not None
+        self._wanted, self._is_task = copies, is_task
         self._occurrences = Occurrences()
         self._claimed = deque[str]()
         self._place = 0
@@ -90,12 +89,12 @@ class EpisodeNames:
 
     @property
     def contents(self) -> Names:
-        """[episodes] of a part: what stands for the contents, or for ids that callers gave, in the order of the source; of all that were met."""
+        """[episodes] of a task: what stands for the contents, or for ids that callers gave, in the order of the source; of all that were met."""
         return np.array(self._contents, np.uint64)
 
     @property
     def names(self) -> Names:
-        """[episodes] of a part: what stands for the names that they were given."""
+        """[episodes] of a task: what stands for the names that they were given."""
         return np.array(self._names, np.uint64)
 
     @property
@@ -126,7 +125,7 @@ class EpisodeNames:
             yield KnownEpisode(name) if self._claim(name) else episode
 
     def _claim(self, content: str) -> bool:
-        """Names the next episode, "" for one that this part leaves out; whether nothing is to be read of it."""
+        """Names the next episode, "" for one that this task leaves out; whether nothing is to be read of it."""
         place, self._place = self._place, self._place + 1
         if self._wanted is not None:
             number = self._wanted.get(place, 0)
@@ -138,7 +137,7 @@ class EpisodeNames:
                     "or be left out: then episodes are named by their content"
                 )
         name = copy_name(content, number) if number else ""
-        if self._is_part:
+        if self._is_task:
             self._contents.append(number_of(content))
             self._names.append(number_of(name))
         self._claimed.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -40,8 +41,6 @@ class PushReport:
       not_in_items: table -> paths of the dataset's step columns that none of its items holds in any form.
       items_new: how many of items_confirmed the tables did not have before. None when that is not known: the push was cut off, a
         table was reset, or it took more items than the push sent. When another push fills the table meanwhile, its items may count.
-      items_taken_out: items of an earlier run that were taken out of a full table, to see whether the push fits, and could not be
-        put back. The same push run again puts them back.
       episodes_unread: left in the source; None when it does not know how many it has.
       stopped: what ended the push, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
@@ -80,7 +79,6 @@ class PushReport:
     left_over: Mapping[str, int] = field(default_factory=dict)
     not_in_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     items_new: int | None = None
-    items_taken_out: int = 0
     episodes_unread: int | None = None
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
@@ -151,3 +149,75 @@ class Progress:
             return self
         names = ("episodes", "steps", "items_confirmed", "bytes")
         return replace(self, **{name: max(getattr(self, name), getattr(shown, name)) for name in names})
+
+
+_SUMS = (
+    "episodes_read",
+    "steps_read",
+    "episodes_pushed",
+    "steps_pushed",
+    "items_confirmed",
+    "steps_rejected",
+    "ends_mended",
+    "episodes_resumed",
+    "episodes_duplicate",
+    "episodes_left_out",
+    "bytes",
+    "reconnects",
+)
+_COUNTS = ("rejected", "advice", "repaired", "items_made", "without_items", "left_over")
+
+
+class ReportSums:
+    """The sums of reports: of the servers of a push, or of its workers.
+
+    Attributes:
+      sums: field -> number.
+      counts: field -> code or table -> number, in the order in which they first came.
+    """
+
+    def __init__(self, *reports: PushReport) -> None:
+        self.sums: Counter[str] = Counter()
+        self.counts = {name: Counter[str]() for name in _COUNTS}
+        for report in reports:
+            self.add(report)
+
+    def add(self, report: PushReport) -> None:
+        """Adds one."""
+        self.sums.update({name: getattr(report, name) for name in _SUMS})
+        for name, one in self.counts.items():
+            one.update(getattr(report, name))
+
+    def copy(self) -> ReportSums:
+        """The same, to which more may be added."""
+        made = ReportSums()
+        made.sums.update(self.sums)
+        for name, one in self.counts.items():
+            made.counts[name].update(one)
+        return made
+
+    def unread(self, episodes: int | None) -> int | None:
+        """How many of so many episodes are left in the source; None when that is not known."""
+        return None if episodes is None else episodes - self.sums["episodes_read"] - self.sums["episodes_resumed"]
+
+    def fields(self) -> dict[str, Any]:
+        """Field of `PushReport` -> value."""
+        return {**{name: self.sums[name] for name in _SUMS}, **{name: dict(one) for name, one in self.counts.items()}}
+
+
+def total(whole: PushReport, servers: Mapping[str, PushReport]) -> PushReport:
+    """The account of a push to one server or to several.
+
+    Args:
+      whole: what is the same for all: source, tables, view, remarks, seconds; `episodes_unread` as if none had been read.
+      servers: address -> account. That of one server alone is the push's.
+    """
+    sums = ReportSums(*servers.values())
+    new = [one.items_new for one in servers.values() if one.items_new is not None]
+    return replace(
+        whole,
+        **sums.fields(),
+        items_new=sum(new) if len(new) == len(servers) else None,
+        episodes_unread=sums.unread(whole.episodes_unread),
+        servers=dict(servers) if len(servers) > 1 else {},
+    )

@@ -5,27 +5,14 @@ When something stops the reading, what was sent before is still waited for; not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol
 
 from rlds2reverb.errors import TransportError
+from rlds2reverb.push.room import Budget
+from rlds2reverb.push.sender import Sender
 from rlds2reverb.wire.insert.encoder import EpisodeEncoder, Part
 from rlds2reverb.wire.insert.requests import EncodedEpisode, Request, RequestBuilder, RequestLimits
-
-
-class RequestSender(Protocol):
-    """What takes requests to the server."""
-
-    def send(self, request: Request) -> None:
-        """Takes a request.
-
-        Raises:
-          TransportError: sending failed.
-        """
-
-    def drain(self) -> None:
-        """Waits until everything sent is confirmed; raises as `send` does."""
 
 
 def can_send_after(error: BaseException) -> bool:
@@ -39,19 +26,13 @@ class Writer:
     Args:
       sender: takes the requests.
       chunk_length: chunk length in rows, or None to choose it from the bytes of a row.
-      limits_for: told every encoded episode before its requests; says when a request of it is full.
+      budget: what may be sent; None for all.
     """
 
-    def __init__(
-        self,
-        sender: RequestSender,
-        chunk_length: int | None = None,
-        limits_for: Callable[[EncodedEpisode], RequestLimits] | None = None,
-    ) -> None:
-        self._sender = sender
+    def __init__(self, sender: Sender, chunk_length: int | None = None, budget: Budget | None = None) -> None:
+        self._sender, self._budget = sender, budget
         self._encoder = EpisodeEncoder(chunk_length)
         self._builder = RequestBuilder(RequestLimits())
-        self._limits_for = limits_for
 
     def __enter__(self) -> Writer:
         return self
@@ -62,43 +43,53 @@ class Writer:
         else:
             self.drain_after(error)
 
-    def write(self, episode_id: str, parts: Sequence[Part]) -> None:
-        """Sends what some tables get of an episode; the end of it may be kept for the next request.
+    def write(self, episode_id: str, parts: Sequence[Part]) -> EncodedEpisode:
+        """Sends what some tables get of an episode; the end of it may be kept for the next request. The budget has admitted it.
 
         Args:
           episode_id: what the sender calls the episode when all its items are confirmed.
           parts: at least one; their cuts share one `rows` mapping and have items.
 
+        Returns:
+          The episode as it was sent.
+
         Raises:
           ViewError: a window of a cut reaches outside its rows; nothing of the episode was sent.
           WireError: a column's dtype cannot be stored; nothing of the episode was sent.
+          CapacityError: it turned out that its items may evict others.
           TransportError: sending failed.
         """
         encoded = self._encoder.encode(episode_id, parts)
-        if self._limits_for is not None:
-            self._builder.limits = self._limits_for(encoded)
+        if self._budget is not None:
+            self._budget.expect(encoded)
+            self._builder.limits = self._budget.limits
         for request in self._builder.add(encoded):
-            self._sender.send(request)
+            self._send(request)
+        return encoded
 
     def drain(self) -> None:
-        """Sends what is kept, and waits until everything is confirmed.
-
-        Raises:
-          TransportError: sending failed.
-        """
+        """Sends what is kept, and waits until everything is confirmed; raises as `write` does."""
         self.flush()
         self._sender.drain()
 
     def flush(self) -> None:
-        """Sends what is kept, and waits for nothing but room in the queue.
-
-        Raises:
-          TransportError: sending failed.
-        """
+        """Sends what is kept, and waits for nothing but room in the queue; raises as `write` does."""
         for request in self._builder.flush():
-            self._sender.send(request)
+            self._send(request)
 
     def drain_after(self, error: BaseException) -> None:
-        """Drains after what stopped the reading, where sending goes on; raises as `drain` does."""
+        """Drains after what stopped the reading, where sending goes on; raises as `write` does."""
         if can_send_after(error):
             self.drain()
+
+    def _send(self, request: Request) -> None:
+        budget = self._budget
+        if budget is None:
+            self._sender.send(request)
+            return
+        budget.check(request)
+        self._sender.send(request)
+        if budget.is_tight:
+            self._sender.drain()
+            budget.look()
+            self._builder.limits = budget.limits

@@ -11,14 +11,13 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
-from rlds2reverb.push.adding import Added
 from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
-from rlds2reverb.push.report import Progress, PushReport
-from rlds2reverb.push.several.plan import SeveralPlan
+from rlds2reverb.push.report import Progress, PushReport, ReportSums
 from rlds2reverb.remarks import Remark
 from rlds2reverb.scale.in_order import InTurn
-from rlds2reverb.scale.push_job import Ended, PartDone, PartTold
+from rlds2reverb.scale.push_job import Ended, TaskDone, TaskProgress
+from rlds2reverb.scale.servers import by_server
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.specs import flatten
@@ -44,9 +43,9 @@ class Merged:
         self._plan = plan
         self.workers = self.moved = 0
         self.sent: dict[str, dict[str, list[Array]]] = {}
-        self._added = Added()
-        self._by_server = {address: Added() for address in plan.addresses} if isinstance(plan, SeveralPlan) else {}
-        self._told: dict[int, PartTold] = {}
+        self._added = ReportSums()
+        self._by_server = {address: ReportSums() for address in plan.names}
+        self._told: dict[int, TaskProgress] = {}
         self._shown: Progress | None = None
         self._parts_again = 0
         self._contents: dict[int, tuple[Task, Names]] = {}
@@ -54,7 +53,7 @@ class Merged:
         self._copies = 0
         self._ends = InOrder[Ended]()
         self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their part could not know
-        self._in_turn = InTurn[PartDone]()
+        self._in_turn = InTurn[TaskDone]()
         self._holdings = Holdings.of(flatten(plan.step_spec))
         self._remarks: dict[Remark, None] = dict.fromkeys(remarks_of(plan.source))
 
@@ -65,9 +64,9 @@ class Merged:
 
     def items_made(self, address: str) -> Mapping[str, int]:
         """Table -> items of the parts that have ended, on one server."""
-        return self._by_server.get(address, self._added).counts["items_made"]
+        return self._by_server[address].counts["items_made"]
 
-    def told(self, task: Task, what: PartTold) -> None:
+    def told(self, task: Task, what: TaskProgress) -> None:
         """A worker said how far it is with a part."""
         self._told[task.number] = what
 
@@ -83,12 +82,12 @@ class Merged:
     def took(self, task: Task, outcome: Outcome) -> None:
         """A part has ended, whole or not. Of one whose worker was lost at the end, what was told last counts."""
         told = self._told.pop(task.number, None)
-        done: PartDone | None = outcome.value
+        done: TaskDone | None = outcome.value
         if done is None and told is not None:
-            done = PartDone(told.report)
+            done = TaskDone(told.report)
         if done is None:
             return
-        _add(done.report, self._added, self._by_server)
+        self._add(done.report, self._added, self._by_server)
         self._take_sent(done)
         self._contents[task.number] = task, done.contents
         self._set_copies_aside(task, done)
@@ -101,14 +100,14 @@ class Merged:
     def took_copies(self, task: Task, outcome: Outcome) -> None:
         """A part with copies that were set aside has ended; what has been said of their episodes by then holds."""
         told = self._told.pop(task.number, None)
-        done: PartDone | None = outcome.value
+        done: TaskDone | None = outcome.value
         if done is None and told is not None:
-            done = PartDone(told.report)
+            done = TaskDone(told.report)
         if done is not None:
-            _add(done.report, self._added, self._by_server)
+            self._add(done.report, self._added, self._by_server)
             self._take_sent(done)
 
-    def _take_sent(self, done: PartDone) -> None:
+    def _take_sent(self, done: TaskDone) -> None:
         for address, tables in done.sent.items():
             for table, keys in tables.items():
                 self.sent.setdefault(address, {}).setdefault(table, []).extend(keys)
@@ -128,7 +127,7 @@ class Merged:
         every = np.concatenate([NO_NAMES, *(contents for _, contents in self._contents.values())])
         repeated = repeated_ids(every)
         if len(repeated):
-            where = [str(task) for task, found in self._contents.values() if np.isin(found, repeated).any()]
+            where = [str(task) for _, (task, found) in sorted(self._contents.items()) if np.isin(found, repeated).any()]
             raise SourceError(
                 f"{self._plan.source.name}: two episodes have one id, and their items the same keys, so that only those of one are stored: "
                 f"one is among {' and one among '.join(where[:2])}. Ids must differ, or be left out: then episodes are named by their content"
@@ -139,7 +138,7 @@ class Merged:
         """Parts with episodes that were set aside, by their places, and the numbers of the copies that they are."""
         return [(self._contents[number][0], places) for number, places in self._aside.numbered().items()]
 
-    def _set_copies_aside(self, task: Task, done: PartDone) -> None:
+    def _set_copies_aside(self, task: Task, done: TaskDone) -> None:
         """Takes out of the account what another part has as well: it was sent under the same names, and is stored once.
 
         Later it comes as copies (`took_copies`), or counts as left out (`duplicates="once"`).
@@ -153,7 +152,7 @@ class Merged:
         is_aside = self._aside.take(task.number, ((place, int(done.contents[place])) for place, _, _ in found))
         for (_, address, row), is_copy in zip(found, is_aside):
             if is_copy:
-                for added in (self._added, *([self._by_server[address]] if address in self._by_server else ())):
+                for added in (self._added, self._by_server[address]):
                     _take_out(added, row, self._plan.options)
 
     def report(
@@ -166,18 +165,16 @@ class Merged:
           new: address -> items that the server's tables did not have, None where that is not known; empty while nobody looked.
           missing: address -> why, of several servers.
         """
-        added, by_server = self._added.copy(), {address: one.copy() for address, one in self._by_server.items()}
+        added, servers = self._added.copy(), {address: one.copy() for address, one in self._by_server.items()}
         for told in self._told.values():
-            _add(told.report, added, by_server)
+            self._add(told.report, added, servers)
         known = [count for count in new.values() if count is not None]
-        whole = self._plan.episodes
-        unread = None if whole is None else whole - added.sums["episodes_read"] - added.sums["episodes_resumed"]
         return replace(
             report_of_nothing(self._plan),
             **added.fields(),
             items_new=sum(known) if new and len(known) == len(new) else None,
             remarks=(*self._remarks, *self._holdings.remarks, *self._missed_ends(), *duplicates_remark(self._copies)),
-            episodes_unread=unread,
+            episodes_unread=added.unread(self._plan.episodes),
             seconds=seconds,
             workers=self.workers,
             parts_again=self._parts_again,
@@ -193,7 +190,7 @@ class Merged:
                     seconds=seconds,
                     stopped=(missing or {}).get(address, ""),
                 )
-                for address, one in by_server.items()
+                for address, one in (servers.items() if len(servers) > 1 else ())
             },
         )
 
@@ -216,7 +213,13 @@ class Merged:
         self._shown = now.no_less_than(self._shown)
         return self._shown
 
-    def _take_in_turn(self, done: PartDone) -> None:
+    def _add(self, report: PushReport, whole: ReportSums, servers: Mapping[str, ReportSums]) -> None:
+        """Adds a task's account to the sums, and to those of its servers."""
+        whole.add(report)
+        for address, one in by_server(self._plan, report).items():
+            servers[address].add(one)
+
+    def _take_in_turn(self, done: TaskDone) -> None:
         for one in done.ends:
             if self._ends.add(one, one.ending):
                 self._compare_ends()
@@ -234,8 +237,8 @@ class Merged:
         return (Remark("ends_found_late", _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
 
 
-def _take_out(added: Added, row: Array, options: PushOptions) -> None:
-    """Takes an episode out of the sums of what is stored; the row is one of `TakenEpisodes.rows`."""
+def _take_out(added: ReportSums, row: Array, options: PushOptions) -> None:
+    """Takes an episode out of the sums of what is stored; the row is one of `push.shard.Shard.taken_rows`."""
     is_resumed, steps, items = bool(row[1]), int(row[2]), list(map(int, row[3:]))
     is_left_out = options.duplicates == ONCE
     if is_resumed:
@@ -249,13 +252,6 @@ def _take_out(added: Added, row: Array, options: PushOptions) -> None:
         added.sums["items_confirmed"] -= sum(items)
     for table, count in zip(options.tables, items):
         added.counts["items_made"][table] -= count
-
-
-def _add(report: PushReport, whole: Added, by_server: Mapping[str, Added]) -> None:
-    """Adds a part's account to the sums, and to those of its servers."""
-    whole.add(report)
-    for address, one in report.servers.items():
-        by_server[address].add(one)
 
 
 _MISSED = (

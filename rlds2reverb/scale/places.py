@@ -1,8 +1,8 @@
-"""The free places of the tables that several workers fill: each task is given some, so that together they evict nothing.
+"""The budgets of workers: the free places of the tables that they fill. Each task is granted some, so that together they evict nothing.
 
 Reverb evicts silently, and what one worker sees of a table is old when another one fills it. So this process alone asks the server, and
 divides what is free. Items may be known to the table already and take no place: what a task did not use is free again when it has
-ended. A task that needs more than is left runs alone, with the whole care of a single push (`push.admission`).
+ended. A task that needs more than is left runs alone, and watches the tables as a single push does (`push.room`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 
-from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.room import TableRoom
+from rlds2reverb.push.room import TableCapacity
 from rlds2reverb.scale.tasks import Task
 from rlds2reverb.wire.messages import ServerInfo
 
@@ -27,19 +27,20 @@ class Refusal(enum.Enum):
     ALONE = "there are too few"
 
 
-class Places:
-    """The places of a push's tables.
+class Budgets:
+    """The budgets that tasks are granted from the tables of one server.
 
     Args:
-      plan: of the push.
-      workers: that are given places at a time.
+      options: of the push.
+      info: the tables before it.
+      workers: that have budgets at a time.
       ask: asks for the tables.
     """
 
-    def __init__(self, plan: PushPlan, workers: int, ask: Callable[[], ServerInfo]) -> None:
+    def __init__(self, options: PushOptions, info: ServerInfo, workers: int, ask: Callable[[], ServerInfo]) -> None:
         self._workers, self._ask = workers, ask
-        self._tables, self._is_guarded = plan.options.tables, not plan.options.allow_eviction
-        self._rooms = self._new_rooms(plan.info)
+        self._tables, self._is_guarded = options.tables, not options.allow_eviction
+        self._rooms = self._new_rooms(info)
         self._new: int | None = 0  # items that were new before the rooms were
         self._is_alone = False  # a task has the tables to itself
         self._is_back = False  # it had them, and they were not looked at since
@@ -71,7 +72,7 @@ class Places:
         return given
 
     def leave_alone(self) -> None:
-        """A task begins that has the tables to itself, and takes items out for a while: nothing is looked at until `come_back`."""
+        """A task begins that has the tables to itself, and watches them: nothing is looked at here until `come_back`."""
         self._new, self._is_alone = self.new_items(), True
 
     def come_back(self, report: PushReport | None) -> None:
@@ -129,8 +130,8 @@ class Places:
             return 0
         return _sum(*(room.new_items for room in self._rooms.values()))
 
-    def _new_rooms(self, info: ServerInfo) -> dict[str, TableRoom]:
-        return {name: TableRoom(info.tables[name], self._is_guarded) for name in self._tables}
+    def _new_rooms(self, info: ServerInfo) -> dict[str, TableCapacity]:
+        return {name: TableCapacity(info.tables[name], self._is_guarded) for name in self._tables}
 
     def _wanted(self, table: str, task: Task, spare: int) -> int:
         """How many places a task should have."""

@@ -1,4 +1,4 @@
-"""A part of a push, in a worker: the source is opened by its name, and its episodes are pushed as by any push (`push.pipeline`)."""
+"""A task of a push, in a worker: the source is opened by its name, and its episodes are pushed as by any push (`push.run`)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import SourceError, report_of
 from rlds2reverb.files import writing
-from rlds2reverb.identity import NO_NAMES, KnownEpisodes, Names
+from rlds2reverb.identity import NO_NAMES, Names
+from rlds2reverb.push.ledger import MemoryLedger
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.part import Noted, Part
-from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.shard import TaskContext
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.remarks import Remark
 from rlds2reverb.scale.executor import Tell
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import Outcome, Task
-from rlds2reverb.scale.ways import Connections, Ways
+from rlds2reverb.scale.ways import Connections, Endpoints
 from rlds2reverb.sources.base import remarks_of
 from rlds2reverb.sources.mix_parts import Tally
 from rlds2reverb.sources.span import Span
@@ -41,7 +42,7 @@ class Ended(NamedTuple):
     Attributes:
       title: of the episode.
       ending: None where that cannot tell.
-      was_found: whether its end was found not to be its own, by what its part knew.
+      was_found: whether its end was found not to be its own, by what its task knew.
     """
 
     title: str
@@ -50,39 +51,28 @@ class Ended(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a worker is told about a part.
+    """What a worker is told about a task.
 
     Attributes:
-      places: address -> see `push.part.Part`; None for a part that has all tables to itself.
-      endings: how episodes before the part ended, as far as that is known by now.
+      budgets: see `push.shard.TaskContext`.
+      endings: how episodes before the task ended, as far as that is known by now.
       missing: address -> why, of the servers that were lost by now.
-      copies: see `push.part.Part`.
+      copies: see `push.shard.TaskContext`.
     """
 
-    places: Mapping[str, Mapping[str, int]] | None
+    budgets: Mapping[str, Mapping[str, int]] | None
     endings: Endings
     missing: Mapping[str, str]
     copies: Mapping[int, int] | None = None
 
 
-class Known(NamedTuple):
-    """The episodes in a ledger, for one server and one output.
-
-    Attributes:
-      confirmed, here: see `push.ledger.Ledger`.
-    """
-
-    confirmed: KnownEpisodes = KnownEpisodes()
-    here: KnownEpisodes = KnownEpisodes()
-
-
 @dataclass(frozen=True)
-class PartTold:
-    """How far a worker is with a part.
+class TaskProgress:
+    """How far a worker is with a task.
 
     Attributes:
       progress: what a push tells.
-      report: the account of the part so far.
+      report: the account of the task so far.
     """
 
     progress: Progress
@@ -90,14 +80,14 @@ class PartTold:
 
 
 @dataclass(frozen=True)
-class PartDone:
-    """What came of a part of a push.
+class TaskDone:
+    """What came of a task of a push.
 
     Attributes:
       report: its account.
       rows: address -> per output, the episodes that were confirmed, and their items over all tables; () without a ledger.
       contents, names: see `push.names.EpisodeNames`.
-      taken: address -> `push.account.TakenEpisodes.rows`.
+      taken: address -> `push.shard.Shard.taken_rows`.
       ends: how each episode ended; () where nobody wants to know.
       holdings: what columns held; None where that is lost.
       remarks: of the source.
@@ -129,17 +119,17 @@ class PushJob:
       tuning: how it sends.
       servers: where it goes.
       again: the bits of new keys, for all workers; None for a push without `again`.
-      known: address -> per output, the episodes that the ledger has; () without a ledger. Of all servers, those missing too.
-      wants_ends: whether the ends of episodes are to be told.
+      ledgers: address -> per output, what the ledger has; () without a ledger. Of all servers, those missing too.
+      wants_ends: whether it is wanted how episodes end.
       episodes, columns: what the source is like for the one who drives.
     """
 
     source: Named
     options: PushOptions
     tuning: Tuning
-    servers: Ways
+    servers: Endpoints
     again: int | None
-    known: Mapping[str, Sequence[Known]]
+    ledgers: Mapping[str, Sequence[MemoryLedger]]
     wants_ends: bool
     episodes: int
     columns: tuple[tuple[str, str], ...]
@@ -153,9 +143,10 @@ class PushJob:
           ConfigError: another server has an address here.
           TransportError: a server does not answer.
         """
-        with self.servers.opened(self.tuning.deadlines) as connections:
-            plan = self.servers.plan(self.source.open(), self._own_options(), self.tuning)
-            self._check_source(plan)
+        servers = self.servers
+        plan = plan_push(self.source.open(), self._own_options(), lambda: servers.infos, servers.names, self.tuning)
+        self._check_source(plan)
+        with servers.connected(plan) as connections:
             yield PushWork(self, connections, plan)
 
     def _own_options(self) -> PushOptions:
@@ -185,7 +176,7 @@ class PushWork:
         self._job, self._connections, self._plan = job, connections, plan
 
     def run(self, task: Task, tell: Tell) -> Outcome:
-        """Pushes a part; the terms of the task are `Terms`.
+        """Pushes a task; its terms are `Terms`.
 
         Raises:
           ServerRestarted: another server process answers than at the start of the push.
@@ -196,62 +187,59 @@ class PushWork:
             folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
         with folder as name:
             bad = Path(name) / "quarantine"
-            return _PartRun(self._job, self._connections, self._plan, task, tell, bad).outcome()
+            return _TaskRun(self._job, self._connections, self._plan, task, tell, bad).outcome()
 
 
-class _PartRun:
+class _TaskRun:
     def __init__(
         self, job: PushJob, connections: Connections, plan: PushPlan, task: Task, tell: Tell, quarantine: Path
     ) -> None:
         self._job, self._connections, self._tell, self._quarantine = job, connections, tell, quarantine
+        terms: Terms = task.terms
         self._source = Span(plan.source, task.start, task.stop)
-        self._notes = {address: tuple(Noted(*one) for one in known) for address, known in job.known.items()}
+        self._ledgers = {
+            address: tuple(MemoryLedger(one.confirmed, one.here) for one in known)
+            for address, known in job.ledgers.items()
+        }
         self._ends: list[Ended] = []
-        self._endings = task.terms.endings
-        self._is_of_copies = task.terms.copies is not None
-        options = replace(plan.options, on_progress=self._told)
+        self._endings = terms.endings
+        self._is_of_copies = terms.copies is not None
+        options = replace(plan.options, on_progress=self._on_progress)
         if options.on_invalid == QUARANTINE:
             options = replace(options, quarantine=quarantine)
-        ready = replace(plan, source=self._source, options=options)
-        parts = {address: self._part(address, task.terms) for address in job.servers.names}
-        self._pusher = connections.pusher(ready, parts, self._judged, is_alone=task.terms.places is None)
-
-    def _part(self, address: str, terms: Terms) -> Part:
-        places = None if terms.places is None else terms.places.get(address, {})
-        return Part(places, self._notes.get(address, ()), self._job.again, terms.copies)
+        ready = replace(plan.ready, source=self._source, options=options)
+        context = TaskContext(terms.budgets, self._ledgers, connections.missing, job.again, terms.copies)
+        self._push = connections.push(replace(plan, ready=ready, options=options), context, self._reading)
 
     def outcome(self) -> Outcome:
         try:
-            report, error = self._pusher.run(), None
+            report, error = self._push.run(), None
         except BaseException as failure:
-            report, error = report_of(failure) or self._pusher.report(), failure
-        self._connections.heard(report)
+            report, error = report_of(failure) or self._push.report(), failure
+        self._connections.lose(report)
         return Outcome(self._done(report), error)
 
-    def _done(self, report: PushReport) -> PartDone:
-        lines = self._quarantine.read_text("utf-8") if self._quarantine.exists() else ""
-        rows = {address: [note.rows for note in notes] for address, notes in self._notes.items()}
-        told, holdings, tallies = remarks_of(self._source), self._pusher.holdings, self._job.source.tallies
-        names, taken = self._pusher.names, self._pusher.taken
-        return PartDone(
+    def _done(self, report: PushReport) -> TaskDone:
+        shards = self._push.shards
+        return TaskDone(
             report,
-            rows,
-            names.contents,
-            names.names,
-            taken,
-            tuple(self._ends),
-            holdings,
-            told,
-            lines,
-            self._pusher.sent,
-            tallies,
+            rows={address: [one.rows for one in ledgers] for address, ledgers in self._ledgers.items()},
+            contents=self._push.names.contents,
+            names=self._push.names.names,
+            taken={address: shard.taken_rows for address, shard in shards.items()},
+            ends=tuple(self._ends),
+            holdings=self._push.columns,
+            remarks=remarks_of(self._source),
+            quarantine=self._quarantine.read_text("utf-8") if self._quarantine.exists() else "",
+            sent={address: shard.sent for address, shard in shards.items() if shard.sent},
+            tallies=self._job.source.tallies,
         )
 
-    def _told(self, progress: Progress) -> None:
-        self._tell(PartTold(progress, self._pusher.report()))
+    def _on_progress(self, progress: Progress) -> None:
+        self._tell(TaskProgress(progress, self._push.report()))
 
-    def _judged(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, list[Problem]]]:
-        """Episodes of the part, with what those before them show, as far as it is known here."""
+    def _reading(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, list[Problem]]]:
+        """Episodes of the task, with what those before them show, as far as it is known here."""
         conventions = self._job.options.conventions
         if not self._job.wants_ends or self._is_of_copies:  # of copies it is settled, like for those that they equal
             yield from ((episode, []) for episode in episodes)

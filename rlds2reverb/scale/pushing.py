@@ -17,17 +17,16 @@ from dataclasses import replace
 from rlds2reverb.errors import keep_report, reason_of
 from rlds2reverb.push.names import bits_of
 from rlds2reverb.push.options import KEEP, PushOptions, unheard
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import PushPlan
-from rlds2reverb.push.quota import Crowded
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.room import BudgetExceeded
 from rlds2reverb.scale.choosing import executor_of
 from rlds2reverb.scale.driving import Driver
 from rlds2reverb.scale.executor import Executor, Job
 from rlds2reverb.scale.merging import Merged
 from rlds2reverb.scale.places import Refusal
-from rlds2reverb.scale.push_job import PartTold, PushJob, Terms, columns_of
-from rlds2reverb.scale.servers import Reached, ServerSet
+from rlds2reverb.scale.push_job import PushJob, TaskProgress, Terms, columns_of
+from rlds2reverb.scale.servers import Connected, PushServers
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.scale.tasks import MOST_EPISODES, Outcome, Task, divided
 from rlds2reverb.sources.base import known_count
@@ -41,26 +40,25 @@ _LOOK_SECONDS = 0.25
 """How often the tables are looked at, and progress is told."""
 
 
-class DividedPush:
-    """A push of one source by several workers; used as `push.pipeline.Pusher`.
+class DistributedPush:
+    """A push of one source by several workers; used as `push.run.Push`.
 
     Args:
       servers: that the plan was made for.
       plan: what is pushed, and how; made just before.
-      source: the plan's source, as workers open it.
       executor: makes what runs the tasks of a job.
       most: episodes of a task.
     """
 
     def __init__(
         self,
-        servers: ServerSet,
+        servers: PushServers,
         plan: PushPlan,
-        source: Named,
         executor: Callable[[Job], Executor],
         most: int = MOST_EPISODES,
     ) -> None:
-        self._servers, self._plan, self._source = servers, plan, source
+        self._servers, self._plan = servers, plan
+        self._source = plan.asked_for if isinstance(plan.asked_for, Named) else Named(plan.asked_for)
         self._new_executor, self._most = executor, most
         self._began = time.monotonic()
         self._merged = Merged(plan)
@@ -68,7 +66,7 @@ class DividedPush:
 
     def report(self) -> PushReport:
         """The account so far."""
-        new = {address: self._servers.new_items(address) for address in self._servers.names} if self._is_over else {}
+        new = {address: self._servers.new_items(address) for address in self._plan.names} if self._is_over else {}
         return self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
 
     def run(self) -> PushReport:
@@ -77,7 +75,7 @@ class DividedPush:
         Whatever stops it, an interruption included, stops all workers, and has the account up to there as its attribute `report`.
 
         Raises:
-          Rlds2ReverbError: as `Pusher.run`; of errors of the data, the one at the first episode.
+          Rlds2ReverbError: as `push.run.Push.run`; of errors of the data, the one at the first episode.
           WorkersLost: a part's worker was lost again and again.
         """
         try:
@@ -104,7 +102,7 @@ class DividedPush:
             self._merged.check_names()
             if self._plan.options.duplicates == KEEP:
                 self._push_copies(executor, parts, first_number=len(tasks))
-        servers.look_back()
+        servers.final_check()
         self._is_over = True
         self._merged.moved = servers.move(self._merged.sent)
         parts.tell()
@@ -127,9 +125,9 @@ class DividedPush:
             source=self._source,
             options=worker_options(options),
             tuning=plan.tuning,
-            servers=self._servers.ways,
+            servers=self._servers.endpoints,
             again=bits_of(options.again),
-            known=self._servers.known,
+            ledgers=self._servers.known,
             wants_ends=ENDS_ALIKE not in options.allow,
             episodes=count,
             columns=columns_of(plan),
@@ -149,7 +147,7 @@ class _Parts:
         plan: PushPlan,
         tasks: Collection[Task],
         merged: Merged,
-        servers: ServerSet,
+        servers: PushServers,
         source: Named,
     ) -> None:
         self._plan, self._merged, self._servers, self._source = plan, merged, servers, source
@@ -184,7 +182,7 @@ class _Parts:
         task = task if self._copies else self._with_rest(task)
         return replace(task, terms=self._terms(task, None))
 
-    def told(self, task: Task, what: PartTold) -> None:
+    def told(self, task: Task, what: TaskProgress) -> None:
         """A worker said how far it is."""
         self._merged.told(task, what)
 
@@ -195,15 +193,15 @@ class _Parts:
 
     def took(self, task: Task, outcome: Outcome) -> bool:
         """A part has ended."""
-        is_crowded = isinstance(outcome.error, Crowded)
+        is_exceeded = isinstance(outcome.error, BudgetExceeded)
         report = None if outcome.value is None else outcome.value.report
-        if task.terms.places is None:
+        if task.terms.budgets is None:
             self._servers.come_back(report)
         else:
-            self._servers.take_back(task, report, is_crowded)
+            self._servers.take_back(task, report, is_exceeded)
         if outcome.value is not None:
             self._servers.record(outcome.value.rows)
-        if is_crowded:
+        if is_exceeded:
             self._merged.forget(task)
             self._left.appendleft(replace(task, terms=None))
             return True
@@ -214,7 +212,7 @@ class _Parts:
         if outcome.value is not None:
             if not self._copies:
                 self._source.add(outcome.value.tallies)
-            self._servers.heard(outcome.value.report)
+            self._servers.lose(outcome.value.report)
         self._check_sizes()
         return False
 
@@ -242,40 +240,21 @@ class _Parts:
         """Refuses a push that turns out to be larger than a table."""
         if self._plan.options.allow_eviction:
             return
-        for address in self._servers.plans:
+        for address in self._plan.infos:
             self._servers.check_sizes(address, self._merged.items_made(address))
 
 
-def pusher_of(transport: Transport, plan: PushPlan, source: Named) -> Pusher | DividedPush:
-    """What pushes as the plan's options say: one process, or several workers.
-
-    Args:
-      transport: the way to the server that the plan was made for.
-      plan: what is pushed, and how; made just before.
-      source: the plan's source, as workers open it.
-
-    Raises:
-      ConfigError: workers cannot be told how to reach the server, or the library Ray is missing.
-    """
-    if not plan.options.is_divided:
-        return Pusher(transport, plan)
-    return divided_pusher({transport.address: transport}, plan, source)
-
-
-def divided_pusher(
-    transports: Mapping[str, Transport], plan: PushPlan, source: Named, allow_missing: bool = False
-) -> DividedPush:
+def distributed(transports: Mapping[str, Transport], plan: PushPlan, allow_missing: bool = False) -> DistributedPush:
     """A push by several workers, to one server or to several.
 
     Args:
       transports: address -> the way to a server that the plan was made for.
       plan: what is pushed, and how; made just before.
-      source: the plan's source, as workers open it.
-      allow_missing: go on without servers that are lost meanwhile, as long as one is there.
+      allow_missing: continue without servers that are lost meanwhile, as long as one is there.
 
     Raises:
       ConfigError: workers cannot be told how to reach a server, or the library Ray is missing.
     """
-    reached = {address: Reached(one, way_of(one)) for address, one in transports.items()}
-    servers = ServerSet(plan, reached, allow_missing)
-    return DividedPush(servers, plan, source, executor_of(plan.options.workers, plan.options.ray))
+    connected = {address: Connected(transports[address], way_of(transports[address])) for address in plan.infos}
+    servers = PushServers(plan, connected, allow_missing)
+    return DistributedPush(servers, plan, executor_of(plan.options.workers, plan.options.ray))

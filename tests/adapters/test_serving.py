@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb import Client, ClientGroup
+from rlds2reverb import Client
 from rlds2reverb.adapters import serving
-from rlds2reverb.adapters.serving import AnyClient, check_pickles, opened
+from rlds2reverb.adapters.serving import check_pickles, opened
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
 
@@ -18,21 +18,21 @@ def one() -> Client:
     return Client(MemoryTransport(MemoryServer(table_info())))
 
 
-def two() -> ClientGroup:
-    return ClientGroup([MemoryTransport(MemoryServer(table_info()), f"{name}:1") for name in "ab"])
+def two() -> Client:
+    return Client([MemoryTransport(MemoryServer(table_info()), f"{name}:1") for name in "ab"])
 
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The clients that were closed."""
     found: list[Any] = []
-    for kind in (Client, ClientGroup):
+    for kind in (Client,):
         monkeypatch.setattr(kind, "close", lambda self: found.append(self))
     return found
 
 
 @pytest.mark.parametrize("make", [one, two])
-def test_a_client_stays_open(make: Callable[[], AnyClient], closed: list[Any]) -> None:
+def test_a_client_stays_open(make: Callable[[], Client], closed: list[Any]) -> None:
     client = make()
     with opened(client) as found:
         assert found is client
@@ -40,7 +40,7 @@ def test_a_client_stays_open(make: Callable[[], AnyClient], closed: list[Any]) -
 
 
 @pytest.mark.parametrize("make", [one, two])
-def test_what_a_function_connects_is_closed(make: Callable[[], AnyClient], closed: list[Any]) -> None:
+def test_what_a_function_connects_is_closed(make: Callable[[], Client], closed: list[Any]) -> None:
     with opened(make) as found:
         assert list(found.tables()) == ["replay"]
     assert closed == [found]
@@ -62,7 +62,7 @@ def test_a_function_that_connects_nothing_is_told() -> None:
 
 
 @pytest.mark.parametrize("make", [one, two])
-def test_an_open_client_is_for_no_worker(make: Callable[[], AnyClient]) -> None:
+def test_an_open_client_is_for_no_worker(make: Callable[[], Client]) -> None:
     check_pickles(make)
     check_pickles(["a:1", "b:1"])
     with pytest.raises(ConfigError, match=r"an open client cannot be pickled for workers; give .*functools\.partial"):

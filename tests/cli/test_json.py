@@ -19,7 +19,7 @@ from rlds2reverb.cli import checkpoint, inspect, output, show, validate
 from rlds2reverb.cli.answers import Answer, document, plain, wants_json
 from rlds2reverb.cli.schemas import schema_names, schema_of
 from rlds2reverb.episodes import Episode
-from rlds2reverb.push.pipeline import Pusher
+from rlds2reverb.push.run import Push
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.memory import table_info
 from tests.cli.json_schema import faults
@@ -169,7 +169,7 @@ def test_of_a_live_view(run: Run, servers: list[FakeReverb]) -> None:
     assert [one["name"] for one in found["servers"][0]["tables"]] == ["replay"]
 
 
-class Interrupted(Pusher):
+class Interrupted(Push):
     """One that is interrupted when it has done everything."""
 
     def run(self) -> Any:
@@ -180,7 +180,7 @@ class Interrupted(Pusher):
 def test_a_push_that_is_stopped_tells_what_is_stored_and_why_it_stopped(
     run: Run, servers: list[FakeReverb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "pusher_of", lambda transport, plan, _: Interrupted(transport, plan))
+    monkeypatch.setattr(client, "Push", Interrupted)
     account = told(run, "push", SOURCE, "--server", servers[0].address, "--table", "replay", code=130)
     assert account["episodes_pushed"] == 3
     assert account["error"]["kind"] == "interrupted"

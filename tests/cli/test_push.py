@@ -12,7 +12,7 @@ import pytest
 from rlds2reverb import cli, client
 from rlds2reverb.cli import push
 from rlds2reverb.client import Client
-from rlds2reverb.push.pipeline import Pusher
+from rlds2reverb.push.run import Push
 from rlds2reverb.transport.memory import MemoryTransport
 from tests.push import in_memory
 
@@ -23,7 +23,7 @@ def interrupt(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
 
 
-class Interrupted(Pusher):
+class Interrupted(Push):
     """One that is interrupted when it has done everything."""
 
     def run(self) -> Any:
@@ -48,7 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("module", "what"), [(push, "open_client"), (push, "opened"), (client, "plan_push"), (client, "pusher_of")]
+    ("module", "what"), [(push, "open_client"), (push, "opened"), (client, "plan_push"), (client, "Push")]
 )
 def test_before_anything_is_sent_it_says_that_nothing_is_stored(
     run: Any, monkeypatch: pytest.MonkeyPatch, module: ModuleType, what: str
@@ -66,7 +66,7 @@ def test_a_dry_run_stores_nothing_anyway(run: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_after_everything_was_sent_it_prints_the_account(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "pusher_of", lambda transport, plan, _: Interrupted(transport, plan))
+    monkeypatch.setattr(client, "Push", Interrupted)
     code, shown, said = run("--json")
     account = json.loads(shown)
     assert (code, account["episodes_pushed"], account["stopped"]) == (130, 3, "interrupted")

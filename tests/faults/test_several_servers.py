@@ -16,10 +16,10 @@ from replay_server import TableConfig
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.run import Push
 from rlds2reverb.push.several.placing import Placing
-from rlds2reverb.push.several.plan import plan_several
-from rlds2reverb.push.several.pusher import SeveralPusher
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from tests.faults import tools
@@ -53,8 +53,8 @@ def push(servers: list[Embedded], source: object, allow_missing: bool = False, *
     try:
         infos = {address: transport.server_info() for address, transport in transports.items()}
         names = {address: address for address in transports}
-        plan = plan_several(source, PushOptions("one", **options), names, infos, tuning)
-        return SeveralPusher(transports, plan, allow_missing).run()
+        plan = plan_push(source, PushOptions("one", **options), lambda: infos, names, tuning)
+        return Push(transports, plan, allow_missing).run()
     finally:
         for transport in transports.values():
             transport.close()

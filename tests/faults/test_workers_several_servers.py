@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from replay_server import TableConfig
 
-from rlds2reverb import ClientGroup, connect
+from rlds2reverb import Client, connect
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, report_of
 from tests.faults import tools
 from tests.processes import free_port, wait_until
@@ -39,7 +39,7 @@ def three(forks: Forks, tmp_path: Path) -> Iterator[list[Embedded]]:
         ]
 
 
-def together(servers: list[Embedded], allow_missing: bool = False) -> ClientGroup:
+def together(servers: list[Embedded], allow_missing: bool = False) -> Client:
     return connect([f"{name}={server.address}" for name, server in zip(NAMES, servers)], allow_missing=allow_missing)
 
 

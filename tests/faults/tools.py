@@ -10,9 +10,9 @@ import numpy as np
 
 from rlds2reverb.episodes import Episode
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.run import Push
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.grpc_transport import GrpcTransport
@@ -121,6 +121,7 @@ def push(
     chosen = PushOptions(views, **options) if views else PushOptions(tables, view, **options)
     transport = GrpcTransport(address, call_seconds=tuning.deadlines.call)
     try:
-        return Pusher(transport, plan_push(source, chosen, transport.server_info, tuning)).run()
+        plan = plan_push(source, chosen, lambda: {address: transport.server_info()}, tuning=tuning)
+        return Push({address: transport}, plan).run()
     finally:
         transport.close()

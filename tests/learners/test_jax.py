@@ -245,9 +245,9 @@ def test_closing_and_dropping_ends_the_thread_and_the_stream(client: rlds2reverb
 SIGNATURE = {"x": ArraySpec((), np.dtype(np.int32))}
 
 
-def group_of(*servers: MemoryServer) -> rlds2reverb.ClientGroup:
+def group_of(*servers: MemoryServer) -> rlds2reverb.Client:
     """Of servers in memory."""
-    return rlds2reverb.ClientGroup([MemoryTransport(one, f"server{number}:1") for number, one in enumerate(servers)])
+    return rlds2reverb.Client([MemoryTransport(one, f"server{number}:1") for number, one in enumerate(servers)])
 
 
 def server_of(*values: int, times: int = 0) -> MemoryServer:

@@ -10,7 +10,6 @@ import numpy as np
 import rlds2reverb
 from rlds2reverb.client import Client
 from rlds2reverb.notebook.tables import plan_html, remarks, server_html, table_html, table_plan_html
-from rlds2reverb.push.several.plan import SeveralPlan
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
@@ -75,7 +74,8 @@ def test_a_plan_tells_its_transform() -> None:
 
 def test_a_plan_for_several_servers_names_them() -> None:
     plan = planned()
-    several = SeveralPlan(**vars(plan), names={"a:1": "a", "b:1": "b"}, parts={"a:1": plan})
+    (info,) = plan.infos.values()
+    several = replace(plan, names={"a:1": "a", "b:1": "b"}, infos={"a:1": info})
     page = Page(several._repr_html_())
     assert page.row("servers") == "a:1, b:1"
     assert page.row("missing") == "b:1"

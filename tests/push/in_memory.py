@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ import numpy as np
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.push.options import PushOptions, unheard
 from rlds2reverb.push.outputs import Output
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.run import Push
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.specs import ArraySpec
@@ -21,7 +21,7 @@ from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
 from rlds2reverb.transport.memory import table_info as table
 from rlds2reverb.views.base import View
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from tests import strategies
 
 FLOAT = ArraySpec((), np.dtype(np.float32))
@@ -74,21 +74,33 @@ def options_of(tables: Any = ("replay",), view: View | None = two_step(), **opti
     return PushOptions(tables, view, **options)
 
 
+def with_source(plan: PushPlan, source: Any) -> PushPlan:
+    """The plan of a push of another source with the same steps."""
+    return replace(plan, ready=replace(plan.ready, source=source), asked_for=source)
+
+
 def planned(server: Server, source: Any, *tables_and_view: Any, **options: Any) -> PushPlan:
     """What a push would do; limits, window and deadlines among the options are how it sends."""
     source = EpisodeList(source, "test") if isinstance(source, list) else source
     tuning = Tuning(**{name: options.pop(name) for name in TUNING & options.keys()})
-    return plan_push(source, options_of(*tables_and_view, **options), MemoryTransport(server).server_info, tuning)
+    return plan_push(source, options_of(*tables_and_view, **options), asking(server), tuning=tuning)
 
 
-def _run(server: Server, plan: PushPlan) -> PushReport:
-    return Pusher(MemoryTransport(server), plan).run()
+def asking(server: MemoryServer) -> Callable[[], Mapping[str, ServerInfo]]:
+    """What a plan asks for: the tables of one server."""
+    transport = MemoryTransport(server)
+    return lambda: {transport.address: transport.server_info()}
+
+
+def run(server: MemoryServer, plan: PushPlan) -> PushReport:
+    transport = MemoryTransport(server)
+    return Push({transport.address: transport}, plan).run()
 
 
 def push_to(server: Server, source: list[Episode], outputs: tuple[Output, ...], **options: Any) -> PushReport:
     views = {table: output.view for output in outputs for table in output.tables}
-    return _run(server, planned(server, source, views, None, **options))
+    return run(server, planned(server, source, views, None, **options))
 
 
 def push(server: Server, source: Any, on_progress: Callable[..., Any] = unheard, **options: Any) -> PushReport:
-    return _run(server, planned(server, source, on_progress=on_progress, **options))
+    return run(server, planned(server, source, on_progress=on_progress, **options))

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.push.adding import Added
-from rlds2reverb.push.report import PushReport
+from rlds2reverb.push.report import PushReport, ReportSums
 
 TYPES: dict[str, Any] = {one.name: one.type for one in fields(PushReport)}
 NUMBERS = [name for name, told in TYPES.items() if told == "int"]
@@ -30,7 +29,7 @@ reports = st.builds(
 
 @given(st.lists(reports, max_size=4), st.lists(reports, max_size=2))
 def test_parts_add_up_and_a_copy_goes_its_own_way(parts: list[PushReport], more: list[PushReport]) -> None:
-    added = Added(*parts)
+    added = ReportSums(*parts)
     both = added.copy()
     for one in more:
         both.add(one)

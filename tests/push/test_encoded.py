@@ -49,7 +49,7 @@ def test_it_takes_one_path_several_or_all(encoded: Any) -> None:
     plan = in_memory.planned(
         Server({"replay": table_info(signature=signature(CAMERA, WRIST))}), Pictures(episodes()), encoded=encoded
     )
-    assert plan.identity == f"as_recorded|as_recorded|encoded={CAMERA},{WRIST}"
+    assert plan.ready.identity == f"as_recorded|as_recorded|encoded={CAMERA},{WRIST}"
 
 
 def test_items_of_a_table_that_takes_anything_differ_by_what_is_encoded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,14 @@ import pytest
 
 from rlds2reverb.conversion import convert
 from rlds2reverb.episodes import Episode
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.readers.lerobot import reader as lerobot
 from rlds2reverb.readers.minari import recordings as minari
-from rlds2reverb.scale.pushing import DividedPush
-from rlds2reverb.scale.sources import Named
+from rlds2reverb.scale.pushing import DistributedPush
 from rlds2reverb.sources import open_source
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
-from rlds2reverb.transport.memory import MemoryTransport
 from tests.destinations.cases import data
 from tests.modules import CHECKOUT
-from tests.push.in_memory import Server, planned, table
+from tests.push.in_memory import Server, planned, run, table
 from tests.readers.minari import made
 from tests.scale.in_threads import InThreads, one_server
 
@@ -54,12 +52,14 @@ def written(folder: Path, kind: str, which: int, given: list[Episode]) -> str:
 
 def alone(server: Server, source: str, ledger: Path, **options: Any) -> Any:
     plan = planned(server, open_source(source), ledger=ledger, on_invalid="skip", **options)
-    return Pusher(MemoryTransport(server), plan).run()
+    return run(server, plan)
 
 
 def by_workers(server: Server, source: str, ledger: Path, **options: Any) -> Any:
     plan = planned(server, open_source(source), ledger=ledger, workers=2, on_invalid="skip", **options)
-    return DividedPush(one_server(server, plan), plan, Named(source), lambda job: InThreads(job, 2), 2).run()
+    return DistributedPush(
+        one_server(server, plan), replace(plan, asked_for=source), lambda job: InThreads(job, 2), 2
+    ).run()
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -130,5 +130,5 @@ def test_keys_are_what_they_were(name: str) -> None:
         "list": [Episode(data.episode(7).columns)],
     }
     server = Server({"replay": table()})
-    Pusher(MemoryTransport(server), planned(server, open_source(named[name]), on_invalid="skip")).run()
+    run(server, planned(server, open_source(named[name]), on_invalid="skip"))
     assert f"{min(server.items['replay']):016x}" == KEYS[name]

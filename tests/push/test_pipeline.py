@@ -26,8 +26,8 @@ from rlds2reverb.errors import (
     TransportError,
     ViewError,
 )
-from rlds2reverb.push import pipeline
-from rlds2reverb.push.ledger import Ledger
+from rlds2reverb.push import run
+from rlds2reverb.push.ledger import SqliteLedger
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.validation import find_problems
@@ -477,11 +477,11 @@ class TestLedger:
     def test_is_written_while_the_push_goes_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_by_one: Any
     ) -> None:
-        monkeypatch.setattr(pipeline, "_RECORD_SECONDS", -1.0)
+        monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
         seen = []
 
         def look(_: Progress) -> None:
-            with Ledger(
+            with SqliteLedger(
                 tmp_path / "ledger.db", "|".join((two_step().label, Conventions().label, "replay")), f"{7:032x}"
             ) as it:
                 seen.append(len(it))
@@ -493,7 +493,7 @@ class TestLedger:
 
 class TestProgress:
     def test_tells_how_far_it_is_and_what_it_waits_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pipeline, "_RECORD_SECONDS", -1.0)
+        monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
         server, told = Server(), []
         server.hold()
 
@@ -528,7 +528,7 @@ class TestProgress:
             if not progress.waiting:
                 raise next(failures)
 
-        monkeypatch.setattr(pipeline, "_RECORD_SECONDS", -1.0)
+        monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
         with pytest.raises(ValueError, match="first"):
             push(server, source, tell, ledger=tmp_path / "ledger.db")
         assert push(server, source, ledger=tmp_path / "ledger.db").episodes_resumed == 1

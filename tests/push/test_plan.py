@@ -12,12 +12,10 @@ import pytest
 
 from rlds2reverb import Progress
 from rlds2reverb.errors import CapacityError, ConfigError, LedgerError, SourceError, SpecMismatch, ViewError
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.sources.episodes import EpisodeList
-from rlds2reverb.transport.memory import MemoryTransport
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.wire.messages import RateLimiter
-from tests.push.in_memory import FLOAT, Server, Unmeasured, episodes, planned, push, table
+from tests.push.in_memory import FLOAT, Server, Unmeasured, episodes, planned, push, run, table
 
 
 class Unread(EpisodeList):
@@ -135,7 +133,7 @@ def test_a_push_does_what_was_planned() -> None:
     server = Server()
     plan = planned(server, episodes(3))
     told: list[Progress] = []
-    report = Pusher(MemoryTransport(server), plan.telling(told.append)).run()
+    report = run(server, plan.telling(told.append))
     assert (report.tables, report.view, report.items_confirmed) == (("replay",), plan.view, 9)
     assert told
 

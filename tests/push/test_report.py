@@ -63,7 +63,6 @@ def test_plain_values_go_through_json() -> None:
         "left_over": {},
         "not_in_items": {},
         "items_new": None,
-        "items_taken_out": 0,
         "episodes_unread": None,
         "ends_mended": 0,
         "remarks": [],

@@ -95,7 +95,7 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
     options = PushOptions("replay", transform=file)
     file.unlink()
     server = Server()
-    plan = in_memory.plan_push([robot(0)], options, in_memory.MemoryTransport(server).server_info)
+    plan = in_memory.plan_push([robot(0)], options, in_memory.asking(server))
     assert plan.telling(lambda _: None).options.chosen_transform == Transform(drop="observation/words")
 
 

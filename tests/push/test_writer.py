@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -37,6 +39,27 @@ class Kept:
         self.confirmed = sum(len(request.item_keys) for request in self.requests)
 
 
+class Allowing:
+    """A budget of requests with so many items."""
+
+    def __init__(self, most: Callable[[], int], is_tight: bool = False) -> None:
+        self._most, self.is_tight, self.looks = most, is_tight, 0
+        self.expected: list[tuple[str, int]] = []
+
+    @property
+    def limits(self) -> RequestLimits:
+        return RequestLimits(self._most())
+
+    def expect(self, episode: EncodedEpisode) -> None:
+        self.expected.append((episode.episode_id, len(episode.item_keys)))
+
+    def check(self, request: Request) -> None:
+        """Nothing is refused."""
+
+    def look(self) -> None:
+        self.looks += 1
+
+
 def part_of(number: int, rows: int = 4) -> Part:
     cut = two_step().cut(strategies.episode(np.random.default_rng(number), rows))
     return Part(("t",), 5, f"e{number}", cut)
@@ -52,7 +75,7 @@ def test_all_items_arrive_in_their_order_and_every_episode_is_finished_once(
     lengths: list[int], most_items: int, chunk: int
 ) -> None:
     kept, parts = Kept(), [part_of(number, rows) for number, rows in enumerate(lengths)]
-    with Writer(kept, chunk, lambda _: RequestLimits(most_items)) as writer:
+    with Writer(kept, chunk, Allowing(lambda: most_items)) as writer:
         for part in parts:
             writer.write(part.key_name, [part])
     stream = ReceivedStream()
@@ -66,17 +89,21 @@ def test_all_items_arrive_in_their_order_and_every_episode_is_finished_once(
 
 
 def test_limits_are_asked_for_with_every_encoded_episode() -> None:
-    seen = []
-
-    def limits_for(episode: EncodedEpisode) -> RequestLimits:
-        seen.append((episode.episode_id, len(episode.item_keys)))
-        return RequestLimits(len(seen))
-
     kept = Kept()
-    with Writer(kept, limits_for=limits_for) as writer:
+    budget = Allowing(lambda: len(budget.expected))
+    with Writer(kept, budget=budget) as writer:
         write(writer, 2)
-    assert seen == [("e0", 3), ("e1", 3)]
+    assert budget.expected == [("e0", 3), ("e1", 3)]
     assert [len(request.item_keys) for request in kept.requests] == [1, 1, 1, 2, 1]
+
+
+def test_while_it_is_tight_every_request_is_confirmed_and_the_tables_are_looked_at_before_the_next() -> None:
+    kept = Kept()
+    budget = Allowing(lambda: max(1, 4 - budget.looks), is_tight=True)
+    with Writer(kept, budget=budget) as writer:
+        writer.write("e0", [part_of(0, 9)])
+    assert [len(request.item_keys) for request in kept.requests] == [4, 3, 1]
+    assert (budget.looks, kept.confirmed) == (3, 8)
 
 
 def test_what_is_kept_is_sent_when_it_is_drained() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.scale.executor import Again, Done, Event, Executor, Job, Told
-from rlds2reverb.scale.pushing import DividedPush
-from rlds2reverb.scale.servers import Reached, ServerSet
-from rlds2reverb.scale.sources import Named
+from rlds2reverb.scale.pushing import DistributedPush
+from rlds2reverb.scale.servers import Connected, PushServers
 from rlds2reverb.scale.tasks import Outcome, Task
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
@@ -90,10 +89,10 @@ def push(
     source = EpisodeList(list(episodes), "test")
     plan = planned(server, source, workers=workers, **options)
     chosen = executor or (lambda job: InThreads(job, workers, lost))
-    return DividedPush(one_server(server, plan), plan, Named(source), chosen, most).run()
+    return DistributedPush(one_server(server, plan), plan, chosen, most).run()
 
 
-def one_server(server: MemoryServer, plan: PushPlan) -> ServerSet:
+def one_server(server: MemoryServer, plan: PushPlan) -> PushServers:
     """A server in memory as those of a push."""
     transport = MemoryTransport(server)
-    return ServerSet(plan, {transport.address: Reached(transport, Memory(server))})
+    return PushServers(plan, {transport.address: Connected(transport, Memory(server))})

@@ -9,7 +9,7 @@ import urllib.error
 import pytest
 
 from rlds2reverb.errors import InvalidEpisode, SourceError, SpecMismatch
-from rlds2reverb.push.quota import Crowded
+from rlds2reverb.push.room import BudgetExceeded
 from rlds2reverb.scale.outcomes import WorkerError, received, sendable
 from rlds2reverb.scale.tasks import Outcome
 from rlds2reverb.validation import Problem
@@ -46,7 +46,7 @@ def sent(error: BaseException) -> BaseException:
     "error",
     [
         SourceError("no such file"),
-        Crowded("too few places"),
+        BudgetExceeded("too few places"),
         InvalidEpisode("e1", [Problem("nan", "reward", "row 3")]),
         SpecMismatch("table a", ["x: int32, found int64"]),
         FileNotFoundError(2, "No such file", "a.npz"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.protobuf import message_classes
+from rlds2reverb.push.run import Push
 from rlds2reverb.specs import Nest
 from rlds2reverb.tfds_files.tfrecord import masked_checksum
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport
@@ -72,7 +73,7 @@ def pushed(source: Any, view: Any, table: str = "replay", signature: Nest | None
     server = in_memory.Server({table: in_memory.table(table, signature=signature)})
     transport = Listening(server)
     plan = in_memory.planned(server, source, (table,), view, **options)
-    in_memory.Pusher(transport, plan).run()
+    Push({transport.address: transport}, plan).run()
     return transport.sent
 
 

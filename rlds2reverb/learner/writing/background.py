@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
-from rlds2reverb.push.feeding import Judged
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.running import RunningPush
+from rlds2reverb.push.shard import Outgoing, Shard
 
 _LOOK_SECONDS = 0.25
 """How often the thread looks whether the sending goes well, while something is on its way."""
@@ -31,10 +30,10 @@ class Background:
       most_bytes: of the episodes that wait.
     """
 
-    def __init__(self, push: RunningPush, most_bytes: int) -> None:
+    def __init__(self, push: Shard, most_bytes: int) -> None:
         self._push, self._most_bytes = push, most_bytes
         self._changed = threading.Condition()
-        self._waiting: deque[Judged] = deque()
+        self._waiting: deque[Outgoing] = deque()
         self._bytes = 0
         self._asked = self._drained = 0  # how often a drain was asked for, and which of these is done
         self._is_closing = False
@@ -65,7 +64,7 @@ class Background:
         with self._changed:
             self._check()
 
-    def put(self, judged: Judged) -> None:
+    def put(self, judged: Outgoing) -> None:
         """Hands over an episode; waits while too many bytes wait.
 
         Raises:
@@ -168,7 +167,7 @@ class Background:
             return _KEPT_SECONDS
         return None if self._push.awaits_nothing else _LOOK_SECONDS
 
-    def _send(self, judged: Judged) -> None:
+    def _send(self, judged: Outgoing) -> None:
         self._push.send(judged)
         self._is_kept = True
         if self._push.awaits_nothing:

@@ -7,7 +7,7 @@ import secrets
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -23,7 +23,7 @@ from rlds2reverb.learner.writing.options import WriteOptions
 from rlds2reverb.learner.writing.steps import Steps, steps_of, steps_of_spec
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.running import RunningPush
+from rlds2reverb.push.shard import Shard
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.transport.base import Transport
@@ -72,7 +72,8 @@ class EpisodeWriter:
         self._process = os.getpid()
         self._ids: set[str] = set()
         self._source: LiveSource | None = None
-        self._push: RunningPush | None = None
+        self._reading: Iterable[Episode] = ()
+        self._push: Shard | None = None
         self._background: Background | None = None
         self._finalizer: weakref.finalize | None = None
         self._is_closed = False
@@ -236,9 +237,9 @@ class EpisodeWriter:
             if not episode.id.startswith(f"{self.name}/"):
                 self._ids.add(episode.id)
             self._source.hand_in(episode)
-            for made in self._push.source:
-                if (judged := self._push.judge(made)) is not None:
-                    self._background.put(judged)
+            for made in self._reading:
+                if (outgoing := self._push.prepare(made)) is not None:
+                    self._background.put(outgoing)
 
     def check_new(self, episode_id: str) -> None:
         """Refuses the id of an episode that was there before.
@@ -268,11 +269,14 @@ class EpisodeWriter:
     def _start(self, steps: Steps, example: Episode | None = None) -> None:
         """Makes all checks of a push, and opens the stream."""
         source = steps.source(self._title, example)
-        plan = plan_push(source, self._options, self._transport.server_info, self._tuning)
+        transport = self._transport
+        plan = plan_push(
+            source, self._options, lambda: {transport.address: transport.server_info()}, tuning=self._tuning
+        )
         check_held(plan)
-        push = RunningPush(self._transport, plan)
+        push = Shard(plan, transport.address, transport)
         push.open()
-        self._source, self._push = source, push
+        self._source, self._reading, self._push = source, plan.source, push
         background = self._background = Background(push, self._options.most_waiting_bytes)
         unfinished = partial(_unfinished_of, weakref.ref(self))
         self._finalizer = weakref.finalize(self, end_unclosed, background, self._title, self._process, unfinished)

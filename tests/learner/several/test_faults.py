@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb import ClientGroup
+from rlds2reverb import Client
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.shards import Shard
@@ -27,9 +27,9 @@ def filled(*keys: int, plain: bool = False) -> MemoryServer:
 
 
 @contextmanager
-def group_of(*servers: MemoryServer, **options: Any) -> Iterator[ClientGroup]:
+def group_of(*servers: MemoryServer, **options: Any) -> Iterator[Client]:
     transports = [MemoryTransport(server, f"{chr(97 + number)}:8000") for number, server in enumerate(servers)]
-    with ClientGroup(transports, **options) as group:
+    with Client(transports, **options) as group:
         yield group
 
 
@@ -213,7 +213,7 @@ def test_all_servers_are_asked_at_once() -> None:
     servers = [filled(number) for number in range(3)]
     transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
     barrier = threading.Barrier(3)
-    with ClientGroup(transports) as group:
+    with Client(transports) as group:
         for transport in transports:
             transport.barrier = barrier
         assert list(group.servers()) == ["0:1", "1:1", "2:1"]  # one after the other, the barrier would break
@@ -222,7 +222,7 @@ def test_all_servers_are_asked_at_once() -> None:
 def test_a_server_that_is_known_to_be_missing_is_not_waited_for() -> None:
     servers = [filled(number) for number in range(3)]
     transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
-    with ClientGroup(transports, allow_missing=True) as group:
+    with Client(transports, allow_missing=True) as group:
         servers[1].is_away = True
         assert list(group.servers()) == ["0:1", "2:1"]
         asked = transports[1].asked
@@ -239,9 +239,9 @@ def test_servers_that_were_found_missing_are_so_from_the_beginning() -> None:
     servers = [filled(1), filled(2)]
     transports = [Slow(server, f"{number}:1") for number, server in enumerate(servers)]
     lost = ServerUnreachable("gone")
-    with ClientGroup(transports, True, missing={1: lost}) as group:
+    with Client(transports, True, missing={1: lost}) as group:
         assert group.missing == ("1:1",)
     with pytest.raises(ServerUnreachable, match="1:1: gone"):
-        ClientGroup(transports, False, missing={1: lost})
+        Client(transports, False, missing={1: lost})
     with pytest.raises(ServerUnreachable, match="no server of 0:1, 1:1 can be reached"):
-        ClientGroup(transports, True, missing={0: lost, 1: lost})
+        Client(transports, True, missing={0: lost, 1: lost})

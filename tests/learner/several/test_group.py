@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb import Batch, Client, ClientGroup, connect
+from rlds2reverb import Batch, Client, connect
 from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch, Stalled, TransportError
 from rlds2reverb.learner.servers import KeyRoutes
 from rlds2reverb.specs import ArraySpec
@@ -43,9 +43,9 @@ def server_of(*keys: int, number: int = 0, **options: Any) -> MemoryServer:
 
 
 @contextmanager
-def group_of(*servers: MemoryServer, **options: Any) -> Iterator[ClientGroup]:
+def group_of(*servers: MemoryServer, **options: Any) -> Iterator[Client]:
     transports = [MemoryTransport(server, f"{chr(97 + number)}:8000") for number, server in enumerate(servers)]
-    with ClientGroup(transports, **options) as group:
+    with Client(transports, **options) as group:
         yield group
 
 
@@ -348,7 +348,7 @@ def test_groups_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one address"):
         connect([])
     with pytest.raises(ConfigError, match="named twice in a:1, a:1"):
-        ClientGroup([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
+        Client([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
     with pytest.raises(ConfigError, match="allow_missing is for several"):
         connect("localhost:1", allow_missing=True)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="expected HOST:PORT"):

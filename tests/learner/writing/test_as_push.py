@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode, PushReport
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.pipeline import Pusher
 from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.run import Push
 from rlds2reverb.transport.memory import MemoryTransport
 from tests import strategies
 from tests.learner.writing.loops import write, write_as_loop, writer
@@ -42,8 +42,8 @@ def pushed(episodes: list[Episode], tables: Any, **options: Any) -> Any:
     transport = MemoryTransport(server)
 
     def push() -> Any:
-        plan = plan_push(episodes, PushOptions(tables, **options), transport.server_info)
-        return Pusher(transport, plan).run()
+        plan = plan_push(episodes, PushOptions(tables, **options), lambda: {"memory": transport.server_info()})
+        return Push({"memory": transport}, plan).run()
 
     report = outcome_of(Rlds2ReverbError, push)
     return server.items, report

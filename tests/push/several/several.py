@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlds2reverb import PushReport
+from rlds2reverb import PushPlan, PushReport
 from rlds2reverb.episodes import Episode
-from rlds2reverb.push.several.plan import SeveralPlan, plan_several
-from rlds2reverb.push.several.pusher import SeveralPusher
+from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.run import Push
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.transport.memory import MemoryTransport
@@ -28,22 +28,20 @@ def planned(
     away: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
     **options: Any,
-) -> SeveralPlan:
+) -> PushPlan:
     tuning = Tuning(**{name: options.pop(name) for name in TUNING & options.keys()})
     infos = {address: server.server_info() for address, server in group.items() if address not in away}
-    return plan_several(
+    return plan_push(
         EpisodeList(list(source), "test"),
         options_of(**options),
+        lambda: infos,
         names or {address: address for address in group},
-        infos,
         tuning,
     )
 
 
-def pusher(group: Servers, plan: SeveralPlan, allow_missing: bool = False) -> SeveralPusher:
-    return SeveralPusher(
-        {address: MemoryTransport(server, address) for address, server in group.items()}, plan, allow_missing
-    )
+def pusher(group: Servers, plan: PushPlan, allow_missing: bool = False) -> Push:
+    return Push({address: MemoryTransport(server, address) for address, server in group.items()}, plan, allow_missing)
 
 
 def push(group: Servers, source: Sequence[Episode], away: Sequence[str] = (), **options: Any) -> PushReport:
