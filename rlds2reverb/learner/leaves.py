@@ -34,12 +34,12 @@ def columns_of(data: Nest, paths: Nest) -> list[Column]:
 
 def in_structure(columns: Iterable[object], structure: Nest) -> Nest:
     """The nest with columns, as many as it has leaves and in their order, in place of the leaves."""
-    return _filled(iter(columns), structure)
+    return _nested(iter(columns), structure)
 
 
-def _filled(left: Iterator[object], structure: Nest) -> Nest:
+def _nested(left: Iterator[object], structure: Nest) -> Nest:
     """The structure with what is left in place of its leaves, one after the other; as `map_with_path`, which costs more."""
-    fill = partial(_filled, left)
+    fill = partial(_nested, left)
     if isinstance(structure, Mapping):
         keys = sorted(structure)
         return dict(zip(keys, map(fill, map(structure.__getitem__, keys))))
