@@ -12,7 +12,7 @@ from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.cutting import CutBatch
 from rlds2reverb.learner.leaves import in_structure
 from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.learner.padding import Padded, padded, rows_are_free
+from rlds2reverb.learner.padding import padded, rows_are_free
 from rlds2reverb.learner.slices import SliceSpec, Slicing
 from rlds2reverb.learner.view_items import Viewing
 from rlds2reverb.learner.weights import Weights
@@ -40,7 +40,7 @@ class Packing:
         self._name, self._options = table.name, options
         self.cutter = cut = _cutter_of(table, options)
         _check_columns(table, options)
-        self.structure = item_structure(table, options) if cut is None else cut.signature
+        self.structure = _item_structure(table, options) if cut is None else cut.signature
         self._leaves = None if self.structure is None else flatten(self.structure)
         known = self.structure if cut is not None or table.signature is None else table.signature
         leaves = flatten(known)
@@ -69,22 +69,16 @@ class Packing:
         start, mask = (flat.start, flat.mask) if isinstance(flat, CutBatch) else (None, None)
         masks = None
         if self._options.ragged == PAD:
-            columns, own, masks = self._padded(columns, is_cut=mask is not None)
+            names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
+            is_cut = mask is not None
+            is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
+            columns, own, masks = padded(columns, names, is_free, self._options.pad_to)
             mask = own if mask is None else mask
-        return Batch(self._packed(columns), BatchInfo(*flat.info, weight, mask, masks, start))
-
-    def _padded(self, columns: Sequence[Column], is_cut: bool) -> Padded:
-        names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
-        is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
-        return padded(columns, names, is_free, self._options.pad_to)
-
-    def _packed(self, columns: Sequence[Column]) -> Nest:
-        if self.structure is None:
-            return list(columns)
-        return in_structure(columns, self.structure)
+        data = list(columns) if self.structure is None else in_structure(columns, self.structure)
+        return Batch(data, BatchInfo(*flat.info, weight, mask, masks, start))
 
 
-def item_structure(table: TableInfo, options: SampleOptions) -> Nest | None:
+def _item_structure(table: TableInfo, options: SampleOptions) -> Nest | None:
     """What the columns of a table's items are called; None where nothing tells."""
     return table.signature if options.spec is None else options.spec
 
@@ -98,7 +92,7 @@ def _cutter_of(table: TableInfo, options: SampleOptions) -> Slicing | Viewing | 
     spec = options.cut
     if spec is None:
         return None
-    structure = item_structure(table, options)
+    structure = _item_structure(table, options)
     return Slicing(table, structure, spec) if isinstance(spec, SliceSpec) else Viewing(table, structure, spec)
 
 

@@ -118,11 +118,17 @@ class ServerPool:
             there = [number for number in chosen if number not in self._missing]
         if numbers is None:
             there = there or list(chosen)
+        found: list[T | Rlds2ReverbError]
         if len(there) > 1:
             with ThreadPoolExecutor(len(there), "rlds2reverb-ask") as threads:
                 found = list(threads.map(partial(_answered, ask), [self.transports[number] for number in there]))
         else:  # the usual case while sampling: no thread for it
-            found = [_answered(ask, self.transports[number]) for number in there]
+            found = []
+            for number in there:
+                try:
+                    found.append(ask(self.transports[number]))
+                except Rlds2ReverbError as error:
+                    found.append(error)
         answers: dict[int, T] = {}
         failure: ServerUnreachable | None = None
         for number, answer in zip(there, found, strict=True):

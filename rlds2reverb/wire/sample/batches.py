@@ -12,7 +12,7 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample.arena import FREED_SHARE, Arena
-from rlds2reverb.wire.sample.entries import Entries, Samples, Told
+from rlds2reverb.wire.sample.entries import Entries, ItemInfo
 from rlds2reverb.wire.sample.loading import Loading
 from rlds2reverb.wire.sample.rows import Column, Rows, gather, joined, stacked, unequal_columns
 from rlds2reverb.wire.sample.templates import Templates
@@ -97,14 +97,14 @@ class BatchBuilder:
         self._batch_size = batch_size
         self._entries = Entries()
         self._arena, self._templates = Arena(arena_bytes), Templates()
-        self._told: list[Told] = []  # of samples in no batch yet
+        self._infos: list[ItemInfo] = []  # of samples in no batch yet
         self._gathered: list[tuple[Column, ...]] = []  # their columns, as far as they had to be gathered
         self._rows: list[Rows] = []  # where the others' are
 
     @property
     def waiting(self) -> int:
         """Samples that came and are in no batch yet."""
-        return len(self._told)
+        return len(self._infos)
 
     def take(self, message: bytes) -> list[FlatBatch]:
         """The batches that a response completes.
@@ -114,29 +114,35 @@ class BatchBuilder:
         """
         full: list[FlatBatch] = []
         samples = self._entries.samples(message)
-        if samples.told:
-            self._load(samples, full)
+        if not (count := len(samples.infos)):
+            return full
+        loading, first = Loading(samples, self._arena, self._templates), 0
+        while first < count:
+            end = loading.load(first, count)
+            for rows in loading.found(first, end) if end > first else ():
+                begin = 0
+                while begin < len(rows):  # into each batch as many as it lacks
+                    stop = min(len(rows), begin + self._batch_size - len(self._infos))
+                    self._rows.append(rows.part(begin, stop))
+                    self._infos += samples.infos[first : first + stop - begin]
+                    first, begin = first + stop - begin, stop
+                    if len(self._infos) == self._batch_size:
+                        full.append(self._batch())
+            if end < count and not self._make_room(loading, end):  # larger than the arena
+                self._gathered.append(tuple(stacked([value]) for value in loading.values(end)))
+                self._infos.append(samples.infos[end])
+                first = end + 1
+                if len(self._infos) == self._batch_size:
+                    full.append(self._batch())
         return full
 
     def rest(self) -> FlatBatch | None:
         """A batch of the samples that are left; None when there are none."""
-        return self._batch() if self._told else None
+        return self._batch() if self._infos else None
 
     def lost(self) -> None:
         """The stream broke: what came of a sample in parts is dropped."""
         self._entries.lost()
-
-    def _load(self, samples: Samples, full: list[FlatBatch]) -> None:
-        loading, count = Loading(samples, self._arena, self._templates), len(samples.told)
-        first = 0
-        while first < count:
-            end = loading.load(first, count)
-            for rows in loading.found(first, end) if end > first else ():
-                self._hold(rows, samples.told[first : first + len(rows)], full)
-                first += len(rows)
-            if end < count and not self._make_room(loading, end):
-                self._hold_values(loading.values(end), samples.told[end], full)
-                first = end + 1
 
     def _make_room(self, loading: Loading, number: int) -> bool:
         """Whether the sample of that number can be loaded then, with nothing else if need be."""
@@ -148,26 +154,6 @@ class BatchBuilder:
                 return True
         return False
 
-    def _hold(self, rows: Rows, told: Sequence[Told], full: list[FlatBatch]) -> None:
-        """Keeps samples for their batch, and makes the batches that are full."""
-        first = 0
-        while first < len(rows):
-            end = min(len(rows), first + self._batch_size - len(self._told))
-            self._rows.append(rows.part(first, end))
-            self._told += told[first:end]
-            self._complete(full)
-            first = end
-
-    def _hold_values(self, values: Sequence[Array], told: Told, full: list[FlatBatch]) -> None:
-        """The same with one sample past the arena; all others are gathered."""
-        self._gathered.append(tuple(stacked([value]) for value in values))
-        self._told.append(told)
-        self._complete(full)
-
-    def _complete(self, full: list[FlatBatch]) -> None:
-        if len(self._told) == self._batch_size:
-            full.append(self._batch())
-
     def _gather(self) -> None:
         """Copies what waits out of the arena."""
         rows, self._rows = self._rows, []
@@ -176,13 +162,10 @@ class BatchBuilder:
 
     def _batch(self) -> FlatBatch:
         self._gather()
-        told, self._told = self._told, []
+        infos, self._infos = self._infos, []
         gathered, self._gathered = self._gathered, []
         if len(counts := {len(columns) for columns in gathered}) > 1:
             raise unequal_columns(counts)
-        return FlatBatch(tuple(joined(parts) for parts in zip(*gathered)), _info(told))
-
-
-def _info(told: Sequence[Told]) -> SampleInfo:
-    dtypes = (np.uint64, np.float64, np.int64, np.float64, np.int32)
-    return SampleInfo(*(np.array(values, dtype) for values, dtype in zip(zip(*told), dtypes)))
+        dtypes = (np.uint64, np.float64, np.int64, np.float64, np.int32)
+        info = SampleInfo(*(np.array(values, dtype) for values, dtype in zip(zip(*infos), dtypes)))
+        return FlatBatch(tuple(joined(parts) for parts in zip(*gathered)), info)

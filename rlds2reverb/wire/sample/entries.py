@@ -15,7 +15,7 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample.outlines import outlines
 from rlds2reverb.wire.schema import message_class
 
-Told = tuple[int, float, int, float, int]
+ItemInfo = tuple[int, float, int, float, int]
 """Of one sample: its item's key, probability, table size, priority, times sampled; see `batches.SampleInfo`."""
 
 
@@ -23,12 +23,12 @@ class Samples(NamedTuple):
     """Samples as they came. Lists side by side: there is one for every item that is ever sampled, so objects would cost.
 
     Attributes:
-      told: what the server tells of each.
+      infos: what the server tells of each.
       trajectories: the bytes of each one's FlatTrajectory.
       entries: the SampleEntry messages of each; they hold the chunks.
     """
 
-    told: list[Told]
+    infos: list[ItemInfo]
     trajectories: list[bytes]
     entries: list[list[Any]]
 
@@ -61,7 +61,7 @@ class Entries:
         except DecodeError as error:
             raise WireError(f"SampleStreamResponse: {len(message)} bytes that are no such message ({error})") from error
         whole = Samples([], [], [])
-        told, trajectories, entries = whole
+        infos, trajectories, entries = whole
         for entry in found:
             info = entry.info
             item = info.item
@@ -69,7 +69,7 @@ class Entries:
             if not trajectory or self._begun is not None or not entry.end_of_sequence:
                 self._join(entry, whole)
                 continue
-            told.append((item.key, info.probability, info.table_size, item.priority, item.times_sampled))
+            infos.append((item.key, info.probability, info.table_size, item.priority, item.times_sampled))
             trajectories.append(trajectory)
             entries.append([entry])
         return whole
@@ -83,15 +83,15 @@ class Entries:
         else:
             self._begun.entries[0].append(entry)
         if entry.end_of_sequence and self._begun is not None:
-            whole.told.extend(self._begun.told)
+            whole.infos.extend(self._begun.infos)
             whole.trajectories.extend(self._begun.trajectories)
             whole.entries.extend(self._begun.entries)
             self._begun = None
 
     def _begin(self, entry: Any) -> None:
         if self._begun is not None:
-            raise WireError(f"sampled item {self._begun.told[0][0]}: another one began before its end came")
+            raise WireError(f"sampled item {self._begun.infos[0][0]}: another one began before its end came")
         info = entry.info
         item = info.item
-        told = (item.key, info.probability, info.table_size, item.priority, item.times_sampled)
-        self._begun = Samples([told], [item.flat_trajectory], [[entry]])
+        of_item = (item.key, info.probability, info.table_size, item.priority, item.times_sampled)
+        self._begun = Samples([of_item], [item.flat_trajectory], [[entry]])

@@ -90,7 +90,7 @@ class Loading:
             ItemColumn(tuple(next(slices) for _ in range(count)), squeezed)
             for count, squeezed in zip(pointers.slice_counts.tolist(), pointers.squeezed.tolist())
         )
-        key, _, _, priority, _ = self._samples.told[number]
+        key, _, _, priority, _ = self._samples.infos[number]
         return codec.item_values(Item(key, "", priority, columns), chunks)
 
     def _load_one(self, number: int) -> bool:

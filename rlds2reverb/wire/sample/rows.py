@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 
@@ -125,7 +126,7 @@ def gather(pieces: Sequence[Rows], arena: Arena) -> tuple[Column, ...]:
         raise unequal_columns(counts)
     whole = pieces[0] if len(pieces) == 1 else _joined_rows(pieces)
     first_slices = starts_of(whole.slice_counts.ravel()).reshape(whole.slice_counts.shape)
-    return tuple(_column(whole, first_slices[:, number], number, arena) for number in range(whole.columns))
+    return tuple(map(partial(_column, whole, first_slices, arena), range(whole.columns)))
 
 
 def unequal_columns(counts: set[int]) -> WireError:
@@ -137,7 +138,8 @@ def _joined_rows(pieces: Sequence[Rows]) -> Rows:
     return Rows(*(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(Rows)))
 
 
-def _column(whole: Rows, first_slices: Array, number: int, arena: Arena) -> Column:
+def _column(whole: Rows, first_slices_of: Array, arena: Arena, number: int) -> Column:
+    first_slices = first_slices_of[:, number]
     counts, lengths = whole.slice_counts[:, number], whole.lengths[:, number]
     kinds, squeezed = whole.kinds[:, number], whole.squeezed[:, number]
     if is_even(lengths) and is_even(kinds) and is_even(squeezed):

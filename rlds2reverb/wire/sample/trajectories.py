@@ -112,7 +112,11 @@ def _read_together(varints: Varints) -> Pointers | None:
     if kinds is None:
         return None
     at: list[Array] = [kinds == kind for kind in range(_OTHER)]
-    if not _lengths_fit(varints, values, at):
+    # Is every column and every slice as long as it says? A column ends where the next one begins, a slice where the next slice, column or
+    # squeeze does. Items begin with a column, so what is the last of an item ends with it.
+    starts = np.append(varints.starts[::2], varints.size)  # of pairs
+    slice_borders = at[_COLUMN] | at[_SLICE] | at[_SQUEEZE]
+    if not (_reach(starts, values, at[_COLUMN], at[_COLUMN]) and _reach(starts, values, at[_SLICE], slice_borders)):
         return None
     small = values[~at[_KEY]]
     if small.max() > _MOST_INT32 or np.any(values[at[_LENGTH]] == 0) or np.any(values[at[_SQUEEZE]] > 1):
@@ -152,22 +156,6 @@ def _kinds(tags: Array, first_pairs: Array) -> Array | None:
     if not (np.all(kinds[first_pairs] == _COLUMN) and np.all(_MAY_END[kinds[last_pairs]])):
         return None
     return kinds if np.all(_FOLLOWS[kinds[:-1], kinds[1:]]) else None
-
-
-def _lengths_fit(varints: Varints, values: Array, at: Sequence[Array]) -> bool:
-    """Whether every column and every slice is as long as it says.
-
-    A column ends where the next one begins, a slice where the next slice, column or squeeze does. Items begin with a column, so
-    what is the last of an item ends with it.
-    """
-    starts = np.append(varints.starts[::2], varints.size)  # of pairs
-    return all(
-        _reach(starts, values, is_header, is_border)
-        for is_header, is_border in (
-            (at[_COLUMN], at[_COLUMN]),
-            (at[_SLICE], at[_COLUMN] | at[_SLICE] | at[_SQUEEZE]),
-        )
-    )
 
 
 def _reach(starts: Array, values: Array, is_header: Array, is_border: Array) -> bool:

@@ -1,1 +1,0 @@
-"""Several servers as one: tables that have one name are sampled, and changed, together."""
