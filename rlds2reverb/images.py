@@ -17,10 +17,53 @@ import numpy.typing as npt
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import DecodeError, SourceError
+from rlds2reverb.image_headers import image_size
 from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
-from rlds2reverb.tfds_files.features import ImageFeature
-from rlds2reverb.tfds_files.images import decode_images as decode_files
+from rlds2reverb.specs import ArraySpec, Nest, column_spec, flatten, map_with_path
+from rlds2reverb.tfds_files.images import decode_files
+
+FILE, LAST, FIRST, PLANE = "file", "last", "first", "plane"
+"""How a row holds an image: the bytes of a JPEG or PNG file; [height, width, channels]; [channels, height, width]; [height, width]."""
+
+_LEAST_SIDE = 8
+"""Pixels: smaller arrays are taken for numbers."""
+_CHANNELS = (1, 3, 4)
+
+
+def kind(spec: ArraySpec) -> str:
+    """How a row of a column holds an image; "" for a row that holds none.
+
+    >>> kind(ArraySpec((64, 64, 3), np.dtype("uint8"))), kind(ArraySpec((3, 64, 64), np.dtype("float32")))
+    ('last', 'first')
+    >>> kind(ArraySpec((480, 640), np.dtype("uint16"))), kind(ArraySpec((7,), np.dtype("float32")))
+    ('plane', '')
+
+    Args:
+      spec: of one row, without the time axis. A size that is free may be any.
+
+    Returns:
+      `FILE`, `LAST`, `FIRST`, `PLANE` or "". Images have 1, 3 or 4 channels, and sides of at least 8 pixels, of any numbers or of bool.
+    """
+    if spec.dtype.kind == "O":
+        return FILE if spec.image is not None else ""
+    if spec.dtype.kind not in "buif" and spec.dtype.name != "bfloat16":
+        return ""
+    sides = [_LEAST_SIDE if size is None else size for size in spec.shape]
+    if len(sides) == 2 and min(sides) >= _LEAST_SIDE:
+        return PLANE
+    if len(sides) == 3 and spec.shape[2] in (None, *_CHANNELS) and min(sides[:2]) >= _LEAST_SIDE:
+        return LAST
+    if len(sides) == 3 and spec.shape[0] in _CHANNELS and min(sides[1:]) >= _LEAST_SIDE:
+        return FIRST
+    return ""
+
+
+def kind_of(column: Array) -> str:
+    """As `kind`, of a column [T, ...] without a spec: `FILE` also where its first value begins as JPEG and PNG files do."""
+    if column.dtype.kind != "O":
+        return kind(column_spec(column)) if len(column) else ""
+    first = column.flat[0] if column.size else None
+    return FILE if isinstance(first, bytes) and image_size(first) is not None else ""
 
 
 def decode_images(
@@ -121,7 +164,7 @@ def _decoded(
         if None in spec.shape and len(flat):
             raise DecodeError(f'column "{column}": images of {spec}, and none in the batch that tells its size')
         return np.zeros((0, *(size or 0 for size in spec.shape)), spec.dtype)
-    feature, files = ImageFeature(spec.shape, spec.dtype), flat[there].tolist()
+    feature, files = ImageSpec(spec.shape, spec.dtype), flat[there].tolist()
     try:
         return decode_files(feature, files, f'column "{column}"', threads, exact=exact)
     except SourceError as error:
@@ -129,7 +172,7 @@ def _decoded(
         raise DecodeError(str(error)) from error
 
 
-def _name_index(feature: ImageFeature, files: Mapping[int, bytes], shape: tuple[int, ...], column: str) -> None:
+def _name_index(feature: ImageSpec, files: Mapping[int, bytes], shape: tuple[int, ...], column: str) -> None:
     """Decodes one by one what could not be decoded at once, and raises for the first one that is to blame."""
     for number, file in files.items():
         try:

@@ -17,7 +17,7 @@ from tests.pictures import IMAGE, files, png
 pytest.importorskip("imagecodecs")
 simplejpeg = pytest.importorskip("simplejpeg")
 
-from rlds2reverb.images import decode_columns, decode_images  # noqa: E402
+from rlds2reverb.images import FILE, FIRST, LAST, PLANE, decode_columns, decode_images, kind, kind_of  # noqa: E402
 
 UINT8 = np.dtype(np.uint8)
 FREE = ImageSpec((None, None, None), UINT8)
@@ -154,3 +154,33 @@ def test_a_batch_of_another_structure_is_refused() -> None:
     spoiled = BATCH._replace(picture=np.full((1, 2), b"x", object))
     with pytest.raises(DecodeError, match=r'column "picture", index \[0, 0\]'):
         decode_columns(spoiled, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "wanted"),
+    [
+        ((64, 64, 3), "uint8", LAST),
+        ((64, 48, 4), "float32", LAST),
+        ((None, None, None), "uint8", LAST),
+        ((3, 64, 64), "uint8", FIRST),
+        ((1, 64, 64), "float64", FIRST),
+        ((480, 640), "uint16", PLANE),
+        ((8, 8), "bool", PLANE),
+        ((None, 8), "float32", PLANE),
+        ((4, 4), "float32", ""),
+        ((7, 64, 3), "uint8", ""),
+        ((64, 64, 2), "uint8", ""),
+        ((5, 64, 64, 3), "uint8", ""),
+        ((64, 64, 3), "complex64", ""),
+        ((), "object", ""),
+    ],
+)
+def test_the_kind_of_an_image_follows_from_the_spec(shape: tuple[int | None, ...], dtype: str, wanted: str) -> None:
+    assert kind(ArraySpec(shape, np.dtype(dtype))) == wanted
+    if None not in shape and dtype != "object":
+        assert kind_of(np.zeros((2, *shape), dtype)) == wanted  # type: ignore[arg-type]
+
+
+def test_files_are_images_by_their_spec_or_by_their_first_bytes() -> None:
+    assert kind(ArraySpec.of_images(IMAGE)) == kind_of(files(some(2))) == FILE
+    assert kind_of(np.array([b"a text"], object)) == kind_of(np.zeros((0, 64, 64, 3), np.uint8)) == ""

@@ -12,12 +12,11 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 
-_LEVEL = 3
+_PNG_LEVEL = 3
 """Of zlib: twice as fast as the usual 6, for a few percent of the size."""
-_MOST_THREADS = 16
 
 
-def check_library(instead: str) -> None:
+def check_png_library(instead: str) -> None:
     """Refuses to begin without what makes PNG files.
 
     Args:
@@ -32,16 +31,16 @@ def check_library(instead: str) -> None:
 
 def png_files(pixels: Array) -> list[bytes]:
     """[n, height, width, channels] of uint8 or uint16 -> n files."""
-    return list(_threads().map(_png, np.ascontiguousarray(pixels)))
+    return list(_threads().map(_png_file, np.ascontiguousarray(pixels)))
 
 
-def _png(pixels: Array) -> bytes:
+def _png_file(pixels: Array) -> bytes:
     import imagecodecs
 
     plain = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    return bytes(imagecodecs.png_encode(plain, level=_LEVEL))
+    return bytes(imagecodecs.png_encode(plain, level=_PNG_LEVEL))
 
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1), "png")
+    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), "png")

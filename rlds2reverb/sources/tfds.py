@@ -31,7 +31,7 @@ from rlds2reverb.remarks import Remark
 from rlds2reverb.sources.base import IsKnown, Source, check_shard, episodes_of
 from rlds2reverb.sources.read_ahead import read_ahead
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
-from rlds2reverb.tfds_files.features import NotReadHere
+from rlds2reverb.tfds_files.images import NotReadHere
 from rlds2reverb.tfds_files.info import EXPECTED, FEATURES_FILE, INFO_FILE, DatasetInfo, read_info
 from rlds2reverb.tfds_files.locate import data_folders, find, local_path, version_directory
 from rlds2reverb.tfds_files.order import CYCLE
@@ -191,7 +191,7 @@ class TfdsSource:
                         yield Episode(columns, metadata, name, where=f"{self._dataset}#{record.name}")
                 number += 1
         except SourceError as error:
-            hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
+            hint = _AROUND_IT if isinstance(error) else ""
             raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
 
     def _records(self, numbers: range) -> Iterator[Record]:

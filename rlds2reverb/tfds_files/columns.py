@@ -19,21 +19,20 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.tfds_files.example import Features, integers, is_empty, texts
 from rlds2reverb.tfds_files.features import (
     DictFeature,
     Feature,
-    ImageFeature,
-    NotReadHere,
     SequenceFeature,
     Shape,
     TensorFeature,
 )
-from rlds2reverb.tfds_files.images import decode_images
+from rlds2reverb.tfds_files.images import NotReadHere, decode_files
 from rlds2reverb.tfds_files.tensors import encoded_items, missing_item, plain_items
 
-Leaf = Union[TensorFeature, ImageFeature]
+Leaf = Union[TensorFeature, ImageSpec]
 
 _MOST_VALUES = 1 << 48
 """Most values of a column, as far as its sizes are known: no memory holds more, and numpy cannot say their bytes."""
@@ -125,8 +124,8 @@ class Column:
         feature, leaf = features.get(self.key), self.leaf
         if feature is None:
             return np.zeros((0, *self._empty_shape), leaf.dtype)
-        if isinstance(leaf, ImageFeature):
-            return decode_images(leaf, texts(feature, where), where)
+        if isinstance(leaf, ImageSpec):
+            return decode_files(leaf, texts(feature, where), where)
         if leaf.is_plain:
             return plain_items(leaf, feature, where)
         return encoded_items(leaf, texts(feature, where), self._shapes(features, where), where)

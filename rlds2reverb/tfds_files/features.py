@@ -10,17 +10,13 @@ from typing import Any, Union
 
 import numpy as np
 
-from rlds2reverb.errors import SourceError
+from rlds2reverb.image_spec import ImageSpec
 
 Shape = tuple[Union[int, None], ...]
 
 NONE = "none"
 ZLIB = "zlib"
 ENCODINGS = (NONE, "bytes", ZLIB)
-
-
-class NotReadHere(SourceError):
-    """A feature that only TFDS can read; the message names it and its class. The dataset itself may be good."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +52,6 @@ class TensorFeature:
 
 
 @dataclass(frozen=True)
-class ImageFeature:
-    """An image, stored as a PNG or JPEG file.
-
-    Attributes:
-      shape: (height, width, channels), None where free.
-      dtype: uint8, uint16 or float32; the last is stored as four channels of bytes.
-    """
-
-    shape: Shape
-    dtype: np.dtype[Any]
-
-
-@dataclass(frozen=True)
 class SequenceFeature:
     """Any number of features of one kind: `Sequence` and `Dataset`; the two are stored alike.
 
@@ -90,4 +73,5 @@ class DictFeature:
     features: Mapping[str, Feature]
 
 
-Feature = Union[TensorFeature, ImageFeature, SequenceFeature, DictFeature]
+Feature = Union[TensorFeature, ImageSpec, SequenceFeature, DictFeature]
+"""Images are stored as PNG or JPEG files; those of float32 as four channels of bytes."""

@@ -18,18 +18,17 @@ import ml_dtypes
 import numpy as np
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.image_spec import IMAGE_DTYPES
+from rlds2reverb.image_spec import IMAGE_DTYPES, ImageSpec
 from rlds2reverb.tfds_files.features import (
     ENCODINGS,
     NONE,
     DictFeature,
     Feature,
-    ImageFeature,
-    NotReadHere,
     SequenceFeature,
     Shape,
     TensorFeature,
 )
+from rlds2reverb.tfds_files.images import NotReadHere
 from rlds2reverb.wording import shortened
 
 _MOST_DIMENSIONS = 16
@@ -171,7 +170,7 @@ class _Parser:
             raise self._wrong(path, f"expected an image's shape (height, width, 1, 3 or 4 channels), found {shape}")
         if dtype.kind == "f" and shape[2] != 1:
             raise self._wrong(path, f"a float32 image has one channel; found {shape}")
-        return ImageFeature(shape, dtype)
+        return ImageSpec(shape, dtype)
 
     def _content(self, node: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
         found = _get(node, key)

@@ -28,7 +28,12 @@ from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.image_headers import JPEG_START, PNG_START
-from rlds2reverb.tfds_files.features import ImageFeature, NotReadHere
+from rlds2reverb.image_spec import ImageSpec
+
+
+class NotReadHere(SourceError):
+    """Something that only the format's own system can read; the message names it. The dataset itself may be good."""
+
 
 _OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WebP"}
 _SIZE = struct.Struct(">II")
@@ -51,8 +56,8 @@ _MOST_THREADS = 16
 _PARTS_PER_THREAD = 4
 
 
-def decode_images(
-    image: ImageFeature, files: Sequence[bytes], where: str, threads: int | None = None, *, exact: bool = False
+def decode_files(
+    image: ImageSpec, files: Sequence[bytes], where: str, threads: int | None = None, *, exact: bool = False
 ) -> Array:
     """[n, height, width, channels] of n files, all of one size.
 
@@ -75,7 +80,7 @@ def decode_images(
     return out.view("<f4") if image.dtype.kind == "f" else out
 
 
-def _room(image: ImageFeature, files: Sequence[bytes], where: str) -> Array:
+def _room(image: ImageSpec, files: Sequence[bytes], where: str) -> Array:
     """An array for all images; as a float32 image's bytes."""
     sizes = [_size(file, f"{where}, image {number}") for number, file in enumerate(files)]
     for number, size in enumerate(sizes):

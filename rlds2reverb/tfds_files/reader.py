@@ -11,17 +11,17 @@ import numpy as np
 
 from rlds2reverb.episodes import FLAGS, Array
 from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.tfds_files.columns import Column, columns_of_feature
 from rlds2reverb.tfds_files.example import features_of
 from rlds2reverb.tfds_files.features import (
     DictFeature,
     Feature,
-    ImageFeature,
-    NotReadHere,
     SequenceFeature,
 )
 from rlds2reverb.tfds_files.features_json import parse_features
+from rlds2reverb.tfds_files.images import NotReadHere
 
 STEPS = "steps"
 
@@ -67,7 +67,7 @@ class EpisodeFeatures:
     @property
     def images(self) -> dict[str, ArraySpec]:
         """The step columns that are stored as PNG or JPEG files: path -> shape and dtype of a step, decoded."""
-        return {column.path: column.step_spec for column in self._steps if isinstance(column.leaf, ImageFeature)}
+        return {column.path: column.step_spec for column in self._steps if isinstance(column.leaf, ImageSpec)}
 
     @cached_property
     def _ragged(self) -> tuple[Column, ...]:

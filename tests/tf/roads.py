@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlds2reverb.sources import tfds
-from rlds2reverb.tfds_files.features import NotReadHere
+from rlds2reverb.tfds_files.images import NotReadHere
 
 ROADS = ["files", "tfds"]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.tfds_files.features import ImageFeature
-from rlds2reverb.tfds_files.images import decode_images
+from rlds2reverb.image_spec import ImageSpec
+from rlds2reverb.tfds_files.images import decode_files
 from tests.profiles import scaled
 from tests.raising import outcome_of
 
@@ -30,8 +30,8 @@ SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 def decoded(file: bytes, channels: int | None, dtype: str) -> Any:
     """The image as read here, or the error."""
-    image = ImageFeature((None, None, channels), np.dtype(dtype))
-    return outcome_of(SourceError, lambda: decode_images(image, [file], "here")[0])
+    image = ImageSpec((None, None, channels), np.dtype(dtype))
+    return outcome_of(SourceError, lambda: decode_files(image, [file], "here")[0])
 
 
 def by_tensorflow(file: bytes, channels: int | None, dtype: str) -> Any:

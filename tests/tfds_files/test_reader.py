@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.specs import ArraySpec, flatten
-from rlds2reverb.tfds_files.features import NotReadHere
+from rlds2reverb.tfds_files.images import NotReadHere
 from rlds2reverb.tfds_files.reader import EpisodeFeatures
 from tests.raising import outcome_of
 from tests.tfds_files import examples as make

@@ -22,7 +22,7 @@ from rlds2reverb.destinations.lerobot import fields
 from rlds2reverb.destinations.lerobot.encoding import Encoder
 from rlds2reverb.destinations.lerobot.fields import ARRAYS, DROP, FILES, KEEP, PIXELS, PNG, Choices
 from rlds2reverb.destinations.lerobot.sink import LeRobotSink
-from rlds2reverb.destinations.png import check_library
+from rlds2reverb.destinations.png import check_png_library
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.image_spec import ImageSpec
@@ -118,5 +118,5 @@ class LeRobotDestination:
     def _plan(self, content: Content) -> fields.Plan:
         plan, _ = fields.plan(content, self._choices)
         if any(one.kind in (PIXELS, FILES) for one in plan.fields):
-            check_library("images=arrays")
+            check_png_library("images=arrays")
         return plan

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlds2reverb.destinations.base import Content, Encode, Loss, State
-from rlds2reverb.destinations.png import check_library
+from rlds2reverb.destinations.png import check_png_library
 from rlds2reverb.destinations.tfds import LOSSES
 from rlds2reverb.destinations.tfds.features import Choices, feature_of, is_drawn, tree_of
 from rlds2reverb.destinations.tfds.files import check_libraries
@@ -98,7 +98,7 @@ class TfdsDestination:
 
     def _check_library(self, content: Content) -> None:
         if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
-            check_library("images=tensor")
+            check_png_library("images=tensor")
 
     def _layout(self, content: Content) -> Layout:
         return layout_of(content.columns, content.metadata, self._choices)

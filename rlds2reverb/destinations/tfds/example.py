@@ -16,8 +16,9 @@ import numpy as np
 
 from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array, byte_view
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.tfds_files.columns import Column
-from rlds2reverb.tfds_files.features import ZLIB, ImageFeature, TensorFeature
+from rlds2reverb.tfds_files.features import ZLIB, TensorFeature
 from rlds2reverb.wire.varint import bytes_field, varint, varint_columns, varint_width
 
 _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
@@ -72,7 +73,7 @@ def entries_of(column: Column, values: Array) -> list[Message]:
 def _items(column: Column, values: Array) -> Message:
     """The entry that lists items [n, *shape]."""
     leaf = column.leaf
-    if isinstance(leaf, ImageFeature):
+    if isinstance(leaf, ImageSpec):
         return _texts(column.key, values.tolist() if values.dtype.kind == "O" else png_files(values))
     if leaf.dtype.kind == "O":
         return _texts(column.key, values.ravel().tolist())

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.nests import nested
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name
 from rlds2reverb.tfds_files.features import (
     NONE,
     DictFeature,
     Feature,
-    ImageFeature,
     SequenceFeature,
     Shape,
     TensorFeature,
@@ -68,11 +68,11 @@ def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Feature | N
       in_steps: whether it is a column of steps.
     """
     if spec.image is not None:
-        return ImageFeature(spec.image.shape, spec.image.dtype)
+        return ImageSpec(spec.image.shape, spec.image.dtype)
     if spec.dtype.kind == "O":
         return _text(spec.shape, in_steps)
     if is_drawn(spec, choices):
-        return ImageFeature(spec.shape, spec.dtype)
+        return ImageSpec(spec.shape, spec.dtype)
     free = spec.shape.count(None)
     is_listed = spec.dtype.name in _LISTED and (not free or (free == 1 and not in_steps))
     return TensorFeature(spec.shape, spec.dtype.newbyteorder("="), NONE if is_listed else choices.encoding)
@@ -125,7 +125,7 @@ def _node(feature: Feature, path: str, files: Mapping[str, str]) -> dict[str, An
         name = "dataset_feature.Dataset" if feature.is_dataset else "sequence_feature.Sequence"
         content = {"feature": _node(feature.feature, path, files), "length": "-1"}
         return {"pythonClassName": f"{HOME}{name}", "sequence": content}
-    if isinstance(feature, ImageFeature):
+    if isinstance(feature, ImageSpec):
         image: dict[str, Any] = {"shape": _shape(feature.shape), "dtype": feature.dtype.name}
         if files.get(path):
             image["encodingFormat"] = files[path]

@@ -16,10 +16,10 @@ import numpy as np
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.readers.lerobot.features import Feature
 from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.tfds_files.features import ImageFeature
-from rlds2reverb.tfds_files.images import decode_images
+from rlds2reverb.tfds_files.images import decode_files
 
 _TIFF: dict[bytes, Literal["<", ">"]] = {b"II*\0": "<", b"MM\0*": ">"}
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _OFFSETS, _SAMPLES, _COUNTS, _KIND = 256, 257, 258, 259, 273, 277, 279, 339
@@ -46,7 +46,7 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
     try:
         if files and all(file[:4] in _TIFF for file in files):
             return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
-        return decode_images(ImageFeature(feature.shape, feature.dtype), files, where, exact=True)
+        return decode_files(ImageSpec(feature.shape, feature.dtype), files, where, exact=True)
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error
 

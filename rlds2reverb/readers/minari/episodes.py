@@ -43,8 +43,7 @@ from rlds2reverb.readers.minari.stored import (
 )
 from rlds2reverb.readers.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec, column_spec, same_dtype
-from rlds2reverb.tfds_files.features import ImageFeature
-from rlds2reverb.tfds_files.images import decode_images
+from rlds2reverb.tfds_files.images import decode_files
 
 BOTH_ENDS, NO_END, CAST, LEFT_OUT, SPACE = "both_ends", "no_end", "cast", "left_out", "space"
 
@@ -161,8 +160,8 @@ def _decoded(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
     """[T, ...] pixels."""
     height, width, *channels = leaf.spec.shape
     try:
-        feature = ImageFeature((height, width, channels[0] if channels else 1), leaf.spec.dtype)
-        return decode_images(feature, files, path, exact=True).reshape(len(files), *leaf.spec.shape)
+        feature = ImageSpec((height, width, channels[0] if channels else 1), leaf.spec.dtype)
+        return decode_files(feature, files, path, exact=True).reshape(len(files), *leaf.spec.shape)
     except SourceError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise
