@@ -69,11 +69,7 @@ def command(
             episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:
-        output.print_json(
-            documents.Findings(
-                episodes, not rejecting, findings.as_dict(), [remark.as_dict() for remark in findings.remarks]
-            )
-        )
+        output.print_json(documents.Findings(episodes, not rejecting, findings.as_dict(), list(findings.remarks)))
     else:
         print_findings(findings)
     output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")

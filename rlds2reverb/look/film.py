@@ -97,7 +97,7 @@ class _Canvas:
         """Writes a text, its end left out where there is no room; how many pixels it takes."""
         shown = _within(text, width)
         self._draw.text((left, top), shown, colour, _font())
-        return round(_font().getlength(shown))
+        return _length(shown)
 
     def fill(self, box: Box, colour: Colour) -> None:
         """Fills a box."""
@@ -131,11 +131,15 @@ def _font() -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
 
 def _within(text: str, width: int) -> str:
     """As much of a text as has room, with "..." behind it where that is not all."""
-    length = _font().getlength
-    if length(text) <= width:
+    if _length(text) <= width:
         return text
     most = range(min(len(text), max(0, width)))  # no letter is narrower than a pixel
-    return f"{text[: max(0, bisect_right(most, width, key=lambda end: length(f'{text[:end]}...')) - 1)]}..."
+    return f"{text[: max(0, bisect_right(most, width, key=lambda end: _length(f'{text[:end]}...')) - 1)]}..."
+
+
+def _length(text: str) -> int:
+    """Pixels that a text takes."""
+    return round(_font().getlength(text))
 
 
 def _panel_height(plot: int) -> int:
