@@ -20,8 +20,8 @@ from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.several.client import ClientGroup
 from rlds2reverb.learner.watch import WaitLog
-from rlds2reverb.look.brief import Brief, brief
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.reports.brief import Brief, brief
 from rlds2reverb.specs import flatten
 from rlds2reverb.wire.limiter import NEVER, clause, sample_wait, samples_allowed
 from rlds2reverb.wire.messages import TableInfo

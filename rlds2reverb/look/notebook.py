@@ -34,7 +34,6 @@ from rlds2reverb.look.accounts import (
     table_plan,
     transform_fields,
 )
-from rlds2reverb.look.brief import brief
 from rlds2reverb.look.html import NOTHING, Html, element, together
 from rlds2reverb.look.pictures import (
     chosen_steps,
@@ -44,6 +43,7 @@ from rlds2reverb.look.pictures import (
     small_file,
     thumbnail_size,
 )
+from rlds2reverb.reports.brief import brief
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, view_in
 from rlds2reverb.wording import counted, line_of, number
 

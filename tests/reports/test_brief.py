@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
 from rlds2reverb.cli import answers
-from rlds2reverb.look.brief import MOST_CHARACTERS, brief
+from rlds2reverb.reports.brief import MOST_CHARACTERS, brief
 
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000300000002008020000000000000000")
 """The first bytes of a file of 48 columns and 32 rows."""
