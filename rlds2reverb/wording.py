@@ -15,9 +15,13 @@ def counted(count: int, noun: str) -> str:
 _MOST_CHARACTERS = 300
 
 
-def shortened(text: str) -> str:
-    """At most a few hundred characters of a text."""
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """The first `most` characters of a text, then "..." where there are more.
+
+    >>> shortened("observation", 5), shortened("action", 6)
+    ('obser...', 'action')
+    """
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def line_of(error: BaseException) -> str:
@@ -25,26 +29,29 @@ def line_of(error: BaseException) -> str:
     return shortened(" ".join(str(error).split()) or type(error).__name__)
 
 
-def visible(text: str) -> str:
-    """The text with an escape in place of every character that is not seen: none of it moves a cursor, or turns the reading direction.
+def visible(text: str | bytes) -> str:
+    r"""The text with an escape in place of every character that is not seen: none of it moves a cursor, or turns the reading direction.
 
-    >>> visible("a\\x1b[2J\\u202eb\\n")
-    'a\\\\x1b[2J\\\\u202eb\\\\n'
+    Bytes are read as UTF-8; those that are none are written out, too.
+
+    >>> print(visible("a\x1b[2J\u202eb\n"), visible(b"\xff"))
+    a\x1b[2J\u202eb\n \xff
     """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    shown = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
+    if shown.isprintable():
+        return shown
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
 
 
-def number(value: float | None) -> str:
+def number(value: float | None, digits: int = 4) -> str:
     """A number for people; "-" for none.
 
-    >>> number(1234), number(0.56784), number(None)
-    ('1,234', '0.5678', '-')
+    >>> number(1234), number(0.56784), number(0.56784, 2), number(None)
+    ('1,234', '0.5678', '0.57', '-')
     """
     if value is None:
         return "-"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.4g}"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 def rate(per_second: float) -> str:

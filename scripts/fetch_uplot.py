@@ -1,6 +1,6 @@
 """Fetches uPlot, the library that draws the charts of reports, from npm's registry: `python scripts/fetch_uplot.py`.
 
-It calls `npm pack`, checks the files against `rlds2reverb/report/assets/uplot.sha256`, and puts them beside it. `--new VERSION` takes another version
+It calls `npm pack`, checks the files against `rlds2reverb/look/assets/uplot.sha256`, and puts them beside it. `--new VERSION` takes another version
 and writes its digests; look at what changed before it is committed.
 """
 
@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-ASSETS = Path(__file__).parent.parent / "rlds2reverb" / "report" / "assets"
+ASSETS = Path(__file__).parent.parent / "rlds2reverb" / "look" / "assets"
 VERSION = "1.6.32"
 DIGESTS = ASSETS / "uplot.sha256"
 FILES = {

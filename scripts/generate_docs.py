@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import msgspec
 from replay_server.config import ServerConfig
 
 from rlds2reverb import cli
-from rlds2reverb.cli.schemas import schema_names, schema_of_file
+from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.destinations import job, losing
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.prepare.options import CHOICES, HELP
@@ -76,14 +77,17 @@ def cli_reference() -> str:
 
 
 def json_reference() -> str:
-    """Every document that a command prints with --json: its members, one row each."""
-    parts = [_definitions("Shared parts", schema_of_file("common")["$defs"])]
-    for name in schema_names():
-        schema = schema_of_file(name)
+    """Every document that a command prints with --json: its members, one row each. Objects of several documents stand at the end, once."""
+    schemas = {name: schema_of(name) for name in sorted(DOCUMENTS)}
+    uses = Counter(name for schema in schemas.values() for name in schema["$defs"])
+    shared = {name: one for schema in schemas.values() for name, one in schema["$defs"].items() if uses[name] > 1}
+    parts = []
+    for command, schema in schemas.items():
         forms = "; or ".join(_kind(one) for one in schema["anyOf"])
-        title = f"## rlds2reverb {name}\n\n{schema['description']} The document is {forms}."
-        parts.append(_definitions(title, schema.get("$defs", {})))
-    return "\n\n".join([*parts[1:], f"## {parts[0]}"])
+        title = f"## rlds2reverb {command}\n\n{schema['description']} The document is {forms}."
+        own = {name: one for name, one in schema["$defs"].items() if uses[name] == 1}
+        parts.append(_definitions(title, own))
+    return "\n\n".join([*parts, _definitions("## Shared parts", dict(sorted(shared.items())))])
 
 
 def config_reference() -> str:
@@ -138,23 +142,12 @@ def _definitions(title: str, definitions: Mapping[str, Any]) -> str:
 
 def _definition(name: str, one: Mapping[str, Any]) -> str:
     head = f"**{name}**: {one.get('description', '')}".rstrip(": ")
-    if "properties" not in one:
-        return f"{head} It is {_kind(one)}."
     rows = ["| member | type | meaning |", "| --- | --- | --- |"]
     for member, value in one["properties"].items():
         absent = "" if member in one.get("required", ()) else ", may be absent"
         rows.append(f"| `{member}` | {_kind(value)}{absent} | {value.get('description', '')} |")
     table = "\n".join(rows)
-    inner = [_definition(path, each) for path, each in _nested(name, one)]
-    return "\n\n".join([f"{head}\n\n{table}", *inner])
-
-
-def _nested(name: str, one: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Objects that have no name of their own: the members of a member."""
-    for member, value in one["properties"].items():
-        for part in (value, value.get("items", {}), value.get("additionalProperties", {})):
-            if isinstance(part, Mapping) and "properties" in part:
-                yield f"{name}.{member}", part
+    return f"{head}\n\n{table}"
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -163,9 +156,9 @@ def _kind(schema: Mapping[str, Any]) -> str:
         return f"*{schema['$ref'].rpartition('/')[2]}*"
     if "anyOf" in schema:
         return " or ".join(map(_kind, schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
     kind = schema["type"]
-    if isinstance(kind, list):
-        return " or ".join(kind)
     if kind == "array":
         return f"array of {_kind(schema['items'])}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):

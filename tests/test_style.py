@@ -22,7 +22,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/cli/top/watching.py": "an error of an asking thread is raised in the one that shows what is known",
     "rlds2reverb/learner/question.py": "a thread of its own: raised in the one that waits for the answer",
     "rlds2reverb/learner/writing/background.py": "an error of the sending thread is raised in the caller's",
-    "rlds2reverb/notebook/markup.py": "a notebook tells why something cannot be shown, in its place, and goes on",
+    "rlds2reverb/look/notebook.py": "a notebook tells why something cannot be shown, in its place, and goes on",
     "rlds2reverb/reports/divided.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/scale/child.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/scale/converting.py": "an error of a worker is raised in the process that started it",

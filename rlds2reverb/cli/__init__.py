@@ -80,7 +80,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (LedgerError, 6),
     (OSError, 6),
 )
-_answer_shell = Lazily("rlds2reverb.cli.completing:answer")
+_answer_shell = Lazily("rlds2reverb.cli.completion:answer")
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself."""
 
@@ -134,7 +134,7 @@ def cli(debug: bool) -> None:
 def main() -> None:
     """Runs the command line; errors become one line and an exit code."""
     if "_RLDS2REVERB_COMPLETE" in os.environ:
-        _answer_shell(cli, os.environ)
+        _answer_shell(cli)
         return
     debug = "--debug" in sys.argv[1:]
     if not debug:

@@ -116,6 +116,8 @@ def plain(value: Any) -> Any:
     Raises:
       TypeError: bytes, or something else that is neither number, text, list nor mapping.
     """
+    if hasattr(value, "__struct_fields__"):  # a class of `documents`
+        value = sys.modules["msgspec"].to_builtins(value)
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(child) for key, child in value.items()}
     if isinstance(value, (list, tuple)):

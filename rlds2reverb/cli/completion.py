@@ -1,20 +1,109 @@
-"""`rlds2reverb completion`: what makes a shell complete this program's command lines."""
+"""`rlds2reverb completion`: what makes a shell complete this program's command lines.
+
+The scripts and the answers are click's; `suggestions` has the values. A shell waits for the answer, and shows whatever stands in it:
+whatever goes wrong, there is none, at once.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import re
+import shlex
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import redirect_stderr, suppress
+from io import StringIO
+from typing import Any
 
 import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from rlds2reverb.cli.options import ANSWERS_H
+VARIABLE = "_RLDS2REVERB_COMPLETE"
 
-FOLDER = Path(__file__).parent / "shells"
-SHELLS = ("bash", "zsh", "fish")
+SECONDS = "RLDS2REVERB_COMPLETION_SECONDS"
+"""Variable: an answer that takes longer than so many seconds is none: folders on a network that hangs, say."""
+
+_USUAL_SECONDS = 5.0
+_PROGRAM = "rlds2reverb"
+_END = "\x1e"
+_PLAIN_IN_BASH = re.compile(r"[\w@%+=:,./~-]", re.ASCII)
+_OPEN_ENDS = (":", "=", "/", "@", "|")
+"""Of values that go on: a scheme, a folder, TABLE=."""
 
 
-@click.command("completion", context_settings=ANSWERS_H)
-@click.argument("shell", type=click.Choice(SHELLS))
-def command(shell: str) -> None:
+class _Whole(ShellComplete):
+    """Offers whole words: behind --option= click gives the value alone."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        items = super().get_completions(args, incomplete)
+        option, equals, _ = incomplete.partition("=")
+        if not (equals and option.startswith("--")):
+            return items
+        return [CompletionItem(f"{option}={one.value}", one.type, one.help) for one in items]
+
+
+class Bash(_Whole, BashComplete):
+    """For bash 3.2 and newer, which breaks words at colons: behind "minari:" it replaces what follows the colon.
+
+    The script hands over the line and the word that bash replaces, and gets the type of an item, "open" for one that goes on.
+    """
+
+    source_template = """\
+# Completion of %(prog_name)s for bash.
+%(complete_func)s() {
+    local type value
+    COMPREPLY=()
+    while IFS=, read -r type value; do
+        case "$type" in
+            file) compopt -o filenames -o default 2>/dev/null ;;
+            dir) compopt -o filenames -o dirnames 2>/dev/null ;;
+            open) compopt -o nospace 2>/dev/null; COMPREPLY+=("$value") ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+    done < <(COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_WORD="$2" %(complete_var)s=bash_complete "$1" 2>/dev/null </dev/null)
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F %(complete_func)s %(prog_name)s
+"""
+
+    def source(self) -> str:
+        """The script; what bash is here does not matter."""
+        return ShellComplete.source(self)
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is being written, and that one."""
+        *before, incomplete = words_of(os.environ["COMP_LINE"])[1:] or [""]
+        self._incomplete = incomplete
+        return before, incomplete
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """The item's type, and what bash puts in place of its own word."""
+        value = str(item.value)
+        kind = "open" if item.type == "plain" and value.endswith(_OPEN_ENDS) else item.type
+        return f"{kind},{in_place_of(self._incomplete, os.environ['COMP_WORD'], value)}"
+
+
+class Zsh(_Whole, ZshComplete):
+    """For zsh, also where its completion is not set up yet."""
+
+    source_template = ZshComplete.source_template.replace(
+        "    compdef ", "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n    compdef "
+    )
+
+
+class Fish(_Whole, FishComplete):
+    """For fish; values may have commas."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+
+SHELLS: Mapping[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
+
+
+@click.command("completion", context_settings={"help_option_names": ["-h", "--help"]})  # loads no options
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options, views, datasets and tables in a shell.
 
     \b
@@ -27,4 +116,52 @@ def command(shell: str) -> None:
 
     Names of tables are asked of the server that the line names by --server, with a deadline of a second.
     """
-    click.echo((FOLDER / f"rlds2reverb.{shell}").read_text(encoding="utf-8"), nl=False)
+    click.echo(SHELLS[shell](context.find_root().command, {}, _PROGRAM, VARIABLE).source(), nl=False)
+
+
+def answer(group: click.Group) -> None:
+    """Prints the items for the line that a shell's script has put into the environment."""
+    giving_up = threading.Timer(patience(), os._exit, (0,))
+    giving_up.daemon = True
+    giving_up.start()
+    with suppress(Exception), redirect_stderr(StringIO()):
+        shell = os.environ[VARIABLE].removesuffix("_complete")
+        told = SHELLS[shell](group, {}, _PROGRAM, VARIABLE).complete()
+        sys.stdout.write(f"{told}\n" if told else "")
+        sys.stdout.flush()
+    giving_up.cancel()
+
+
+def patience(environment: Mapping[str, str] = os.environ) -> float:
+    """Seconds that an answer may take."""
+    try:
+        return min(3600.0, max(0.0, float(environment.get(SECONDS, _USUAL_SECONDS))))
+    except ValueError:
+        return _USUAL_SECONDS
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line up to the cursor, as the shell would hand them over; the last one is being written, perhaps empty."""
+    lexer = shlex.shlex(line + _END, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    try:
+        words.extend(lexer)
+    except ValueError:  # an open quote
+        words.append(lexer.token)
+    return [word.removesuffix(_END) for word in words]
+
+
+def in_place_of(incomplete: str, word: str, value: Any) -> str:
+    """What bash puts in the place of `word`. Signs that mean something to the shell are quoted, but within quotes.
+
+    Args:
+      incomplete: the word as a program gets it.
+      word: what bash replaces of it, as it stands in the line.
+      value: the whole word that is offered.
+    """
+    replaced = words_of(word)[-1] if word else ""
+    kept = incomplete.removesuffix(replaced) if incomplete.endswith(replaced) else ""
+    rest = value.removeprefix(kept)
+    is_quoted = word[:1] in ("'", '"') and word != ""
+    return rest if is_quoted else "".join(one if _PLAIN_IN_BASH.match(one) else f"\\{one}" for one in rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,13 +21,13 @@ from rlds2reverb.cli.options import (
     suggested,
     with_options,
 )
-from rlds2reverb.cli.reports import workers_line
 from rlds2reverb.conversion import Conversion, planned
 from rlds2reverb.destinations.losing import lines
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.look.accounts import conversion_fields
 from rlds2reverb.prepare.options import EPISODE_OPTIONS
-from rlds2reverb.wording import counted, rate
+from rlds2reverb.wording import counted
 
 _GOES_ON = "the same command goes on behind the {kept} on disk; --restart begins anew"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
@@ -111,43 +111,7 @@ def print_report(as_json: bool, report: ConvertReport) -> None:
     if as_json:
         output.print_json(report.as_dict())
     else:
-        output.print_fields(_fields(report))
+        output.print_fields(conversion_fields(report))
         told = [loss for loss in report.losses if loss.episodes is not None]
         output.print_lines([f"lost {line}" for line in lines(told)])
         output.print_lines([remark.line for remark in report.remarks])
-
-
-def _fields(report: ConvertReport) -> dict[str, str]:
-    seconds, read = max(report.seconds, 1e-9), report.episodes_read - report.episodes_resumed
-    resumed = f", {report.episodes_resumed:,} of them by runs before" if report.episodes_resumed else ""
-    fields = {
-        "source": report.source,
-        "destination": report.path,
-        "read": f"{counted(report.episodes_read, 'episode')}, {counted(report.steps_read, 'step')}{resumed}",
-        "written": f"{counted(report.episodes_written, 'episode')}, {counted(report.steps_written, 'step')}",
-        "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
-    }
-    optional = {
-        "rejected": _codes(report.rejected)
-        and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
-        "repaired": _codes(report.repaired),
-        "advice": _codes(report.advice),
-        "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
-        "files kept": ", ".join(report.encoded),
-        "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
-        "verified": _verified(report),
-        "workers": report.workers and workers_line(report),
-        "stopped": report.stopped,
-    }
-    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
-
-
-def _verified(report: ConvertReport) -> str:
-    if report.verified is None:
-        return ""
-    but = " but for what is told as lost" if report.losses else ""
-    return f"{counted(report.verified, 'episode')}, equal to the source{but}"
-
-
-def _codes(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{code} {count:,}" for code, count in counts.items())

@@ -31,19 +31,16 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.conventions import AS_RECORDED
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.look.accounts import image_text, inspection_fields, problem_heads, range_text, transform_fields
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.reports.divided import Wanted, inspected
-from rlds2reverb.reports.ends import Ends
-from rlds2reverb.reports.images import ImageColumn
-from rlds2reverb.reports.inspected import InspectedOutput, Inspection, Statistics, summary
+from rlds2reverb.reports.inspected import InspectedOutput, Inspection
 from rlds2reverb.reports.inspection import inspect_source
-from rlds2reverb.reports.ranges import Range
 from rlds2reverb.scale.sources import Named
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.specs import spec_texts
-from rlds2reverb.validation import CODES
 from rlds2reverb.validation.findings import Findings
-from rlds2reverb.wording import counted, number
+from rlds2reverb.wording import counted
 
 
 @click.command("inspect", context_settings=ANSWERS_H, epilog=f"\b\nSOURCE is one of\n{SOURCES.help()}")
@@ -184,29 +181,18 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
 
 
 def _print(inspection: Inspection) -> None:
-    episodes, steps = counted(len(inspection.lengths), "episode"), counted(sum(inspection.lengths), "step")
-    output.print_fields(
-        {
-            "source": inspection.source,
-            "counts": f"{episodes}, {steps}, {counted(inspection.step_bytes, 'byte')} per step",
-            "episode length": _summary(summary(inspection.lengths)),
-            "return": _returns(inspection),
-            "ends": _ends(inspection.ends),
-            "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
-        }
-    )
-    if shown := inspection.transform.lines():
+    output.print_fields(inspection_fields(inspection))
+    if told := transform_fields(inspection):
         click.echo("\ntransform, in this order")
-        left_out = {"left out": ", ".join(inspection.left_out)} if inspection.left_out else {}
-        output.print_fields({**shown, **left_out}, "  ")
-    click.echo("\nstep spec" + (" after it" if shown else ""))
+        output.print_fields(told, "  ")
+    click.echo("\nstep spec" + (" after it" if told else ""))
     output.print_fields(
-        {path: f"{spec!s:<16}  {_range(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
+        {path: f"{spec!s:<16}  {range_text(inspection.ranges[path])}" for path, spec in inspection.step_spec.items()},
         "  ",
     )
     if inspection.images:
         click.echo("\nimages")
-        output.print_fields({one.path: _image(one) for one in inspection.images}, "  ")
+        output.print_fields({one.path: image_text(one) for one in inspection.images}, "  ")
     for name, one in inspection.outputs.items():
         _print_output(name, one)
     click.echo("")
@@ -230,42 +216,11 @@ def print_findings(findings: Findings) -> None:
     """Every problem found, with examples, and what is to be said of the whole dataset, on stdout."""
     if not findings.episodes:
         click.echo("no problems")
-    for code in CODES:
-        if code not in findings.episodes:
-            continue
-        kind = "advice" if CODES[code].is_advice else "problem"
-        click.echo(f"{kind} {code}: {counted(findings.episodes[code], 'episode')}: {CODES[code].meaning}")
+    for code, head, meaning in problem_heads(findings):
+        click.echo(f"{head}: {meaning}")
         for example in findings.examples[code]:
             where = f'column "{example.problem.path}": ' if example.problem.path else ""
             output.print_line(f"  {example.title}: {where}{example.problem.detail}")
         if more := findings.more(code):
             click.echo(f"  and {more:,} more")
     output.print_lines([remark.line for remark in findings.remarks])
-
-
-def _returns(inspection: Inspection) -> str:
-    numbers = inspection.return_summary() or {}
-    not_finite = int(numbers.pop("not_finite", None) or 0)
-    return _summary(numbers) + (f"  (left out: {not_finite:,} not finite)" if not_finite else "")
-
-
-def _ends(ends: Ends) -> str:
-    counts = f"{ends.terminal:,} terminal, {ends.truncated:,} truncated"
-    return f"{counts}  ({ends.style})" if ends.style else counts
-
-
-def _summary(numbers: Statistics | None) -> str:
-    return "  ".join(f"{name} {number(value)}" for name, value in (numbers or {}).items()) or "-"
-
-
-def _image(one: ImageColumn) -> str:
-    decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
-    ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
-    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.recorded})"
-
-
-def _range(span: Range) -> str:
-    if span.minimum is None:
-        return ""
-    bad = f", {span.not_finite:,} not finite" if span.not_finite else ""
-    return f"{number(span.minimum)} to {number(span.maximum)}, mean {number(span.mean)}{bad}"

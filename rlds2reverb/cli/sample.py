@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import click
+from msgspec import UNSET
 
-from rlds2reverb.cli import output, progress
+from rlds2reverb.cli import documents, output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option, suggested
 from rlds2reverb.client import Client
@@ -19,7 +20,7 @@ from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.batch_queue import WaitLog
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.reports.brief import brief
+from rlds2reverb.reports.brief import Brief, brief
 from rlds2reverb.specs import flatten
 from rlds2reverb.wire.limiter import NEVER, clause, sample_wait, samples_allowed
 from rlds2reverb.wire.messages import TableInfo
@@ -74,8 +75,7 @@ def command(
                 tell(len(came))
                 columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
                 if as_json:
-                    told = {name: column.as_dict() for name, column in columns.items()}
-                    output.print_json_line({**_info(item), "columns": told})
+                    output.print_json_line(_document(item, columns))
                 else:
                     _print(item, f"{len(came)} of {samples}", before.max_times_sampled)
                     output.print_columns([(name, one.kind, one.text()) for name, one in columns.items()], "    ")
@@ -157,16 +157,17 @@ def _after(table: TableInfo, before: TableInfo, samples: int) -> str:
     )
 
 
-def _info(item: Batch) -> dict[str, Any]:
+def _document(item: Batch, columns: Mapping[str, Brief]) -> documents.Sample:
     info = item.info
-    return {
-        "key": str(int(info.key)),
-        "priority": float(info.priority),
-        "probability": float(info.probability),
-        "table_size": int(info.table_size),
-        "times_sampled": int(info.times_sampled),
-        **({} if info.source is None else {"source": int(info.source)}),
-    }
+    return documents.Sample(
+        key=str(int(info.key)),
+        priority=float(info.priority),
+        probability=float(info.probability),
+        table_size=int(info.table_size),
+        times_sampled=int(info.times_sampled),
+        source=UNSET if info.source is None else int(info.source),
+        columns={path: documents.Column(**one.as_dict()) for path, one in columns.items()},
+    )
 
 
 def _print(item: Batch, which: str, most_times: int) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from rlds2reverb.cli import output
+from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.cli.options import ANSWERS_H
-from rlds2reverb.cli.schemas import schema_names, schema_of
 
 
 @click.command("schema", context_settings=ANSWERS_H)
-@click.argument("of", metavar="COMMAND", type=click.Choice(schema_names()))
+@click.argument("of", metavar="COMMAND", type=click.Choice(list(DOCUMENTS)))
 def command(of: str) -> None:
     """Print the JSON Schema (2020-12) of what a command prints with --json.
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import documents, output
 from rlds2reverb.cli.loading import without_collecting
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import ANSWERS_H, conventions_options, json_option, source_argument, transform_option
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.formats import Lazily
-from rlds2reverb.showing.document import document
+from rlds2reverb.showing.contents import Contents
 from rlds2reverb.showing.reading import contents_at
 from rlds2reverb.transforms.reading import transform_of
 
@@ -97,4 +97,25 @@ def command(
         elif not as_json:
             _show(contents, sys.stdout, frames)
         if as_json:
-            output.print_json(document(contents))
+            output.print_json(_document(contents))
+
+
+def _document(contents: Contents) -> documents.Episode:
+    """What the other ways of showing an episode show, with every value of the curves; of images only what they are."""
+    return documents.Episode(
+        title=contents.title,
+        steps=contents.steps,
+        facts=[documents.Fact(name, text) for name, text in contents.facts],
+        metadata=dict(contents.metadata),
+        images={one.path: documents.Images(one.kind, len(one)) for one in contents.images},
+        numbers={
+            one.path: documents.Numbers(
+                one.kind, one.dimensions, [documents.Curve(curve.label, curve.values.tolist()) for curve in one.curves]
+            )
+            for one in contents.panels
+        },
+        texts={path: list(lines) for path, lines in contents.texts.items()},
+        flags=dict(contents.flags),
+        others=dict(contents.others),
+        left_out=dict(contents.left_out),
+    )

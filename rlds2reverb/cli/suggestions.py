@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rlds2reverb.cli import local_names
-from rlds2reverb.cli.completing import patience
+from rlds2reverb.cli.completion import patience
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.formats import Formats, Lazily
 from rlds2reverb.sources.registry import SOURCES
@@ -113,4 +113,5 @@ def _behind(start: str, names: Iterable[str], word: str) -> Iterator[CompletionI
 
 
 def _beginning(word: str, names: Iterable[str]) -> Iterator[CompletionItem]:
-    return (CompletionItem(name) for name in names if name.startswith(word))
+    """Those that go on from the word; none that would move the cursor of whoever looks for it."""
+    return (CompletionItem(name) for name in names if name.startswith(word) and name.isprintable())

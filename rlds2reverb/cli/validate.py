@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import output, progress
+from rlds2reverb.cli import documents, output, progress
 from rlds2reverb.cli.inspect import print_findings
 from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
@@ -68,9 +68,7 @@ def command(
             episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:
-        remarks = [remark.as_dict() for remark in findings.remarks]
-        problems = findings.as_dict()
-        output.print_json({"episodes": episodes, "valid": not rejecting, "problems": problems, "remarks": remarks})
+        output.print_json(documents.Findings(episodes, not rejecting, findings.as_dict(), list(findings.remarks)))
     else:
         print_findings(findings)
     output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+from rlds2reverb.look.html import NOTHING, Html, element, lines, table, together
 from rlds2reverb.report.content import Content, Dataset, listed, section, statistics
-from rlds2reverb.report.markup import NOTHING, Html, element, lines, table, together
 from rlds2reverb.reports.inspected import InspectedOutput, Inspection, summary
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.validation import CODES

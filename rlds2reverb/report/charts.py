@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.look.html import Html, element
 from rlds2reverb.report.histograms import Histogram, Histograms, joined
-from rlds2reverb.report.markup import Html, element
 from rlds2reverb.report.times import ByTime, reaching, time_steps
 
 _DIGITS = 4
@@ -19,23 +18,23 @@ _WITHOUT_VALUES = Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf)
 
 
 class Charts:
-    """The charts of a page."""
+    """The charts of a page.
+
+    Attributes:
+      made: what `assets/report.js` draws, in the order of the page.
+    """
 
     def __init__(self) -> None:
-        self._charts: list[dict[str, Any]] = []
+        self.made: list[dict[str, Any]] = []
 
     def figure(self, chart: dict[str, Any] | None, title: str, *captions: str) -> Html:
         """A chart under a title, with words below; only those where there is nothing to draw."""
         parts = [element("h4", title)] if title else []
         if chart is not None:
-            parts.append(element("div", class_="chart", data_chart=len(self._charts)))
-            self._charts.append(chart)
+            parts.append(element("div", class_="chart", data_chart=len(self.made)))
+            self.made.append(chart)
         words = (element("figcaption", caption) for caption in captions)
         return element("figure", *parts, *words, class_=chart is None and "words")
-
-    def as_json(self) -> str:
-        """All charts, as a script element may hold them."""
-        return json.dumps(self._charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def bars(histograms: Sequence[Histogram | None], x: str = "") -> dict[str, Any] | None:

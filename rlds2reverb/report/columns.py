@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episodes import Array
+from rlds2reverb.images import FILE, FIRST, LAST, kind
 from rlds2reverb.report.blocks import Block, blocks_of, whole_rows
 from rlds2reverb.report.histograms import Histograms
 from rlds2reverb.report.moments import Moments
-from rlds2reverb.report.pictures import is_picture
 from rlds2reverb.report.texts import Texts
 from rlds2reverb.specs import ArraySpec
 
@@ -42,7 +42,7 @@ class Numbers:
     """
 
     def __init__(self, spec: ArraySpec, most: int, waiting: int = WAITING) -> None:
-        self.is_image = is_picture(spec)
+        self._kind = kind(spec)
         self._shape, self._dtype = spec.shape, spec.dtype
         self._is_free = None in spec.shape
         self.of = self._all_dimensions()
@@ -142,9 +142,14 @@ class Numbers:
         """Whether float32 holds all numbers of a dtype."""
         return dtype.itemsize <= 2 or dtype == np.float32
 
+    @property
+    def is_image(self) -> bool:
+        """Whether rows are images."""
+        return bool(self._kind)
+
     def _all_dimensions(self) -> int:
         if self.is_image:
-            return (self._shape[2] or 1) if len(self._shape) == 3 else 1
+            return {LAST: self._shape[-1], FIRST: self._shape[0]}.get(self._kind) or 1
         return 1 if self._is_free else math.prod(size or 0 for size in self._shape)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
@@ -155,8 +160,9 @@ class Numbers:
     def _in_rows(self, column: Array) -> Array:
         """[n, dimensions]; never a part of a larger array, which would be kept whole while it waits."""
         if self.is_image:
-            down, across = (max(1, size // _PIXELS) for size in column.shape[1:3])
-            return np.ascontiguousarray(column[:, ::down, ::across]).reshape(-1, self.of)[:, : self.dimensions].copy()
+            pixels = np.moveaxis(column, 1, -1) if self._kind == FIRST else column
+            down, across = (max(1, size // _PIXELS) for size in pixels.shape[1:3])
+            return np.ascontiguousarray(pixels[:, ::down, ::across]).reshape(-1, self.of)[:, : self.dimensions].copy()
         if self._is_free:
             return column.reshape(-1, 1)
         rows = column.reshape(len(column), self.of)
@@ -176,7 +182,7 @@ Sketch = Numbers | Texts
 
 def sketch_of(spec: ArraySpec, most: int, seed: int, waiting: int) -> Sketch | None:
     """What to keep of a column; None for one of encoded images, of complex numbers, and for rows without values."""
-    if spec.image is not None or 0 in spec.shape:
+    if kind(spec) == FILE or 0 in spec.shape:
         return None
     if spec.dtype.kind in "OSU":
         return Texts(seed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rlds2reverb.look.html import NOTHING, Html, element, together
 from rlds2reverb.report.charts import Charts
 from rlds2reverb.report.collector import Collector
-from rlds2reverb.report.markup import NOTHING, Html, element, together
-from rlds2reverb.report.shown import clipped, number, shown
 from rlds2reverb.reports.inspected import Inspection
+from rlds2reverb.wording import number, shortened, visible
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Content:
         """The name of a dataset with its colour, where there are two."""
         if not self.are_two:
             return NOTHING
-        return element("span", clipped(shown(self.datasets[place].inspection.source), 60), class_=f"key key{place}")
+        return element("span", shortened(visible(self.datasets[place].inspection.source), 60), class_=f"key key{place}")
 
     def heading(self, place: int) -> Html:
         """A heading that names the dataset, where there are two."""
@@ -110,4 +110,4 @@ def statistics(numbers: dict[str, float | None] | None) -> str:
 def listed(names: Sequence[str], most: int = 20) -> str:
     """The first few names."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(clipped(name, 60) for name in names[:most]) + more
+    return ", ".join(shortened(name, 60) for name in names[:most]) + more

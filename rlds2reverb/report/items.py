@@ -10,7 +10,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array
 from rlds2reverb.image_headers import JPEG_START, PNG_START
 from rlds2reverb.report.drawing import Drawing, draw
-from rlds2reverb.report.shown import clipped, number, shown
+from rlds2reverb.wording import number, shortened, visible
 
 _ROWS = 10
 _COLUMNS = 8
@@ -30,7 +30,7 @@ def items_drawing(title: str, cut: Cut) -> tuple[str, str]:
     columns = list(dict.fromkeys(field.column for field in cut.fields.values()))
     rows = range(min(_ROWS, cut.row_count))
     items = [item for item in range(min(len(cut.anchors), 2)) if _is_seen(cut, item, rows)] or [0]
-    heading = clipped(shown(title), 60)
+    heading = shortened(visible(title), 60)
     described = f"{heading}: stored rows as boxes, and the rows that items hold as bars"
     drawing = Drawing(heading, described, cut, columns[:_COLUMNS], items, rows, _value, _label, _BOX)
     return draw(drawing), _left_out(cut, len(columns), len(rows))
@@ -48,8 +48,8 @@ def _left_out(cut: Cut, columns: int, rows: int) -> str:
 
 
 def _label(path: str) -> str:
-    text = shown(path)
-    return text if len(text) <= _LABEL else f"…{text[1 - _LABEL :]}"
+    text = visible(path)
+    return text if len(text) <= _LABEL else f"…{text[1 - _LABEL :]}"  # paths differ at their ends
 
 
 def _value(value: Any) -> str:
@@ -58,14 +58,14 @@ def _value(value: Any) -> str:
     if not array.size:
         return "-"
     text = _plain(array.ravel()[0])
-    return clipped(f"{text}…" if array.size > 1 and len(text) < _VALUE else text, _VALUE)
+    return f"{text[: _VALUE - 1]}…" if array.size > 1 or len(text) > _VALUE else text
 
 
 def _plain(first: Any) -> str:
     if isinstance(first, bytes) and first.startswith((JPEG_START, PNG_START)):
         return "image"
     if isinstance(first, (bytes, str)):
-        return shown(first)
+        return visible(first)
     if isinstance(first, np.bool_):
         return "yes" if first else "no"
     return str(first) if np.iscomplexobj(first) else number(float(first), 3)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
+from rlds2reverb.look.html import Html, asset, document, element, together
 from rlds2reverb.report import about, shown_episodes, values
 from rlds2reverb.report.content import Content, Dataset, Room
-from rlds2reverb.report.markup import Html, element, together
-from rlds2reverb.report.shown import clipped, shown
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, shortened
 
 MOST_BYTES = 3_000_000
 """Of a page."""
-
-_ASSETS = Path(__file__).with_name("assets")
 
 _PARTS = {
     "what": "What it is",
@@ -50,20 +43,11 @@ def page_of(datasets: Sequence[Dataset], seed: int, most_bytes: int = MOST_BYTES
 
 
 def _page(content: Content, seed: int) -> bytes:
-    title = " and ".join(clipped(shown(one.inspection.source), 80) for one in content.datasets)
+    title = " and ".join(shortened(one.inspection.source, 80) for one in content.datasets)
     body = _body(content, title, seed)  # first, for it makes the charts
-    script = together([_library(), Html(_asset("report.js"))])
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(script)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", f"{title} - rlds2reverb"),
-        element("style", Html(_asset("uPlot.min.css") + _asset("report.css"))),
-    ]
-    data = element("script", Html(content.charts.as_json()), type="application/json", id="charts")
-    whole = element("html", element("head", *head), element("body", body, data, element("script", script)), lang="en")
-    return f"<!doctype html>\n{whole}\n".encode()
+    library = f"/*\n{asset('uPlot.LICENSE')}*/\n{asset('uPlot.iife.min.js')}\n"
+    style, script = asset("uPlot.min.css") + asset("report.css"), library + asset("report.js")
+    return document(f"{title} - rlds2reverb", style, script, ("charts", content.charts.made), body).encode()
 
 
 def _body(content: Content, title: str, seed: int) -> Html:
@@ -93,19 +77,3 @@ def _body(content: Content, title: str, seed: int) -> Html:
     header = element("header", element("h1", title), *keys, element("nav", *links), script_off)
     words = f"Written by rlds2reverb inspect --html. Seed {seed} chose the episodes and texts that are shown."
     return together([header, element("main", *parts), element("footer", element("p", words))])
-
-
-def _library() -> Html:
-    return Html(f"/*\n{_asset('uPlot.LICENSE')}*/\n{_asset('uPlot.iife.min.js')}\n")
-
-
-def _policy(script: str) -> str:
-    """What the page may do: run its own script, and show what it holds."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-
-
-@cache
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ import numpy as np
 from rlds2reverb.conventions import fill_absent
 from rlds2reverb.episodes import DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.errors import DecodeError
-from rlds2reverb.report.pictures import frames_of, is_picture
-from rlds2reverb.specs import ArraySpec, column_spec
+from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted, pictures_of, thumbnail_size
+from rlds2reverb.specs import ArraySpec
 
 _CAMERAS = 4
 _LAST_ROWS = 3
@@ -52,7 +52,7 @@ class Portrait:
       total: its return; None where it has none.
       at: [n] time steps of the curves' points.
       curves: path -> [n, at most `Size.lines`] float64.
-      frames: path -> time steps and images, see `pictures.frames_of`.
+      frames: path -> time steps, and small pictures of them.
       texts: path -> the first step's.
       last_rows: field -> its last values, as text.
       untold: why images are missing; "" where none are.
@@ -64,7 +64,7 @@ class Portrait:
     total: float | None
     at: Array
     curves: dict[str, Array] = field(default_factory=dict)
-    frames: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    frames: dict[str, tuple[list[int], list[Picture]]] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     last_rows: dict[str, list[str]] = field(default_factory=dict)
     untold: str = ""
@@ -79,26 +79,27 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
     for path, column in rewards_first:
         if len(column) != len(episode) or not len(column):
             continue
-        leaf = spec[path] if path in spec and spec[path].image is not None else column_spec(column)
-        if leaf.image is not None or is_picture(leaf):
-            _add_frames(made, path, column, leaf, size)
-        elif leaf.dtype.kind == "O":
+        steps = chosen_steps(len(column), size.frames)
+        pictures = pictures_of(path, column[steps], spec.get(path))  # no others are looked at
+        if pictures is not None:
+            _add_frames(made, pictures, steps, size)
+        elif column.dtype.kind in "OSU":
             _add_text(made, path, column)
-        elif leaf.dtype.kind in "fiu" and len(made.curves) < size.columns and column.size:
+        elif column.dtype.kind in "fiu" and len(made.curves) < size.columns and column.size:
             made.curves[path] = column.reshape(len(column), -1)[at, : size.lines].astype(np.float64)
     return made
 
 
-def _add_frames(made: Portrait, path: str, column: Array, leaf: ArraySpec, size: Size) -> None:
+def _add_frames(made: Portrait, pictures: Pictures, steps: list[int], size: Size) -> None:
     if len(made.frames) >= _CAMERAS:
         return
     try:
-        steps, frames = frames_of(column, leaf, size.frames, size.side)
+        height, width = thumbnail_size(pictures.size, size.side)
+        frames = [fitted(pictures.picture(at), height, width) for at in range(len(steps))]
     except DecodeError as error:
         made.untold = str(error)
         return
-    if len(frames):
-        made.frames[path] = steps, frames
+    made.frames[pictures.path] = steps, frames
 
 
 def _add_text(made: Portrait, path: str, column: Array) -> None:

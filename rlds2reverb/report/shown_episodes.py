@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlds2reverb.look.html import NOTHING, Html, element, table, together
+from rlds2reverb.look.pictures import data_uri, small_file
 from rlds2reverb.report.charts import curves
 from rlds2reverb.report.content import Content, section
-from rlds2reverb.report.markup import NOTHING, Html, element, table, together
-from rlds2reverb.report.pictures import data_uri
 from rlds2reverb.report.portraits import Portrait
-from rlds2reverb.report.shown import clipped, number, shown
 from rlds2reverb.validation.findings import Findings
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, number, shortened, visible
 
 _TABLES = 8
 _LONGEST_DRAWING = 80_000
@@ -88,7 +87,7 @@ def _stub(anchor: str, name: str) -> Html:
 def _episode(content: Content, portrait: Portrait, anchor: str) -> Html:
     total = "" if portrait.total is None else f", return {number(portrait.total)}"
     parts = [
-        element("h3", clipped(portrait.title, 200)),
+        element("h3", shortened(portrait.title, 200)),
         element("p", f"{counted(portrait.steps, 'step')}{total}", class_="quiet"),
         *(_frames(content, portrait, path, anchor) for path in portrait.frames),
         element("p", f"images are not shown: {portrait.untold}", class_="quiet") if portrait.untold else NOTHING,
@@ -103,8 +102,8 @@ def _frames(content: Content, portrait: Portrait, path: str, anchor: str) -> Htm
     """A film strip; with a player above it where there are enough images."""
     steps, images = portrait.frames[path]
     strip = [
-        element("img", src=uri, alt=f"step {step}", data_step=int(step))
-        for step, uri in zip(steps.tolist(), map(data_uri, images))
+        element("img", src=uri, alt=f"step {step}", data_step=step)
+        for step, uri in zip(steps, map(data_uri, map(small_file, images)))
         if content.takes_picture(uri)
     ]
     if not strip:
@@ -117,7 +116,7 @@ def _frames(content: Content, portrait: Portrait, path: str, anchor: str) -> Htm
 
 
 def _player(path: str, strip: str, frames: int, steps: int) -> Html:
-    named = f"image of {clipped(shown(path), 80)}"
+    named = f"image of {shortened(visible(path), 80)}"
     slider = element("input", type="range", min=0, max=frames - 1, value=0, aria_label=named)
     controls = element(
         "div",
@@ -145,7 +144,7 @@ def _name_of_curves(path: str, lines: int) -> str:
 
 
 def _texts(portrait: Portrait) -> Html:
-    rows = [[element("code", path), text.decode("utf-8", "backslashreplace")] for path, text in portrait.texts.items()]
+    rows = [[element("code", path), visible(text)] for path, text in portrait.texts.items()]
     return table([], rows) if rows else NOTHING
 
 

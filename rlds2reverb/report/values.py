@@ -9,15 +9,14 @@ from operator import itemgetter
 import numpy as np
 
 from rlds2reverb.episodes import REWARD
+from rlds2reverb.look.html import NOTHING, Html, element, table, together
 from rlds2reverb.report.charts import bars, histogram_of, reaching_chart, time_chart
 from rlds2reverb.report.columns import Numbers
 from rlds2reverb.report.content import Content, section
 from rlds2reverb.report.histograms import Histogram
-from rlds2reverb.report.markup import NOTHING, Html, element, table, together
-from rlds2reverb.report.shown import number
 from rlds2reverb.report.texts import Texts
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.wording import counted
+from rlds2reverb.wording import counted, number, shortened, visible
 
 _TEXTS = 12
 
@@ -210,9 +209,7 @@ def _different(found: Texts) -> str:
 
 def _texts(content: Content, place: int, found: Texts) -> Html:
     """Which texts there are, and how often."""
-    rows = [
-        [text.decode("utf-8", "backslashreplace")[:160], f"{count:,}"] for count, text in found.most_frequent(_TEXTS)
-    ]
+    rows = [[shortened(visible(text), 160), f"{count:,}"] for count, text in found.most_frequent(_TEXTS)]
     cells = [[element("code", text or "(empty)"), count] for text, count in rows]
     kept = "the most frequent of those that the seed chose" if found.is_estimate else "the most frequent first"
     other = f"; {counted(found.others, 'value')} that are no text" if found.others else ""

@@ -10,9 +10,9 @@ import numpy as np
 from rlds2reverb.conventions import last_row_is_added
 from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, REWARD, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.showing.curves import Curve
+from rlds2reverb.look.pictures import Pictures, pictures_of
+from rlds2reverb.showing.curves import Curve, range_text
 from rlds2reverb.showing.finding import Found
-from rlds2reverb.showing.pictures import Pictures, pictures_of
 from rlds2reverb.showing.runs import flag_text, text_lines
 from rlds2reverb.specs import ArraySpec, column_spec
 from rlds2reverb.validation import Problem
@@ -39,6 +39,13 @@ class Panel:
     kind: str
     curves: tuple[Curve, ...]
     dimensions: int
+
+
+def range_line(panel: Panel) -> str:
+    """Kind and range of a panel, and what of it is not drawn."""
+    more = panel.dimensions - len(panel.curves)
+    first = f"  (first {len(panel.curves)} of {panel.dimensions:,} dimensions)" if more else ""
+    return f"{panel.kind}  {range_text(panel.curves)}{first}"
 
 
 @dataclass(frozen=True)
@@ -233,7 +240,7 @@ def _metadata(episode: Episode) -> dict[str, str]:
 def _value(value: object) -> str:
     """A value of the metadata on one line."""
     if isinstance(value, bytes):
-        return _quoted(value.decode("utf-8", "backslashreplace"))
+        return _quoted(visible(value))
     if isinstance(value, np.ndarray) and value.ndim and value.size > MOST_CURVES:
         first = ", ".join(_value(one) for one in value.ravel()[:MOST_CURVES].tolist())
         return shortened(f"{column_spec(value[None])}: {first}, ...")

@@ -9,7 +9,7 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from rlds2reverb.showing.pictures import Picture
+from rlds2reverb.look.pictures import Picture
 
 _UPPER_HALF = "\u2580"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds2reverb.episodes import Array
 from rlds2reverb.image_headers import image_size
-from rlds2reverb.wording import visible
+from rlds2reverb.wording import shortened, visible
 
 _MOST_RUNS = 6
 _MOST_CHARACTERS = 400
@@ -74,5 +74,4 @@ def _told(values: tuple[bytes, ...]) -> str:
 def _text(value: bytes) -> str:
     if (size := image_size(value)) is not None:
         return f"image file of {size[0]} x {size[1]}"
-    text = visible(value[: 4 * _MOST_CHARACTERS + 4].decode("utf-8", "backslashreplace"))
-    return f'"{text}"' if len(text) <= _MOST_CHARACTERS else f'"{text[:_MOST_CHARACTERS]}..."'
+    return f'"{shortened(visible(value[: 4 * _MOST_CHARACTERS + 4]), _MOST_CHARACTERS)}"'

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.destinations.png import png_files
 from rlds2reverb.destinations.whole_files import unfinished_file, whole_or_none
 from rlds2reverb.errors import ConfigError, WriteError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import can_be_replaced, writing
 from rlds2reverb.formats import Lazily
+from rlds2reverb.look.pictures import png_file
+from rlds2reverb.look.player import page
 from rlds2reverb.showing.contents import Contents
-from rlds2reverb.showing.film import Film
-from rlds2reverb.showing.page import page
-from rlds2reverb.showing.sheet import sheet
 from rlds2reverb.wording import counted
 
 Write = Callable[[Contents, Path, int | None, int], None]
 
 _WAY_OUT = "nothing is left there, and a file from before stays. Make room or name another file, and run the same again"
 
-_write_gif: Any = Lazily("rlds2reverb.showing.videos:write_gif")  # PyAV, only where there is a film
+_sheet: Any = Lazily("rlds2reverb.look.film:sheet")  # Pillow and PyAV, only where they draw
+_film: Any = Lazily("rlds2reverb.look.film:Film")
+_write_gif: Any = Lazily("rlds2reverb.showing.videos:write_gif")
 _write_mp4: Any = Lazily("rlds2reverb.showing.videos:write_mp4")
 
 
 def _save_png(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    path.write_bytes(png_files(sheet(contents, frames)[None])[0])
+    path.write_bytes(png_file(_sheet(contents, frames)))
 
 
 def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
@@ -37,7 +38,7 @@ def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> 
 
 
 def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    write(Film(contents, frames), fps, path)
+    write(_film(contents, frames), fps, path)
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,20 @@ class Kind:
 
     Attributes:
       write: writes one: what is in the episode, where to, pictures at most, pictures per second.
-      extra: what the package needs for it in any case; "" for nothing.
+      libraries: what it needs in any case: name -> the extra that has it.
       most_frames: pictures of an image column that it has room for; None for any number.
     """
 
     write: Write
-    extra: str
+    libraries: Mapping[str, str]
     most_frames: int | None = None
 
 
 KINDS = {
-    ".png": Kind(_save_png, "images", 400),
-    ".gif": Kind(partial(_save_film, _write_gif), "video"),
-    ".mp4": Kind(partial(_save_film, _write_mp4), "video"),
-    ".html": Kind(_save_html, ""),
+    ".png": Kind(_save_png, {"PIL": "images"}, 400),
+    ".gif": Kind(partial(_save_film, _write_gif), {"PIL": "images", "av": "video"}),
+    ".mp4": Kind(partial(_save_film, _write_mp4), {"PIL": "images", "av": "video"}),
+    ".html": Kind(_save_html, {}),
 }
 """The end of a file's name -> what is written."""
 
@@ -94,11 +95,9 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
 
 
 def _check(path: Path, kind: Kind) -> None:
-    with needing(f"writing {path.suffix.lower()}", kind.extra, ConfigError):
-        if kind.extra == "video":
-            import av  # noqa: F401
-        elif kind.extra == "images":
-            import imagecodecs  # noqa: F401
+    for library, extra in kind.libraries.items():
+        with needing(f"writing {path.suffix.lower()}", extra, ConfigError):
+            importlib.import_module(library)
     if not (can_be_replaced(path) and can_be_replaced(unfinished_file(path))):
         reason = "its folder is not there, or cannot be written"
         if path.exists() and not path.is_file():

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.text import Text
 
 from rlds2reverb.errors import DecodeError
+from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted
 from rlds2reverb.showing.contents import Contents, Panel
 from rlds2reverb.showing.curves import Curve, range_text
 from rlds2reverb.showing.glyphs import curve_lines
 from rlds2reverb.showing.halves import picture_lines
-from rlds2reverb.showing.pictures import Picture, Pictures, chosen_steps, fitted
 from rlds2reverb.wording import counted, visible
 
 _CURVES = 4

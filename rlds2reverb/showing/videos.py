@@ -17,8 +17,8 @@ import av
 import numpy as np
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.showing.film import Film
-from rlds2reverb.showing.pictures import Picture, chosen_steps
+from rlds2reverb.look.film import Film
+from rlds2reverb.look.pictures import Picture, chosen_steps
 from rlds2reverb.wording import line_of
 
 _PALETTE_FROM = 24

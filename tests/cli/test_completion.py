@@ -20,8 +20,7 @@ from click.shell_completion import ShellComplete
 
 import rlds2reverb
 from rlds2reverb import cli
-from rlds2reverb.cli import completing
-from rlds2reverb.cli.completing import SECONDS, VARIABLE, answer, answered, for_bash, patience, words_of
+from rlds2reverb.cli.completion import SECONDS, VARIABLE, answer, in_place_of, patience, words_of
 from rlds2reverb.transport.memory import table_info
 from rlds2reverb.views.registry import VIEWS
 from tests.transport.fake_reverb import FakeReverb
@@ -47,12 +46,14 @@ def test_commands_come_with_their_help_and_load_nothing() -> None:
     assert offered("in") == ["inspect"]
     assert offered("") == list(cli.COMMANDS)
     code = (
-        "import sys; from rlds2reverb.cli import cli; from rlds2reverb.cli.completing import answered;"
-        "lines = [*answered(cli, {'_RLDS2REVERB_COMPLETE': 'fish', '_RLDS2REVERB_WORDS': 'rlds2reverb\\x1f'})];"
-        "assert len(lines) > 5, lines;"
+        "import sys; from rlds2reverb.cli import main; main();"
         "print([name for name in ('numpy', 'grpc', 'rlds2reverb.cli.push') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    asked = {**os.environ, VARIABLE: "fish_complete", "COMP_WORDS": "rlds2reverb ", "COMP_CWORD": ""}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=asked)
+    *commands, loaded = ended.stdout.splitlines()
+    assert len(commands) > 5
+    assert loaded == "[]"
 
 
 def test_options_choices_views_and_codes() -> None:
@@ -122,35 +123,44 @@ def test_patience_is_what_the_environment_says() -> None:
     assert patience({}) == 5
 
 
-def lines(shell: str, *words: str) -> list[str]:
-    environment = {VARIABLE: shell, "_RLDS2REVERB_WORDS": "\x1f".join(("rlds2reverb", *words))}
-    return [*answered(cli.cli, environment)]
+def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """Puts into the environment what a shell's script does."""
+    monkeypatch.setenv(VARIABLE, "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", shlex.join(("rlds2reverb", *words)))
+    monkeypatch.setenv("COMP_CWORD", words[-1])
 
 
 def test_what_would_move_the_cursor_is_not_offered(server: FakeReverb) -> None:
-    shown = lines("zsh", "sample", "--server", server.address, "--table", "re")
-    assert sorted(line.split("\t")[1] for line in shown) == ["re $(touch x)", "replay"]
+    found = offered("sample", "--server", server.address, "--table", "re")
+    assert sorted(found) == ["re $(touch x)", "replay"]
 
 
 @pytest.mark.parametrize("words", [("push", "x", "--server", "127.0.0.1:1", "--table", ""), ("inspect", "bundled:no@")])
 def test_whatever_goes_wrong_there_is_no_answer_and_no_word_of_it(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer(cli.cli, {VARIABLE: "fish", "_RLDS2REVERB_WORDS": "\x1f".join(("rlds2reverb", *words))})
+    asked(monkeypatch, *words)
+    answer(cli.cli)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_question_that_makes_no_sense_is_not_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    answer(cli.cli, {VARIABLE: "bash"})
+def test_a_question_that_makes_no_sense_is_not_answered(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shell in ("bash_complete", "none"):
+        monkeypatch.setenv(VARIABLE, shell)
+        answer(cli.cli)
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_answer_that_takes_too_long_is_none(tmp_path: Path) -> None:
+def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import time; from rlds2reverb.cli import cli, completing, local_names\n"
+        "import time; from rlds2reverb.cli import cli, completion, local_names\n"
         "local_names.BUNDLED = (time.sleep(3600) for _ in range(1))\n"
-        f"completing.answer(cli, {{'{VARIABLE}': 'fish', '{SECONDS}': '0.2', '_RLDS2REVERB_WORDS': 'rlds2reverb\\x1finspect\\x1fbundled:'}})"
+        "completion.answer(cli)"
     )
+    asked(monkeypatch, "inspect", "bundled:")
+    monkeypatch.setenv(SECONDS, "0.2")
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
@@ -182,7 +192,7 @@ def test_a_line_is_cut_into_words_as_a_shell_does(line: str, words: list[str]) -
     ],
 )
 def test_bash_gets_what_it_puts_in_place_of_its_own_word(incomplete: str, word: str, value: str, shown: str) -> None:
-    assert for_bash(incomplete, word)(value) == shown
+    assert in_place_of(incomplete, word, value) == shown
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +316,9 @@ def test_fish_completes(folder: Path, server: FakeReverb) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_is_one_that_its_shell_takes(shell: str, folder: Path) -> None:
-    script = completing.__file__.replace("completing.py", f"shells/rlds2reverb.{shell}")
-    checked = subprocess.run([shell_at(shell), "-n", script], capture_output=True, text=True, timeout=60, check=False)
+    script = subprocess.run([folder / "rlds2reverb", "completion", shell], capture_output=True, text=True, check=True)
+    (folder / "script").write_text(script.stdout)
+    checked = subprocess.run([shell_at(shell), "-n", folder / "script"], capture_output=True, text=True, timeout=60)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
@@ -318,4 +329,4 @@ def test_the_script_of_each_shell_is_printed_with_how_to_install_it(
         monkeypatch.setattr(sys, "argv", ["rlds2reverb", "completion", shell])
         with pytest.raises(SystemExit):
             cli.main()
-        assert f"Completion of rlds2reverb for {shell}" in capsys.readouterr().out
+        assert "_rlds2reverb_completion" in capsys.readouterr().out

@@ -17,7 +17,7 @@ import pytest
 from rlds2reverb import cli, client
 from rlds2reverb.cli import checkpoint, inspect, output, show, validate
 from rlds2reverb.cli.answers import Answer, document, plain, wants_json
-from rlds2reverb.cli.schemas import schema_names, schema_of
+from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.episodes import Episode
 from rlds2reverb.push.run import Push
 from rlds2reverb.sources.episodes import EpisodeList
@@ -33,8 +33,8 @@ WITHOUT_JSON = {
 """Command -> why it has no --json."""
 
 HOW_TO = (
-    "give it json_option (rlds2reverb/cli/options.py) and print by output.print_json; write rlds2reverb/schemas/COMMAND.json, "
-    "closed by additionalProperties; show its real output here; run scripts/generate_docs.py. A command that cannot have it "
+    "give it json_option (rlds2reverb/cli/options.py) and print by output.print_json; write its classes into "
+    "rlds2reverb/cli/documents.py; show its real output here; run scripts/generate_docs.py. A command that cannot have it "
     "stands in WITHOUT_JSON with the reason."
 )
 
@@ -77,11 +77,11 @@ def test_every_command_has_json_and_a_schema() -> None:
     }
     lacking = [name for name in commands if name not in with_json and name not in WITHOUT_JSON]
     assert lacking == [], f"no --json: {lacking}: {HOW_TO}"
-    assert with_json == set(schema_names()), f"--json and schemas differ: {with_json ^ set(schema_names())}: {HOW_TO}"
+    assert with_json == set(DOCUMENTS), f"--json and schemas differ: {with_json ^ set(DOCUMENTS)}: {HOW_TO}"
     assert [name for name in WITHOUT_JSON if name not in commands] == []
 
 
-@pytest.mark.parametrize("name", schema_names())
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_schema_is_closed_and_whole(name: str) -> None:
     schema = schema_of(name)
 

@@ -13,7 +13,7 @@ import pytest
 
 from rlds2reverb import cli
 from rlds2reverb.cli import sample
-from rlds2reverb.cli.schemas import schema_of
+from rlds2reverb.cli.documents import schema_of
 from rlds2reverb.client import Client
 from rlds2reverb.image_spec import ImageSpec
 from rlds2reverb.learner import batch_queue

@@ -12,8 +12,8 @@ import pytest
 
 from rlds2reverb import cli
 from rlds2reverb.cli import show
+from rlds2reverb.look.film import sheet
 from rlds2reverb.showing.reading import contents_at
-from rlds2reverb.showing.sheet import sheet
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.showing.shown import episode
 

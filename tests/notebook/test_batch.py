@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.notebook.batch import batch_html, info_html
+from rlds2reverb.look.notebook import batch_html, info_html
 from rlds2reverb.specs import named_tuple_type
 from tests.notebook.held import images
 from tests.notebook.pages import Page

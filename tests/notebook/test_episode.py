@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array, Episode
-from rlds2reverb.notebook.episode import episode_html
+from rlds2reverb.look.notebook import episode_html
 from tests.notebook.held import images
 from tests.notebook.pages import Page
 from tests.notebook.test_markup import any_text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ import pytest
 from rlds2reverb.destinations.png import png_files
 from rlds2reverb.episodes import Array
 from rlds2reverb.image_headers import image_size
-from rlds2reverb.notebook.films import FRAMES, MOST_PICTURES, MOST_STRIPS, PIXELS, is_images, strips
+from rlds2reverb.look import notebook
+from rlds2reverb.look.notebook import FRAMES, MOST_STRIPS, PIXELS, is_images, strips
 from tests.notebook.held import images
 from tests.notebook.pages import Page
 
@@ -35,8 +35,8 @@ def decoded(picture: str) -> tuple[int, int]:
         ((40, 20, 30, 3), (20, 30)),
         ((40, 20, 30, 1), (20, 30)),
         ((40, 20, 30, 4), (20, 30)),
-        ((40, 84, 84), (42, 42)),
-        ((40, 2, 84, 84, 3), (42, 42)),  # two cameras: the first
+        ((40, 84, 84), (72, 72)),
+        ((40, 2, 84, 84, 3), (72, 72)),  # two cameras: the first
         ((40, 480, 640, 3), (54, 72)),
         ((40, 8, 100_000), (1, 72)),
     ],
@@ -54,7 +54,6 @@ def test_a_strip_is_a_few_small_pictures_over_the_whole_episode(shape: tuple[int
 @pytest.mark.parametrize(
     "column",
     [
-        np.zeros((5, 20, 30, 3), np.float32),
         np.zeros((5, 20), np.uint8),
         np.zeros((5, 4, 4, 3), np.uint8),
         np.zeros((0, 20, 30, 3), np.uint8),
@@ -71,7 +70,7 @@ def test_what_is_no_picture_has_none(column: Array) -> None:
 def test_small_files_are_shown_as_they_are_and_large_ones_made_smaller() -> None:
     small, noise = files(images(3)), np.random.default_rng(0).integers(0, 256, (3, 200, 100, 3), np.uint8)
     assert [decoded(one) for one in Page(strips({"a": small}, "step")).pictures] == [(20, 30)] * 3
-    assert [decoded(one) for one in Page(strips({"a": files(noise)}, "step")).pictures] == [(67, 34)] * 3
+    assert [decoded(one) for one in Page(strips({"a": files(noise)}, "step")).pictures] == [(72, 36)] * 3
 
 
 def test_rows_without_a_file_are_passed_over() -> None:
@@ -85,7 +84,7 @@ def test_a_damaged_file_is_said() -> None:
     column[1] = column[1][:9_000]
     page = Page(strips({"a": column}, "step"))
     assert page.pictures == []
-    assert page.text.startswith('a its pictures cannot be shown: column "images"')
+    assert page.text.startswith('a its pictures cannot be shown: column "a"')
 
 
 def test_a_file_that_claims_to_be_huge_is_not_decoded() -> None:
@@ -94,20 +93,23 @@ def test_a_file_that_claims_to_be_huge_is_not_decoded() -> None:
     assert "one of 100,000 x 100,000 pixels" in Page(strips({"a": column}, "step")).text
 
 
-def test_all_strips_together_have_a_bound() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (9, 72, 72, 4), np.uint8)
+def test_all_strips_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "MOST_PICTURES", 100_000)
+    noise = np.random.default_rng(0).integers(0, 256, (9, 72, 72, 3), np.uint8)
     columns = {f"camera{number}": noise for number in range(100)}
     html = strips(columns, "step")
     page = Page(html)
-    assert len(html) < MOST_PICTURES + 5_000
+    assert len(html) < 105_000
     assert len(page.pictures) == FRAMES
     assert page.text.count("its pictures are too large for a notebook") == MOST_STRIPS - 1
     assert page.text.endswith("and 96 more image columns")
 
 
-def test_without_the_libraries_it_says_which_extra_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "imagecodecs", None)
-    column: Any = images(2)
-    page = Page(strips({"a": column}, "step"))
-    assert page.pictures == []
-    assert page.text.startswith("a its pictures are shown with the extra images: install with")
+def test_without_the_libraries_pixels_are_shown_and_large_files_say_which_extra_they_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = files(np.random.default_rng(0).integers(0, 256, (1, 100, 100, 3), np.uint8))
+    for library in ("PIL", "imagecodecs"):
+        monkeypatch.setitem(sys.modules, library, None)
+    assert len(Page(strips({"a": images(2)}, "step")).pictures) == 2
+    assert "[images]" in Page(strips({"a": large}, "step")).text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.notebook.markup import (
+from rlds2reverb.look.notebook import (
     MOST_CARD,
     MOST_CHARACTERS,
     MOST_ROWS,

@@ -15,9 +15,8 @@ import pytest
 
 import rlds2reverb
 from rlds2reverb.episodes import Episode
-from rlds2reverb.notebook import showing
-from rlds2reverb.notebook.films import MOST_PICTURES
-from rlds2reverb.notebook.markup import MOST_CARD
+from rlds2reverb.look import notebook as showing
+from rlds2reverb.look.notebook import MOST_CARD, MOST_PICTURES
 from tests.notebook.held import HOSTILE, things
 from tests.notebook.pages import Page
 

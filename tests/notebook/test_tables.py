@@ -9,7 +9,7 @@ import numpy as np
 
 import rlds2reverb
 from rlds2reverb.client import Client
-from rlds2reverb.notebook.tables import plan_html, remarks, server_html, table_html, table_plan_html
+from rlds2reverb.look.notebook import plan_html, remarks, server_html, table_html, table_plan_html
 from rlds2reverb.remarks import Remark
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
@@ -32,7 +32,11 @@ def test_every_table_of_a_server_has_a_row_and_a_signature() -> None:
         "a": table_info("a", max_size=20, signature={"x": ArraySpec((), np.dtype(bool))}),
     }
     page = Page(server_html(ServerInfo(1, tables)))
-    assert [row[:2] for row in page.cells[:3]] == [["table", "items"], ["a", "0 of 20"], ["b", "0 of 10"]]
+    assert [row[:2] for row in page.cells[:3]] == [
+        ["table", "items"],
+        ["a", "0 of 20, 0 episodes"],
+        ["b", "0 of 10, 0 episodes"],
+    ]
     assert page.row("x") == "bool[]"
     assert "table b has no signature: it takes anything" in page.text
     assert "inserts may go on" in page.row("a")
@@ -61,10 +65,10 @@ def test_a_plan_tells_the_room_of_its_tables() -> None:
     plan = planned()
     page = Page(plan_html(plan))
     assert page.text.startswith("Plan of a push bundled:cartpole")
-    assert page.row("episodes") == "25"
-    assert page.row("replay") == "two_step | 2,931 items | 0 of 4,000 | 4,000 | "
+    assert page.row("source") == "bundled:cartpole  (25 episodes)"
+    assert page.row("replay") == "view two_step; makes 2,931 items; 0 of at most 4,000 items, so 4,000 more fit"
     assert page.text.endswith("Nothing has been sent.")
-    assert Page(table_plan_html(plan.tables[0])).row("more fit") == "4,000"
+    assert "so 4,000 more fit" in Page(table_plan_html(plan.tables[0])).text
 
 
 def test_a_plan_tells_its_transform() -> None:
@@ -77,8 +81,8 @@ def test_a_plan_for_several_servers_names_them() -> None:
     (info,) = plan.infos.values()
     several = replace(plan, names={"a:1": "a", "b:1": "b"}, infos={"a:1": info})
     page = Page(several._repr_html_())
-    assert page.row("servers") == "a:1, b:1"
-    assert page.row("missing") == "b:1"
+    assert page.row("a:1") == "replay 0 of 4,000"
+    assert page.row("b:1") == "missing; its episodes are left out"
 
 
 def test_many_remarks_are_counted() -> None:

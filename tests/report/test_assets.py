@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rlds2reverb import report
+from rlds2reverb import look
 
-ASSETS = Path(str(report.__file__)).with_name("assets")
+ASSETS = Path(str(look.__file__)).with_name("assets")
 
 
 def test_the_library_is_the_published_one() -> None:
@@ -19,7 +19,7 @@ def test_the_library_is_the_published_one() -> None:
 
 
 def test_no_asset_names_an_address_that_is_fetched() -> None:
-    for name in ("report.js", "report.css", "uPlot.min.css"):
+    for name in ("report.js", "report.css", "uPlot.min.css", "player.js", "player.css"):
         text = ASSETS.joinpath(name).read_text(encoding="utf-8")
         assert "http" not in text
         assert "url(" not in text

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
-from rlds2reverb.report import pictures
+from rlds2reverb.look import pictures
 from rlds2reverb.report.page import MOST_BYTES
 from rlds2reverb.views.registry import view_of
 from tests import strategies

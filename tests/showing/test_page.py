@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from typing import Any
 
@@ -16,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episodes import Episode
+from rlds2reverb.look.pictures import png_file, small_file
+from rlds2reverb.look.player import page
 from rlds2reverb.showing.curves import Curve
-from rlds2reverb.showing.page import page
 from rlds2reverb.showing.svg import HEIGHT, WIDTH, path_of
-from rlds2reverb.showing.uris import Encoder
 from tests.showing.shown import HOSTILE, camera, contents, episode
 
 
@@ -158,5 +159,16 @@ def test_a_path_is_interrupted_where_there_is_no_number() -> None:
 
 
 def test_pictures_of_another_size_get_that_of_the_first() -> None:
-    encoder = Encoder.of(camera(1)[0], 320)
-    assert pixels(encoder.uri(camera(1, 48, 64)[0])).shape == (24, 32, 3)
+    column = np.empty(2, object)
+    column[:] = [png_file(camera(1)[0]), png_file(camera(1, 48, 64)[0])]
+    (pictures,) = Read(page(contents(Episode({"camera": column}, id="e")))).data["pictures"]
+    assert [pixels(one).shape for one in pictures] == [(24, 32, 3)] * 2
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_a_png_file_has_every_pixel(monkeypatch: pytest.MonkeyPatch, library: bool) -> None:
+    if not library:
+        monkeypatch.setitem(sys.modules, "PIL", None)
+    noise = np.random.default_rng(0).integers(0, 256, (7, 9, 3), np.uint8)
+    np.testing.assert_array_equal(imagecodecs.png_decode(png_file(noise)), noise)
+    assert len(small_file(noise)) <= len(png_file(noise))

@@ -11,8 +11,8 @@ import pytest
 
 from rlds2reverb.errors import DecodeError
 from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.showing import pictures
-from rlds2reverb.showing.pictures import chosen_steps, fitted, pictures_of
+from rlds2reverb.look import pictures
+from rlds2reverb.look.pictures import chosen_steps, fitted, pictures_of
 from rlds2reverb.specs import ArraySpec
 from tests.pictures import files
 

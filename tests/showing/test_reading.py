@@ -10,7 +10,7 @@ import pytest
 from rlds2reverb import images
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.showing import pictures
+from rlds2reverb.look import pictures
 from rlds2reverb.showing.reading import contents_at
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.episodes import EpisodeList

@@ -1,11 +1,13 @@
-"""Image columns of any dtype -> RGB pictures of 8 bits, frame by frame: only what is shown is decoded and converted.
+"""Image columns of any dtype -> RGB pictures of 8 bits, frame by frame, and pictures -> files that a page holds.
+
+Only what is shown is decoded and converted.
 
 | values | shown as |
 | --- | --- |
 | uint8 | as they are |
 | uint16, in colour | the high byte |
 | float in [0, 1] | 0 is black, 1 is white |
-| uint16 or other numbers of one channel (depth), floats beyond [0, 1] | the lowest of the episode is black, the highest white |
+| uint16 or other numbers of one channel (depth), floats beyond [0, 1] | the lowest of the column is black, the highest white |
 | bool | False is black, True is white |
 | NaN and infinities | black |
 | one channel | grey |
@@ -15,28 +17,31 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.image_headers import image_size
+from rlds2reverb.image_headers import JPEG_START
 from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.images import decode_images
+from rlds2reverb.images import FILE, FIRST, decode_images, kind, kind_of
 from rlds2reverb.specs import ArraySpec, column_spec
 from rlds2reverb.transforms.resize import Size, resized
 
 Picture = npt.NDArray[np.uint8]
 """[height, width, 3]"""
 
-_LEAST_SIDE = 8
-"""Pixels: smaller arrays are taken for numbers."""
-_CHANNELS = (1, 3, 4)
 _ANY_IMAGE = ImageSpec((None, None, None), np.dtype(np.uint8))
 _FRAMES_KEPT = 64
+_QUALITY = 80
+"""Of JPEG."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Pictures:
         return row if row.ndim == 3 else row[..., None]
 
 
-def pictures_of(path: str, column: Array, leaf: ArraySpec | None) -> Pictures | None:
+def pictures_of(path: str, column: Array, leaf: ArraySpec | None = None) -> Pictures | None:
     """The column as images; None when it holds none.
 
     Args:
@@ -126,26 +131,13 @@ def pictures_of(path: str, column: Array, leaf: ArraySpec | None) -> Pictures | 
     if not len(column):
         return None
     if column.dtype.kind == "O":
-        return _of_files(path, column, leaf)
-    if column.dtype.kind not in "buif" and column.dtype.name != "bfloat16":
-        return None
-    shape = column.shape[1:]
-    if len(shape) == 2 and min(shape) >= _LEAST_SIDE:
-        return Pictures(path, column)
-    if len(shape) == 3 and shape[2] in _CHANNELS and min(shape[:2]) >= _LEAST_SIDE:
-        return Pictures(path, column)
-    if len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) >= _LEAST_SIDE:
-        return Pictures(path, column, is_channels_first=True)
-    return None
-
-
-def _of_files(path: str, column: Array, leaf: ArraySpec | None) -> Pictures | None:
-    if column.ndim != 1:
-        return None
-    if leaf is not None and leaf.image is not None:
-        return Pictures(path, column, leaf.image)
-    is_image = isinstance(column[0], bytes) and image_size(column[0]) is not None
-    return Pictures(path, column, _ANY_IMAGE) if is_image else None
+        if column.ndim != 1:
+            return None
+        if leaf is not None and kind(leaf) == FILE:
+            return Pictures(path, column, leaf.image)
+        return Pictures(path, column, _ANY_IMAGE) if kind_of(column) == FILE else None
+    found = kind_of(column)
+    return Pictures(path, column, is_channels_first=found == FIRST) if found else None
 
 
 def fitted(picture: Picture, height: int, width: int) -> Picture:
@@ -156,6 +148,16 @@ def fitted(picture: Picture, height: int, width: int) -> Picture:
     if height % before[0] == 0 and width % before[1] == 0:
         return np.asarray(picture.repeat(height // before[0], axis=0).repeat(width // before[1], axis=1))
     return np.asarray(resized(picture[None], Size(height, width))[0], np.uint8)
+
+
+def thumbnail_size(size: tuple[int, int], side: int) -> tuple[int, int]:
+    """Height and width of a picture whose longer side has `side` pixels at most.
+
+    >>> thumbnail_size((480, 640), 320), thumbnail_size((24, 32), 320)
+    ((240, 320), (24, 32))
+    """
+    share = min(1.0, side / max(size))
+    return max(1, round(size[0] * share)), max(1, round(size[1] * share))
 
 
 def chosen_steps(steps: int, count: int) -> list[int]:
@@ -169,6 +171,42 @@ def chosen_steps(steps: int, count: int) -> list[int]:
     if count == 1:
         return [0]
     return [round(number * (steps - 1) / (count - 1)) for number in range(count)]
+
+
+def png_file(picture: Picture) -> bytes:
+    """The picture as a PNG file; without the extra `images` a larger one. Source: PNG specification 5.3 (chunks), 11.2 (IHDR), 9.2 (filter 0)."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        height, width, _ = picture.shape
+        rows = np.concatenate((np.zeros((height, 1), np.uint8), picture.reshape(height, -1)), axis=1)
+        header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
+        return b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+            for name, data in chunks
+        )
+    file = BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
+
+
+def small_file(picture: Picture) -> bytes:
+    """The picture as the smaller one of a PNG file and a JPEG file; without the extra `images` as PNG."""
+    lossless = png_file(picture)
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        return lossless
+    file = BytesIO()
+    Image.fromarray(picture).save(file, "JPEG", quality=_QUALITY, subsampling=0)
+    return min(lossless, file.getvalue(), key=len)
+
+
+def data_uri(file: bytes) -> str:
+    """A PNG or JPEG file as the address of an image that holds itself."""
+    kind_of_file = "jpeg" if file.startswith(JPEG_START) else "png"
+    return f"data:image/{kind_of_file};base64,{base64.b64encode(file).decode('ascii')}"
 
 
 def _span_of(pixels: Array) -> tuple[float, float] | None:

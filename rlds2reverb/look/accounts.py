@@ -1,0 +1,238 @@
+"""What is told of plans, reports, inspections and tables, as names and texts: the terminal prints them, a notebook makes cards of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rlds2reverb.reports.inspected import summary
+from rlds2reverb.validation.problems import CODES
+from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
+from rlds2reverb.wording import counted, number, rate
+
+if TYPE_CHECKING:
+    from rlds2reverb.destinations.report import ConvertReport
+    from rlds2reverb.push.plan import PushPlan, TablePlan
+    from rlds2reverb.push.report import PushReport
+    from rlds2reverb.reports.ends import Ends
+    from rlds2reverb.reports.images import ImageColumn
+    from rlds2reverb.reports.inspected import Inspection, Statistics
+    from rlds2reverb.reports.ranges import Range
+    from rlds2reverb.validation.findings import Findings
+    from rlds2reverb.wire.messages import TableInfo
+
+
+def push_fields(report: PushReport) -> dict[str, str]:
+    """The account of a push."""
+    fields = {
+        "source": report.source,
+        "tables": f"{', '.join(report.tables)}  (view {report.view})",
+        "read": _episodes_and_steps(report.episodes_read, report.steps_read),
+        "pushed": _episodes_and_steps(report.episodes_pushed, report.steps_pushed),
+        "confirmed": confirmed(report),
+        "speed": f"{rate(report.items_per_second)} items/s, {report.bytes / 1e6:,.1f} MB in {report.seconds:.2f} s",
+    }
+    optional = {
+        "left out": report.episodes_left_out
+        and f"{counted(report.episodes_left_out, 'episode')} of servers that are missing; run the same push again when they are back",
+        "moved": report.items_moved
+        and f"{counted(report.items_moved, 'item')} taken out of servers where they do not belong any more",
+        "not stored": _not_stored(report),
+        "rejected": _codes(report.rejected)
+        and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
+        "repaired": _codes(report.repaired),
+        "advice": _codes(report.advice),
+        "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
+        "ends late": report.ends_found_late
+        and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: remark ends_found_late",
+        "filled": ", ".join(report.filled),
+        "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        "duplicates": report.episodes_duplicate
+        and f"{counted(report.episodes_duplicate, 'episode')} equal to earlier ones, not stored",
+        "items made": len(report.tables) > 1
+        and f"{_codes(report.items_made)}{', those of resumed episodes included' if report.episodes_resumed else ''}",
+        "no items": _codes(report.without_items, "episode"),
+        "left over": _codes(report.left_over, "step")
+        and f"{_codes(report.left_over, 'step')} at the end of the stream",
+        "reconnects": report.reconnects or "",
+        "workers": report.workers and _workers(report),
+    }
+    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def server_line(report: PushReport) -> str:
+    """The account of one of several servers."""
+    parts = [
+        counted(report.episodes_pushed, "episode"),
+        confirmed(report),
+        report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        report.episodes_unconfirmed and f"{counted(report.episodes_unconfirmed, 'episode')} not confirmed",
+        report.episodes_duplicate and f"{counted(report.episodes_duplicate, 'duplicate')} not stored",
+        report.episodes_left_out and f"{counted(report.episodes_left_out, 'episode')} left out",
+    ]
+    told = ", ".join(part for part in parts if part)
+    return f"{told}  (missing: {report.stopped})" if report.stopped else told
+
+
+def confirmed(report: PushReport) -> str:
+    """The items that the server has."""
+    new = "" if report.items_new is None else f", {report.items_new:,} new"
+    return f"{counted(report.items_confirmed, 'item')}{new}"
+
+
+def _not_stored(report: PushReport) -> str:
+    """What a stopped push may have stored in part or not at all, and what it never read."""
+    if not report.stopped:
+        unknown = report.episodes_unconfirmed  # of a server that was lost, and may be missing
+        return f"{counted(unknown, 'episode')} sent and not confirmed" if unknown else ""
+    unread = "the rest of the source" if report.episodes_unread is None else counted(report.episodes_unread, "episode")
+    return f"{counted(report.episodes_unconfirmed, 'episode')} read and not confirmed, {unread} not read"
+
+
+def plan_fields(plan: PushPlan) -> dict[str, str]:
+    """A push before anything is sent."""
+    episodes = "" if plan.episodes is None else f"  ({counted(plan.episodes, 'episode')})"
+    filled = {"filled": ", ".join(plan.filled)} if plan.filled else {}
+    return {"source": f"{plan.source.name}{episodes}", **plan.options.chosen_transform.lines(), **filled}
+
+
+def table_plan(table: TablePlan) -> str:
+    """What a push puts in a table, and the room there. Items of the push that it holds already need none, so nobody can say whether it is enough."""
+    room = f"{table.size:,} of at most {counted(table.max_size, 'item')}"
+    if table.waits_when_full:
+        room += "; when full, inserts wait for samples"
+    else:
+        held = "" if table.free else ", besides those of this push that are there"
+        room += f", so {table.free:,} more fit{held}"
+    return f"view {table.view}; makes {table.items_in_words}; {room}"
+
+
+def planned_servers(plan: PushPlan) -> dict[str, str]:
+    """What each server has in its tables; empty for a push to one server."""
+    if len(plan.names) == 1:
+        return {}
+    return {
+        address: "missing; its episodes are left out"
+        if address in plan.missing
+        else ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.server_tables[address])
+        for address in plan.names
+    }
+
+
+def conversion_fields(report: ConvertReport) -> dict[str, str]:
+    """The account of a conversion."""
+    seconds, read = max(report.seconds, 1e-9), report.episodes_read - report.episodes_resumed
+    resumed = f", {report.episodes_resumed:,} of them by runs before" if report.episodes_resumed else ""
+    fields = {
+        "source": report.source,
+        "destination": report.path,
+        "read": f"{_episodes_and_steps(report.episodes_read, report.steps_read)}{resumed}",
+        "written": _episodes_and_steps(report.episodes_written, report.steps_written),
+        "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
+    }
+    optional = {
+        "rejected": _codes(report.rejected)
+        and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
+        "repaired": _codes(report.repaired),
+        "advice": _codes(report.advice),
+        "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
+        "files kept": ", ".join(report.encoded),
+        "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
+        "verified": _verified(report),
+        "workers": report.workers and _workers(report),
+        "stopped": report.stopped,
+    }
+    return {**fields, **{name: str(text) for name, text in optional.items() if text}}
+
+
+def _verified(report: ConvertReport) -> str:
+    if report.verified is None:
+        return ""
+    but = " but for what is told as lost" if report.losses else ""
+    return f"{counted(report.verified, 'episode')}, equal to the source{but}"
+
+
+def _workers(report: PushReport | ConvertReport) -> str:
+    """How many worked, and what was begun anew."""
+    again = f", {counted(report.parts_again, 'part')} begun anew, for the worker was lost" if report.parts_again else ""
+    return f"{report.workers:,} at a time{again}"
+
+
+def inspection_fields(inspection: Inspection) -> dict[str, str]:
+    """What is in a dataset."""
+    step_bytes = counted(inspection.step_bytes, "byte")
+    return {
+        "source": inspection.source,
+        "counts": f"{_episodes_and_steps(len(inspection.lengths), sum(inspection.lengths))}, {step_bytes} per step",
+        "episode length": statistics(summary(inspection.lengths)),
+        "return": _returns(inspection),
+        "ends": _ends(inspection.ends),
+        "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
+    }
+
+
+def transform_fields(inspection: Inspection) -> dict[str, str]:
+    """What is done to a dataset's columns first, and what it leaves out; {} for nothing."""
+    told = inspection.transform.lines()
+    return {**told, "left out": ", ".join(inspection.left_out)} if told and inspection.left_out else told
+
+
+def statistics(numbers: Statistics | None) -> str:
+    """min, median, mean and max on a line."""
+    return "  ".join(f"{name} {number(value)}" for name, value in (numbers or {}).items()) or "-"
+
+
+def range_text(span: Range) -> str:
+    """What the values of a column span; "" where that is not known."""
+    if span.minimum is None:
+        return ""
+    bad = f", {span.not_finite:,} not finite" if span.not_finite else ""
+    return f"{number(span.minimum)} to {number(span.maximum)}, mean {number(span.mean)}{bad}"
+
+
+def image_text(one: ImageColumn) -> str:
+    """What a step of an image column takes."""
+    decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
+    ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
+    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.recorded})"
+
+
+def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:
+    """Each code that was found, in the order of `CODES`: the code, "problem CODE: 3 episodes", and what it means."""
+    unknown = (code for code in findings.episodes if code not in CODES)
+    for code in (*(code for code in CODES if code in findings.episodes), *unknown):
+        meaning = CODES[code].meaning if code in CODES else ""
+        kind = "advice" if code in CODES and CODES[code].is_advice else "problem"
+        yield code, f"{kind} {code}: {counted(findings.episodes[code], 'episode')}", meaning
+
+
+def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:
+    """A table of a server, as it was when it was asked; with what its rate limiter lets through, or without."""
+    limit = (
+        f"at most {counted(table.max_times_sampled, 'time')}" if table.max_times_sampled > 0 else "any number of times"
+    )
+    waits = {"inserts": sentence(insert_wait(table)), "samples": sentence(sample_wait(table))} if has_waits else {}
+    return {
+        "items": f"{table.current_size:,} of {table.max_size:,}, {counted(table.episodes, 'episode')}",
+        "selectors": f"sampler {table.sampler}, remover {table.remover}, each item sampled {limit}",
+        **waits,
+    }
+
+
+def _returns(inspection: Inspection) -> str:
+    numbers = inspection.return_summary() or {}
+    not_finite = int(numbers.pop("not_finite", None) or 0)
+    return statistics(numbers) + (f"  (left out: {not_finite:,} not finite)" if not_finite else "")
+
+
+def _ends(ends: Ends) -> str:
+    counts = f"{ends.terminal:,} terminal, {ends.truncated:,} truncated"
+    return f"{counts}  ({ends.style})" if ends.style else counts
+
+
+def _episodes_and_steps(episodes: int, steps: int) -> str:
+    return f"{counted(episodes, 'episode')}, {counted(steps, 'step')}"
+
+
+def _codes(counts: Mapping[str, int], noun: str = "") -> str:
+    return ", ".join(f"{code} {counted(count, noun) if noun else f'{count:,}'}" for code, count in counts.items())

@@ -1,0 +1,117 @@
+"""HTML from elements: every text is escaped and made visible, because nothing else can be put in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.wording import shortened, visible
+
+LONGEST = 400
+"""Characters of a text that are shown, where nothing else is said."""
+
+_ASSETS = Path(__file__).with_name("assets")
+_EMPTY = frozenset(("br", "img", "input", "meta"))
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+NOTHING = Html("")
+
+
+def text(value: object, most: int = LONGEST) -> Html:
+    """A text as HTML: escaped, shortened, with every character written out that is not seen."""
+    return Html(escape(visible(shortened(str(value), most))))
+
+
+def element(name: str, /, *children: str | None, **attributes: str | int | bool) -> Html:
+    """An element. Children are escaped unless they are HTML; an attribute `class_` is `class`, `data_x` is `data-x`.
+
+    >>> element("p", "a < b", element("br"), class_="quiet")
+    '<p class="quiet">a &lt; b<br></p>'
+    """
+    named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not False}
+    head = "".join(
+        f" {key}" if value is True else f' {key}="{escape(visible(str(value)))}"' for key, value in named.items()
+    )
+    if name in _EMPTY:
+        return Html(f"<{name}{head}>")
+    return Html(f"<{name}{head}>{together(children)}</{name}>")
+
+
+def together(children: Iterable[str | None]) -> Html:
+    """Several pieces, one after the other."""
+    return Html("".join(one if isinstance(one, Html) else text(one) for one in children if one is not None))
+
+
+def lines(content: str, most: int) -> Html:
+    """A text of several lines, at most `most` of them."""
+    all_lines = content.splitlines()
+    kept = [text(line) for line in all_lines[:most]]
+    more = [f"... and {len(all_lines) - most:,} more lines"] if len(all_lines) > most else []
+    return Html("\n".join([*kept, *more]))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int] = ()) -> Html:
+    """A table that scrolls by itself where the screen is narrow.
+
+    Args:
+      head: of the columns; () for none.
+      rows: of cells.
+      numeric: columns of numbers.
+    """
+    top = [_row("th", head, numeric)] if head else []
+    return element("div", element("table", *top, *(_row("td", row, numeric) for row in rows)), class_="scroll")
+
+
+def _row(cell: str, cells: Sequence[str], numeric: Sequence[int]) -> Html:
+    kinds = ({"class_": "n"} if at in numeric else {} for at in range(len(cells)))
+    return element("tr", *(element(cell, one, **kind) for one, kind in zip(cells, kinds)))
+
+
+def document(title: str, style: str, script: str, data: tuple[str, Any], body: Html) -> str:
+    """A page that needs nothing else, and may do nothing else than run its script and show what it holds.
+
+    Args:
+      title: of the page.
+      style, script: what it looks like, and what runs in it; ours.
+      data: id of the element that the script reads, and what is in it, plain values.
+      body: all that is seen.
+    """
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    name, values = data
+    as_json = json.dumps(values, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")  # ends no script
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        element("style", Html(style)),
+    )
+    held = element("script", Html(as_json), type="application/json", id=name)
+    return f"<!doctype html>\n{element('html', head, element('body', body, held, element('script', Html(script))), lang='en')}\n"
+
+
+def _digest(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of the folder `assets`."""
+    return (_ASSETS / name).read_text(encoding="utf-8")

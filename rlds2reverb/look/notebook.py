@@ -1,0 +1,615 @@
+"""Episodes, plans, reports and servers as notebooks show them: functions from an object to HTML.
+
+The HTML is small whatever the object holds, has no scripts, and asks nobody for anything. It takes its colours from the notebook, be they
+light or dark. A card takes parts as long as there is room, so that no object makes a large page; and a notebook must not fail over what it
+shows, so what cannot be shown says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, REWARD, Array
+from rlds2reverb.errors import DecodeError, Rlds2ReverbError
+from rlds2reverb.formats import Lazily
+from rlds2reverb.image_headers import image_size
+from rlds2reverb.images import kind_of
+from rlds2reverb.look import html
+from rlds2reverb.look.accounts import (
+    conversion_fields,
+    image_text,
+    inspection_fields,
+    plan_fields,
+    planned_servers,
+    problem_heads,
+    push_fields,
+    range_text,
+    server_line,
+    table_fields,
+    table_plan,
+    transform_fields,
+)
+from rlds2reverb.look.html import NOTHING, Html, element, together
+from rlds2reverb.look.pictures import (
+    chosen_steps,
+    data_uri,
+    fitted,
+    pictures_of,
+    small_file,
+    thumbnail_size,
+)
+from rlds2reverb.reports.brief import brief
+from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, view_in
+from rlds2reverb.wording import counted, line_of, number
+
+if TYPE_CHECKING:
+    from rlds2reverb.destinations.report import ConvertReport
+    from rlds2reverb.episodes import Episode
+    from rlds2reverb.learner.batch import Batch, BatchInfo
+    from rlds2reverb.push.plan import PushPlan, TablePlan
+    from rlds2reverb.push.report import PushReport
+    from rlds2reverb.remarks import Remark
+    from rlds2reverb.reports.inspected import InspectedOutput, Inspection
+    from rlds2reverb.reports.ranges import Range
+    from rlds2reverb.validation.findings import Findings
+    from rlds2reverb.wire.messages import ServerInfo, TableInfo
+
+MOST_CHARACTERS = 200
+"""Of one text."""
+MOST_ROWS = 40
+"""Of one table."""
+MOST_CARD = 200_000
+"""Characters of a card, without its pictures."""
+MOST_PICTURES = 300_000
+"""Characters of all pictures of a card."""
+MOST_STRIPS = 4
+FRAMES = 8
+PIXELS = 72
+"""Of the longer side of a picture."""
+
+_SMALL_FILE, _SMALL_SIDE = 8_000, 1_024
+"""Bytes of a file that is shown as it is, and pixels of a side: a small file may claim a large picture, which a browser would make."""
+_MOST_SIDE = 4_096
+"""A file of more pixels a side is not decoded."""
+
+_MOST_NUMBERS, _MOST_TEXTS = 100_000, 1_000
+"""Values of a column that are looked at."""
+_VALUES = 4
+_MOST_LISTED = 20
+"""Tables, codes, remarks, faults, names of metadata."""
+
+_LINE = "1px solid rgba(128,128,128,.35)"  # a grey that shows on white and on black
+_CARD = f"display:inline-block;box-sizing:border-box;max-width:100%;overflow-x:auto;border:{_LINE};border-radius:6px;padding:.5em .8em;text-align:left;line-height:1.45"
+_CELL = f"text-align:left;vertical-align:top;border:0;border-top:{_LINE};padding:.15em .8em .15em 0;overflow-wrap:break-word;white-space:normal;max-width:36em"
+_NAME = f"{_CELL};opacity:.75;font-weight:normal"
+_TABLE = "border-collapse:collapse;border:0;font-size:inherit;color:inherit;margin:.3em 0;background:none;width:auto;table-layout:auto"
+_PICTURE = f"height:{PIXELS}px;max-width:{2 * PIXELS}px;image-rendering:pixelated;margin:1px;vertical-align:top"
+
+Part = Callable[[], Html]
+
+_columns_of: Any = Lazily("rlds2reverb.learner.leaves:columns_of")  # only where there is a batch
+_paths_of: Any = Lazily("rlds2reverb.learner.leaves:paths_of")
+
+
+def shown(thing: Any) -> str:
+    """The thing as HTML; what cannot be shown says why, and nothing is raised. Subclasses are shown as their parents are.
+
+    Raises:
+      LookupError: a class that has no line in `SHOWN`.
+    """
+    names = [f"{one.__module__}.{one.__qualname__}" for one in type(thing).__mro__]
+    make = next((SHOWN[name] for name in names if name in SHOWN), None)
+    if make is None:
+        raise LookupError(f"{type(thing).__name__}: expected one of {', '.join(SHOWN)}")
+    return element("div", guarded(lambda: make(thing)))
+
+
+def text(value: object) -> Html:
+    """A text on one line, shortened. Its writing direction is its own."""
+    return element("bdi", html.text(value, MOST_CHARACTERS))
+
+
+def quiet(value: object) -> Html:
+    """A text that stands back."""
+    return element("span", text(value), style="opacity:.7")
+
+
+def line(*parts: Html) -> Html:
+    """A line of its own."""
+    return element("div", joined(parts))
+
+
+def joined(parts: Iterable[Html], separator: str = " ") -> Html:
+    """One after the other; the separator is text."""
+    return Html(html.text(separator).join(parts))
+
+
+def listed(values: Iterable[object], count: int, most: int = 10) -> Html:
+    """The first few of many texts, and how many more there are.
+
+    Args:
+      values: the texts.
+      count: how many.
+      most: to show.
+    """
+    first = Html(", ".join(text(value) for value in islice(values, most)))
+    return joined([first, quiet(f"and {count - most:,} more")]) if count > most else first
+
+
+def guarded(make: Part) -> Html:
+    """What is made; or, in its place, why it cannot be shown."""
+    try:
+        return make()
+    except Exception as error:
+        return quiet(f"cannot be shown: {type(error).__name__}: {line_of(error)}")
+
+
+def fields(rows: Mapping[str, Part | Html | str]) -> Html:
+    """A table of names and values; a value that is empty is left out, one that cannot be made says why."""
+    made = {name: guarded(value) if callable(value) else value for name, value in rows.items()}
+    cells = [
+        element(
+            "tr",
+            element("th", text(name), scope="row", style=_NAME),
+            _cell(one if isinstance(one, Html) else text(one)),
+        )
+        for name, one in made.items()
+        if one
+    ]
+    return element("table", *cells, style=_TABLE) if cells else NOTHING
+
+
+def rows(heads: Sequence[str], count: int, made: Iterable[Sequence[Html]], noun: str) -> Html:
+    """A table with a head; at most `MOST_ROWS` rows, and how many more there are.
+
+    Args:
+      heads: of the columns.
+      count: rows there are.
+      made: their cells; no more of them are asked for than are shown.
+      noun: what a row is: "column".
+    """
+    head = element("tr", *(element("th", text(one), scope="col", style=_NAME) for one in heads))
+    body = [element("tr", *map(_cell, cells)) for cells in islice(made, MOST_ROWS)]
+    if count > MOST_ROWS:
+        more = quiet(f"and {count - MOST_ROWS:,} more {noun}s")
+        body.append(element("tr", element("td", more, colspan=len(heads), style=_CELL)))
+    return element("table", element("thead", head), element("tbody", *body), style=_TABLE)
+
+
+def _cell(content: Html) -> Html:
+    return element("td", content, style=_CELL)
+
+
+def folded(summary: Html, content: Html, is_open: bool = False) -> Html:
+    """Something that opens when it is clicked, without a script."""
+    return element("details", element("summary", summary, style="cursor:pointer"), content, open=is_open)
+
+
+def card(kind: str, name: object, parts: Iterable[Part], pictures: Html = NOTHING) -> Html:
+    """What a notebook shows of one object.
+
+    Args:
+      kind: what it is: "Episode".
+      name: which one.
+      parts: what is told of it; those for which there is no room are left out, which is said.
+      pictures: at the end; they have a bound of their own.
+    """
+    kept = [element("div", element("strong", text(kind)), " ", text(name))]
+    left = MOST_CARD - len(kept[0])
+    for part in parts:
+        made = guarded(part)
+        if len(made) > left:
+            kept.append(line(quiet("and more, which is too long for a notebook")))
+            break
+        kept.append(made)
+        left -= len(made)
+    return element("div", *kept, pictures, style=_CARD)
+
+
+def episode_html(episode: Episode) -> Html:
+    """An episode: how long, what it earned, how it ends, and its columns with their first values and pictures."""
+    columns = episode.columns
+    parts = (
+        lambda: fields(
+            {
+                "steps": f"{len(episode):,}",
+                "return": lambda: _return(columns.get(REWARD)),
+                "ends": lambda: _end(columns.get(IS_LAST), columns.get(IS_TERMINAL)),
+                "bytes": lambda: _size(episode),
+                "metadata": lambda: _metadata(episode.metadata),
+                "faults": lambda: _faults(episode.faults),
+            }
+        ),
+        lambda: rows(("column", "dtype and shape", "values"), len(columns), _columns(episode), "column"),
+    )
+    return card("Episode", episode.title, parts, guarded(lambda: strips(columns, "step")))
+
+
+def _columns(episode: Episode) -> Iterator[list[Html]]:
+    for path, column in episode.columns.items():
+        kind = _kind(column)
+        if len(column) != len(episode):
+            kind = joined([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
+        yield [text(path), kind, guarded(partial(_told, column))]
+
+
+def _told(column: Array) -> Html:
+    """Values and range; of pictures, which stand below, the first one's size where they are files."""
+    if not is_images(column):
+        return values_of(column)
+    if column.dtype.kind != "O":
+        return quiet("pictures")
+    return joined([quiet("pictures, the first:"), values_of(column.flat[0])])
+
+
+def _return(reward: Array | None) -> Html:
+    if reward is None or reward.ndim != 1 or reward.dtype.kind not in "fiu":
+        return NOTHING
+    if len(reward) > 10 * _MOST_NUMBERS:
+        return quiet("too many rewards to add up here")
+    return text(number(float(reward.sum(dtype=float))))
+
+
+def _end(is_last: Array | None, is_terminal: Array | None) -> Html:
+    """Terminal or truncated, as its last row says."""
+    if is_last is None or not len(is_last):
+        return NOTHING
+    if not is_last[-1]:
+        return text("open: its last row is not marked is_last")
+    is_over = is_terminal is not None and len(is_terminal) and is_terminal[-1]
+    return text("terminal" if is_over else "truncated")
+
+
+def _size(episode: Episode) -> Html:
+    columns = episode.columns.values()
+    numbers = sum(column.nbytes for column in columns if column.dtype.kind != "O")
+    texts = any(column.dtype.kind == "O" for column in columns)
+    return text(f"{numbers:,}{', and its texts' if texts else ''}")
+
+
+def _metadata(values: Mapping[str, Any]) -> Html:
+    named = [joined([text(f"{name}:"), values_of(value)]) for name, value in islice(values.items(), _MOST_LISTED)]
+    return joined([*named, *_more(len(values))], "; ")
+
+
+def _faults(faults: tuple[tuple[str, str], ...]) -> Html:
+    told = [joined([text(path), text(why)], ": ") for path, why in faults[:_MOST_LISTED]]
+    return joined([*told, *_more(len(faults))], "; ")
+
+
+def _more(count: int) -> list[Html]:
+    """How many there are beside those listed; nothing where that are all."""
+    return [quiet(f"and {count - _MOST_LISTED:,} more")] if count > _MOST_LISTED else []
+
+
+def batch_html(batch: Batch) -> Html:
+    """A batch: its leaves with their first values and pictures, and what the server told of its samples."""
+    paths = _paths_of(batch.data, None)
+    leaves = dict(zip(flatten(paths), _columns_of(batch.data, paths)))
+    parts = (
+        lambda: _leaves(leaves, "column") if leaves else quiet("no columns"),
+        lambda: folded(text("what the server told of the samples"), _samples(batch.info)),
+    )
+    arrays = {path: leaf for path, leaf in leaves.items() if isinstance(leaf, np.ndarray) and leaf.ndim}
+    return card("Batch", counted(batch.size, "sample"), parts, guarded(lambda: strips(arrays, "sample")))
+
+
+def info_html(info: BatchInfo) -> Html:
+    """What the server told of the samples of a batch."""
+    return card("BatchInfo", counted(int(info.key.size), "sample"), (lambda: _samples(info),))
+
+
+def _samples(info: BatchInfo) -> Html:
+    told: dict[str, Any] = {}
+    for name, value in info._asdict().items():
+        if isinstance(value, Mapping):  # masks by column
+            told |= {f"{name} {path}": mask for path, mask in value.items()}
+        elif value is not None:
+            told[name] = value
+    return _leaves(told, "field")
+
+
+def _leaves(leaves: Mapping[str, Any], noun: str) -> Html:
+    made = (_leaf(path, leaf) for path, leaf in leaves.items())
+    return rows((noun, "dtype and shape", "values"), len(leaves), made, noun)
+
+
+def _leaf(path: str, leaf: Any) -> list[Html]:
+    """An array, or a list of arrays where samples differ in shape."""
+    if not isinstance(leaf, list):
+        array = np.asarray(leaf)
+        return [text(path), guarded(lambda: _kind(array)), values_of(array)]
+    arrays: list[Array] = [np.asarray(one) for one in leaf[:MOST_ROWS]]
+    kinds = ", ".join(dict.fromkeys(f"{one.dtype}{list(one.shape)}" for one in arrays))
+    values = values_of(arrays[0]) if arrays else quiet("none")
+    return [text(path), text(f"{counted(len(leaf), 'array')}: {kinds}"), values]
+
+
+def _kind(array: Array) -> Html:
+    """Dtype and shape: "float32[51, 4]"."""
+    sizes = ", ".join(map(str, array.shape[:8])) + (", ..." if array.ndim > 8 else "")
+    return text(f"{dtype_name(array.dtype)}[{sizes}]")
+
+
+def values_of(value: Any) -> Html:
+    """First values and what they span; of a large array, of its beginning only, which is said."""
+    return guarded(lambda: _values_of(value if isinstance(value, (bytes, str)) else np.asarray(value)))
+
+
+def _values_of(value: Any) -> Html:
+    if isinstance(value, (bytes, str)):
+        return text(brief(value[:_MOST_NUMBERS], _VALUES).text())
+    is_text = value.dtype.kind in "OSU"
+    most = _MOST_TEXTS if is_text else _MOST_NUMBERS
+    seen = value if value.size <= most else value.flat[:most]
+    others = {type(one).__name__ for one in seen.flat if not isinstance(one, (bytes, str))} if is_text else set()
+    if others:
+        return joined([text("objects that are no text:"), listed(sorted(others), len(others), 3)])
+    told = text(brief(seen, _VALUES).text())
+    return told if seen is value else joined([quiet(f"first {most:,} values:"), told])
+
+
+def strips(columns: Mapping[str, Array], noun: str) -> Html:
+    """Film strips of the first few image columns: a few small pictures each, as data URIs, within a bound of bytes.
+
+    Args:
+      columns: path -> [T, ...].
+      noun: what a row is: "step".
+    """
+    found = [path for path, column in columns.items() if is_images(column)]
+    left, made = MOST_PICTURES, []
+    for path in found[:MOST_STRIPS]:
+        strip = guarded(partial(_strip, path, columns[path], noun))
+        if len(strip) > left:
+            strip = line(text(path), quiet("its pictures are too large for a notebook"))
+        left -= len(strip)
+        made.append(strip)
+    if len(found) > MOST_STRIPS:
+        made.append(line(quiet(f"and {len(found) - MOST_STRIPS:,} more image columns")))
+    return together(made)
+
+
+def is_images(column: Array) -> bool:
+    """Whether rows are images, or several of them, such as those of two cameras."""
+    return bool(column.size) and bool(kind_of(_first_of_each(column)))
+
+
+def _first_of_each(column: Array) -> Array:
+    """[T, ...] the first image of each row, where rows have further axes."""
+    rest = 1 if column.dtype.kind == "O" else 4
+    while column.ndim > rest and (rest == 1 or not kind_of(column)):
+        column = column[:, 0]
+    return column
+
+
+def _strip(path: str, column: Array, noun: str) -> Html:
+    try:
+        frames = list(_frames(path, _first_of_each(column)))
+    except Rlds2ReverbError as error:
+        return line(text(path), quiet(f"its pictures cannot be shown: {error}"))
+    of = [quiet(f"{len(frames)} of {len(column):,} {noun}s")] if len(frames) < len(column) else []
+    pictures = [
+        element("img", src=data_uri(file), alt=f"{noun} {row:,}", title=f"{noun} {row:,}", style=_PICTURE)
+        for row, file in frames
+    ]
+    return together([line(text(path), *of), *pictures])
+
+
+def _frames(path: str, column: Array) -> Iterator[tuple[int, bytes]]:
+    """A few rows, evenly over all, and a picture file of each; those of text that hold no image are passed over.
+
+    Raises:
+      DecodeError: a file cannot be decoded, or is too large.
+    """
+    steps = chosen_steps(len(column), FRAMES)
+    pictures = pictures_of(path, column[steps])
+    if pictures is None:
+        return
+    for at, row in enumerate(steps):
+        if pictures.spec is not None:
+            file = column[row]
+            size = image_size(file) if isinstance(file, bytes) else None
+            if size is None:
+                continue
+            if len(file) <= _SMALL_FILE and max(size) <= _SMALL_SIDE:
+                yield row, file
+                continue
+            if max(size) > _MOST_SIDE:
+                raise DecodeError(
+                    f"one of {size[0]:,} x {size[1]:,} pixels; at most {_MOST_SIDE:,} a side are decoded here"
+                )
+        picture = pictures.picture(at)
+        height, width = picture.shape[:2]
+        yield row, small_file(fitted(picture, *thumbnail_size((height, width), PIXELS)))
+
+
+def server_html(info: ServerInfo) -> Html:
+    """All tables of a server, as they were when it was asked."""
+    tables = [info.tables[name] for name in sorted(info.tables)]
+    heads = ("table", "items", "selectors", "inserts", "samples")
+    parts: list[Part] = [lambda: rows(heads, len(tables), map(_row, tables), "table")]
+    parts += [partial(_signature, one.name, one.signature) for one in tables[:_MOST_LISTED]]
+    return card("Reverb server", counted(len(tables), "table"), parts)
+
+
+def _row(table: TableInfo) -> list[Html]:
+    try:
+        told = [text(one) for one in table_fields(table).values()]
+    except Exception as error:
+        told = [quiet(f"cannot be shown: {line_of(error)}")]
+    return [text(table.name), *told]
+
+
+def table_html(table: TableInfo) -> Html:
+    """One table, as it was when the server was asked."""
+    parts = (
+        lambda: fields(table_fields(table)),
+        lambda: _signature(table.name, table.signature, is_open=True),
+    )
+    return card("Table", table.name, parts)
+
+
+def plan_html(plan: PushPlan) -> Html:
+    """A push before anything is sent."""
+    parts: list[Part] = [
+        lambda: fields({**plan_fields(plan), **planned_servers(plan)}),
+        lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_planned, plan.tables), "table"),
+    ]
+    parts += [partial(_signature, one.name, one.signature) for one in plan.tables[:_MOST_LISTED]]
+    parts += [lambda: remarks(plan.remarks), lambda: quiet("Nothing has been sent.")]
+    return card("Plan of a push", plan.source.name, parts)
+
+
+def _planned(table: TablePlan) -> list[Html]:
+    lacking = [quiet(f"not in the items: {', '.join(table.not_in_items)}")] if table.not_in_items else []
+    return [text(table.name), guarded(lambda: joined([text(table_plan(table)), *lacking]))]
+
+
+def table_plan_html(table: TablePlan) -> Html:
+    """One table of a plan."""
+    parts = (lambda: line(_planned(table)[1]), lambda: _signature(table.name, table.signature, is_open=True))
+    return card("Table of a plan", table.name, parts)
+
+
+def _signature(name: str, signature: Nest | None, is_open: bool = False) -> Html:
+    if signature is None:
+        return line(quiet(f"table {name} has no signature: it takes anything"))
+    view = view_in(signature)
+    title = f"signature of {name}" + (f", for items of view {view}" if view else "")
+    return folded(text(title), guarded(lambda: _signature_rows(signature)), is_open)
+
+
+def _signature_rows(signature: Nest) -> Html:
+    leaves = flatten(signature)
+    made = ([text(path), _spec(leaf)] for path, leaf in leaves.items())
+    return rows(("column", "dtype and shape"), len(leaves), made, "column")
+
+
+def _spec(leaf: Any) -> Html:
+    return text(leaf if isinstance(leaf, ArraySpec) else type(leaf).__name__)
+
+
+def remarks(found: Iterable[Remark]) -> Html:
+    """What is said of a dataset as a whole, line by line."""
+    told = list(found)
+    return together([*(line(text(one.line)) for one in told[:_MOST_LISTED]), *map(line, _more(len(told)))])
+
+
+def inspection_html(inspection: Inspection) -> Html:
+    """What is in a dataset, which tables it needs, and what is wrong with it."""
+    parts: list[Part] = [
+        lambda: fields({**inspection_fields(inspection), **transform_fields(inspection)}),
+        lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspected(inspection), "column"),
+        lambda: fields({one.path: image_text(one) for one in inspection.images[:_MOST_LISTED]}),
+        *(partial(_output, *pair) for pair in islice(inspection.outputs.items(), _MOST_LISTED)),
+        lambda: _problems(inspection.findings),
+    ]
+    return card("Inspection", inspection.source, parts)
+
+
+def _inspected(inspection: Inspection) -> Iterator[list[Html]]:
+    for path, spec in inspection.step_spec.items():
+        span = inspection.ranges.get(path)
+        yield [text(path), _spec(spec), NOTHING if span is None else guarded(partial(_range, span))]
+
+
+def _range(span: Range) -> Html:
+    return text(range_text(span) or (f"{span.not_finite:,} not finite" if span.not_finite else ""))
+
+
+def _output(table: str, one: InspectedOutput) -> Html:
+    """What one table needs and gets."""
+    told = f"table {table}: {counted(one.items_per_table, 'item')} of view {one.view}"
+    more = {
+        "not in the items": listed(one.not_in_items, len(one.not_in_items)),
+        "no item made of": counted(one.without_items, "valid episode") if one.without_items else "",
+        "left over": counted(one.left_over, "step") if one.left_over else "",
+    }
+    return folded(text(told), together([fields(more), guarded(lambda: _signature_rows(one.signature))]))
+
+
+def findings_html(findings: Findings) -> Html:
+    """What is wrong with episodes, with a few examples of each kind."""
+    return card("Findings", counted(sum(findings.problems.values()), "problem"), (lambda: _problems(findings),))
+
+
+def _problems(findings: Findings) -> Html:
+    """Each kind of problem: how often, what it means, and its examples."""
+    kinds = [
+        folded(joined([text(head), quiet(meaning)]), _examples(findings, code))
+        for code, head, meaning in islice(problem_heads(findings), MOST_ROWS)
+    ]
+    more = len(findings.episodes) - MOST_ROWS
+    rest = line(quiet(f"and {more:,} more kinds")) if more > 0 else NOTHING
+    return together([*(kinds or [line(text("no problems"))]), rest, remarks(findings.remarks)])
+
+
+def _examples(findings: Findings, code: str) -> Html:
+    examples = []
+    for one in findings.examples.get(code, ()):
+        where = f"{one.problem.path}: " if one.problem.path else ""
+        examples.append(element("div", joined([text(one.title), text(f"{where}{one.problem.detail}")], ": ")))
+    more = findings.more(code)
+    return together([*examples, line(quiet(f"and {more:,} more")) if more > 0 else NOTHING])
+
+
+def push_html(report: PushReport) -> Html:
+    """What a push did, finished or stopped."""
+    servers = report.servers
+    made = ([text(address), guarded(partial(_server, one))] for address, one in servers.items())
+    parts = (
+        lambda: _stopped(report.stopped),
+        lambda: fields(push_fields(report)),
+        lambda: rows(("server", "its part"), len(servers), made, "server") if servers else NOTHING,
+        lambda: remarks(report.remarks),
+    )
+    return card("Push", report.source, parts)
+
+
+def _server(report: PushReport) -> Html:
+    return text(server_line(report))
+
+
+def convert_html(report: ConvertReport) -> Html:
+    """What a conversion did, finished or stopped."""
+    losses = report.losses
+    parts = (
+        lambda: _stopped(report.stopped),
+        lambda: fields(conversion_fields(report)),
+        lambda: together(
+            [
+                *(
+                    line(text(f"lost: {one.path + ': ' if one.path else ''}{one.text}"))
+                    for one in losses[:_MOST_LISTED]
+                ),
+                *map(line, _more(len(losses))),
+            ]
+        ),
+        lambda: remarks(report.remarks),
+    )
+    return card("Conversion", f"{report.source} to {report.destination}", parts)
+
+
+def _stopped(why: str) -> Html:
+    return line(text("Stopped:"), text(why)) if why else NOTHING
+
+
+SHOWN: Mapping[str, Callable[[Any], Html]] = {
+    "rlds2reverb.destinations.report.ConvertReport": convert_html,
+    "rlds2reverb.episodes.Episode": episode_html,
+    "rlds2reverb.learner.batch.Batch": batch_html,
+    "rlds2reverb.learner.batch.BatchInfo": info_html,
+    "rlds2reverb.push.plan.PushPlan": plan_html,
+    "rlds2reverb.push.plan.TablePlan": table_plan_html,
+    "rlds2reverb.push.report.PushReport": push_html,
+    "rlds2reverb.reports.inspected.Inspection": inspection_html,
+    "rlds2reverb.validation.findings.Findings": findings_html,
+    "rlds2reverb.wire.messages.ServerInfo": server_html,
+    "rlds2reverb.wire.messages.TableInfo": table_html,
+}
+"""Class -> what makes its HTML. A class that shall be shown gets a line here and a `_repr_html_` of its own."""

@@ -1,0 +1,151 @@
+"""An episode as a page: one file that asks for nothing, with a player for its images and its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlds2reverb.look.html import Html, asset, document, element, text, together
+from rlds2reverb.look.pictures import (
+    Picture,
+    Pictures,
+    chosen_steps,
+    data_uri,
+    fitted,
+    small_file,
+    thumbnail_size,
+)
+from rlds2reverb.showing.contents import Contents, Panel, range_line
+from rlds2reverb.showing.curves import span_of
+from rlds2reverb.showing.svg import HEIGHT, WIDTH, path_of
+from rlds2reverb.wording import counted
+
+_STEPS, _PICTURES, _LEAST_PICTURES = 1000, 200, 24
+"""Without a wish: steps of the player; pictures of all image columns together, and of each one at least. They make the file large."""
+_STRIP = 8
+_MOST_SIDE = 320
+"""Pixels: larger pictures are made smaller."""
+_THUMB = 48
+_LONGEST = 4_000
+"""Characters of a value: `Contents` has cut them short."""
+
+
+def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
+    """The page, as HTML.
+
+    Args:
+      contents: what is in the episode.
+      frames: steps of the player at most; without it as many as keep the file at a few megabytes.
+      fps: pictures per second of the player.
+
+    Raises:
+      DecodeError: an image is damaged, or what decodes it is missing.
+    """
+    steps = chosen_steps(contents.steps, frames or _frames(len(contents.images)))
+    data = {
+        "steps": steps,
+        "count": contents.steps,
+        "fps": fps,
+        "width": WIDTH,
+        "pictures": [_uris(pictures, steps) for pictures in contents.images],
+        "values": [
+            [f"{curve.values[step]:.4g}" if step < len(curve.values) else "" for step in steps]
+            for panel in contents.panels
+            for curve in panel.curves
+        ],
+    }
+    body = together(_body(contents, steps))
+    return document(contents.title, asset("player.css"), asset("player.js"), ("data", data), body)
+
+
+def _frames(columns: int) -> int:
+    return max(_LEAST_PICTURES, _PICTURES // columns) if columns else _STEPS
+
+
+def _uris(pictures: Pictures, steps: Sequence[int]) -> list[str]:
+    """The pictures of the steps; "" where the column has no such row."""
+    return [_uri(pictures, pictures.picture(step), _MOST_SIDE) if step < len(pictures) else "" for step in steps]
+
+
+def _uri(pictures: Pictures, picture: Picture, side: int) -> str:
+    """A picture in the size of the column's first one, or smaller."""
+    return data_uri(small_file(fitted(picture, *thumbnail_size(pictures.size, side))))
+
+
+def _body(contents: Contents, steps: Sequence[int]) -> Iterator[Html]:
+    yield element("h1", text(contents.title, _LONGEST))
+    yield _list(contents.facts)
+    yield from _section("Metadata", tuple(contents.metadata.items()))
+    if steps and (contents.images or contents.panels):
+        last = len(steps) - 1
+        slider = element("input", id="at", type="range", min=0, max=last, value=0, aria_label="step")
+        told = element("output", f"step {steps[0]} of {contents.steps}", id="told")
+        yield element("div", element("button", "Play", id="play", type="button"), slider, told, class_="player")
+    if contents.images:
+        figures = [_figure(pictures, steps) for pictures in contents.images]
+        yield together([element("h2", "Images"), element("div", *figures, class_="images")])
+    if contents.panels and contents.steps:
+        yield element("h2", f"Curves, step 0 to {contents.steps - 1:,}")
+        yield from map(_panel, contents.panels)
+    for path, lines in contents.texts.items():
+        yield from _section(path, tuple(("", line) for line in lines))
+    yield from _section("Flags", tuple(contents.flags.items()))
+    yield from _section("Not drawn", tuple(contents.others.items()))
+    for kind, count in contents.left_out.items():
+        yield element("p", f"and {counted(count, f'more {kind}')}; --columns chooses which are shown")
+
+
+def _section(title: str, fields: Sequence[tuple[str, str]]) -> Iterator[Html]:
+    if fields:
+        yield element("h2", title)
+        yield _list(fields)
+
+
+def _list(fields: Sequence[tuple[str, str]]) -> Html:
+    pairs = (together([element("dt", name), element("dd", text(value, _LONGEST))]) for name, value in fields)
+    return element("dl", *pairs)
+
+
+def _figure(pictures: Pictures, steps: Sequence[int]) -> Html:
+    first = pictures.picture(0)
+    thumbs = [
+        element(
+            "button",
+            element("img", alt=f"step {steps[at]}", src=_uri(pictures, pictures.picture(steps[at]), _THUMB)),
+            str(steps[at]),
+            type="button",
+            data_at=at,
+        )
+        for at in chosen_steps(len(steps), _STRIP)
+        if steps[at] < len(pictures)
+    ]
+    return element(
+        "figure",
+        element("figcaption", pictures.path, "  ", pictures.kind),
+        element("img", alt=pictures.path, src=_uri(pictures, first, _MOST_SIDE)),
+        element("div", *thumbs, class_="strip"),
+    )
+
+
+def _panel(panel: Panel) -> Html:
+    span = span_of(panel.curves)
+    labels = [
+        element("span", curve.label, " ", element("span", class_="value"), class_=f"label t{number}")
+        for number, curve in enumerate(panel.curves)
+    ]
+    paths = [
+        element("path", class_=f"s{number}", d=path_of(curve, span))
+        for number, curve in reversed(list(enumerate(panel.curves)))
+        if span is not None
+    ]
+    cursor = element("line", class_="cursor", x1=0, x2=0, y1=0, y2=HEIGHT)
+    drawing = element(
+        "svg",
+        *paths,
+        cursor,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=panel.path,
+    )
+    title = element("p", panel.path, " ", element("span", range_line(panel), class_="kind"))
+    return element("div", title, element("p", *labels), drawing, class_="panel")
