@@ -22,6 +22,7 @@ ON_ANY_PYTHON = frozenset(
         "ray",
         "rllib",
         "server-config",
+        "top",
         "torch",
         "torchrl",
         "video",

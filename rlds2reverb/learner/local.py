@@ -18,8 +18,8 @@ from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.push.opening import Opened, opened
 from rlds2reverb.specs import Nest
-from rlds2reverb.transport.memory_tables import table_info
 from rlds2reverb.views.registry import ViewLike
+from rlds2reverb.wire.messages import table_info
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 
 _KIND, _VERSION = "local", 1
