@@ -28,7 +28,7 @@ class Shell:
     def __init__(self, size: tuple[int, int], *arguments: str, **environment: str) -> None:
         self._name = f"rlds2reverb-{uuid.uuid4().hex}"
         assigned = [f"{name}={value}" for name, value in {**QUIET, "COLORTERM": "", **environment}.items()]
-        job = shlex.join(["env", *assigned, sys.executable, *arguments])
+        job = shlex.join(["env", "-u", "COLUMNS", "-u", "LINES", *assigned, sys.executable, *arguments])
         script = (
             f'before=$(stty -g); {job}; code=$?; after=$(stty -g); [ "$before" = "$after" ] && same=same || same=other; '
             'printf "@ended %s, %s modes\\n" "$code" "$same"; sleep 1000'
