@@ -19,7 +19,7 @@ import msgspec
 
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, WireError
 
-_MOST_BYTES = 8 << 20
+MOST_BYTES = 8 << 20
 """Of an answer; a status of a thousand tables with all their rates has 4 MB."""
 
 _MOST_SECONDS = 86_400.0
@@ -215,8 +215,8 @@ class ServerHttp:
         body = b""
         while part := answer.read1(1 << 16):
             body += part
-            if len(body) > _MOST_BYTES:
-                raise WireError(f"{self.url}: its answer is larger than {_MOST_BYTES:,} bytes")
+            if len(body) > MOST_BYTES:
+                raise WireError(f"{self.url}: its answer is larger than {MOST_BYTES:,} bytes")
             if time.monotonic() > until:
                 raise TimeoutError("it comes too slowly")
         return body
