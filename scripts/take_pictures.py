@@ -300,7 +300,7 @@ class _Scene:
             "the scene",
         )
         state = ReplayService(config, table_configs(config)).state
-        state.recorder = _Remembering(HistoryFile(state.generations), lambda: None, time.time())
+        state.recorder = _Remembering(HistoryFile(state.store), lambda: None, time.time())
         state.monitor = Monitor(lambda: ServerInfo(7, {one.name: one for one in tables()}))
         state.monitor.start()
         state.phase = "ready"

@@ -21,18 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.generation import (
-    GENERATIONS,
-    LEFT_OUT_NAME,
-    SET_ASIDE,
-    Generation,
-    number_of,
-    numbered,
-    read_generation,
-)
 from replay_server.history import Written
 from replay_server.reading import listed, stands_at
 from replay_server.record_files import DONE, MANIFEST, as_of, verify_record_files
+from replay_server.store import (
+    CHECKPOINTS,
+    LEFT_OUT_NAME,
+    SET_ASIDE,
+    Checkpoint,
+    number_of,
+    numbered,
+    read_checkpoint,
+)
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class Survey:
     """
 
     folder: Path
-    generation: Generation | None
+    checkpoint: Checkpoint | None
     unloaded: tuple[Unloaded, ...]
 
     @property
     def as_of(self) -> float:
         """Time of the newest one that is not broken, see `record_files.as_of`: 0 without one, infinite when it cannot be told."""
         paths = [one.path for one in self.unloaded if not one.is_readable]
-        if self.generation is not None:
-            paths.append(self.generation.folder)
+        if self.checkpoint is not None:
+            paths.append(self.checkpoint.folder)
         return max((as_of(path) or math.inf for path in paths), default=0)
 
     def refusal(self, missing: str = "") -> str:
@@ -73,10 +73,10 @@ class Survey:
           missing: what is missing, see the function of this name; no reason to refuse where there is an older generation.
         """
         unreadable = [one for one in self.unloaded if not one.is_readable]
-        if self.generation is not None:
+        if self.checkpoint is not None:
             if not unreadable:
                 return ""
-            newest = f"generation {self.generation.number} is older: what came after it would be missing"
+            newest = f"generation {self.checkpoint.number} is older: what came after it would be missing"
             return f"{self.folder}: what is newest is there and cannot be read: {unreadable[0].reason}; {newest}"
         if not self.unloaded:
             return missing
@@ -98,7 +98,7 @@ def survey(folder: Path) -> Survey:
     try:
         for path in numbered(folder):
             try:
-                return Survey(folder, read_generation(path), tuple(unloaded))
+                return Survey(folder, read_checkpoint(path), tuple(unloaded))
             except CheckpointError as error:
                 unloaded.append(Unloaded(path, str(error), not isinstance(error, CheckpointUnreadable)))
     except CheckpointUnreadable as error:
@@ -118,7 +118,7 @@ def missing(folder: Path, newest: Written | None) -> str:
     if newest is None:
         return ""
     try:
-        paths = [*listed(folder / GENERATIONS), *listed(folder / SET_ASIDE)]
+        paths = [*listed(folder / CHECKPOINTS), *listed(folder / SET_ASIDE)]
     except CheckpointError:
         return ""
     if any(number_of(path) >= newest.generation and LEFT_OUT_NAME not in path.name for path in paths):
@@ -167,19 +167,19 @@ def find_checkpoint(path: Path) -> Found:
       CheckpointError: none of these, or not valid.
     """
     if stands_at(path / MANIFEST):
-        return Found(read_generation(path).folder)
+        return Found(read_checkpoint(path).folder)
     if stands_at(path / DONE):
         verify_record_files(path)
         return Found(path)
-    found = survey(path / GENERATIONS)
+    found = survey(path / CHECKPOINTS)
     if refusal := found.refusal():
         unreadable = any(not one.is_readable for one in found.unloaded)
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
-    if found.generation is None:
+    if found.checkpoint is None:
         raise CheckpointError(
             f"{path}: expected a checkpoint folder, a generation, or a checkpoint of Reverb's with its {DONE}"
         )
-    return Found(found.generation.folder, found.unloaded)
+    return Found(found.checkpoint.folder, found.unloaded)
 
 
 def find_start(start_from: str) -> Found:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError
-from replay_server.generation import GENERATIONS, SET_ASIDE, Generation, numbered
 from replay_server.reading import listed
+from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, numbered
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Space:
     needed_bytes: int
 
 
-def space_for(folder: Path, newest: Generation | None) -> Space:
+def space_for(folder: Path, newest: Checkpoint | None) -> Space:
     """Asks the file system.
 
     Raises:
@@ -37,7 +37,7 @@ def space_for(folder: Path, newest: Generation | None) -> Space:
 
 
 def check_space(
-    folder: Path, keep: int, newest: Generation | None, items: Callable[[], int | None] = lambda: None
+    folder: Path, keep: int, newest: Checkpoint | None, items: Callable[[], int | None] = lambda: None
 ) -> None:
     """Refuses a checkpoint that would not fit.
 
@@ -71,10 +71,10 @@ def _ways_on(folder: Path, keep: int) -> str:
     """How to make room: first what mostly fills the disk."""
     ways = []
     with suppress(CheckpointError):
-        if len(kept := numbered(folder / GENERATIONS)) > 1:
+        if len(kept := numbered(folder / CHECKPOINTS)) > 1:
             ways.append(
                 f"{len(kept)} generations are kept there: lower checkpoints.keep, which is {keep}, and restart, "
-                f"or first delete the oldest of {folder / GENERATIONS}"
+                f"or first delete the oldest of {folder / CHECKPOINTS}"
             )
         if listed(folder / SET_ASIDE):
             ways.append(f"delete what you do not need of {folder / SET_ASIDE}")
@@ -83,7 +83,7 @@ def _ways_on(folder: Path, keep: int) -> str:
     return text[0].upper() + text[1:]
 
 
-def _needed_bytes(newest: Generation, items: int | None) -> int:
+def _needed_bytes(newest: Checkpoint, items: int | None) -> int:
     before = sum(newest.manifest.items.values())
     if items is None or items >= before:
         return newest.bytes

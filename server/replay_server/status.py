@@ -58,7 +58,7 @@ def _checkpoints(state: ServerState) -> dict[str, Any]:
         "from_clients": progress.from_clients,
         **_space(state),
         "every_seconds": section.every_seconds,
-        "generations": state.generations.count(),
+        "generations": state.store.count(),
         "keep": section.keep,
         "folder": str(Path(section.folder).absolute()),
         "problem": state.lock.problem,

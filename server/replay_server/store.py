@@ -21,22 +21,123 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import xxhash
 
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
-from replay_server.generation import GENERATIONS, LEFT_OUT_NAME, SET_ASIDE, Generation, Manifest, number_of, numbered
 from replay_server.reading import listed, read_small
 from replay_server.record_files import (
     DONE,
     MANIFEST,
     RECORD_FILES,
+    FileEntry,
+    entry_of,
     link_files,
     sync_folder,
     verified_entry,
     write_synced,
 )
+
+CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
+"""Folders in a checkpoint folder: of the generations, and of what was put away."""
+
+LEFT_OUT_NAME = "-left-out-"
+"""In the name of a generation in `SET_ASIDE` between its number and the date on which a start left something out of it."""
+
+_MANIFEST_BYTES = 1 << 24
+"""Most bytes of a manifest, which has a line per table."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a generation is made of.
+
+    Attributes:
+      created: Unix time.
+      seconds: how long it took, from the request to the finished generation.
+      files: by name.
+      items: table -> items held.
+      xxh3: of all this, see `digest`.
+    """
+
+    created: float
+    seconds: float
+    files: dict[str, FileEntry]
+    items: dict[str, int] = {}
+    xxh3: str = ""
+
+    def digest(self) -> str:
+        """xxh3-128 of everything but `xxh3` itself."""
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(msgspec.structs.replace(self, xxh3="")))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint: `number` grows by one with each."""
+
+    number: int
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(entry.bytes for entry in self.manifest.files.values())
+
+    def summary(self) -> dict[str, Any]:
+        """What is told of it over HTTP."""
+        return {
+            "generation": self.number,
+            "items": self.manifest.items,
+            "bytes": self.bytes,
+            "seconds": self.manifest.seconds,
+        }
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The generations in a folder, newest first; not verified.
+
+    Raises:
+      CheckpointUnreadable: it cannot be listed.
+      CheckpointError: it is no folder.
+    """
+    return sorted((path for path in listed(folder) if path.name.isdecimal()), key=number_of, reverse=True)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """A generation whose files are those of its manifest.
+
+    Raises:
+      CheckpointUnreadable: a file is there and cannot be read; says which.
+      CheckpointError: no manifest, or a file is missing or changed; says which.
+    """
+    data = read_small(folder / MANIFEST, _MANIFEST_BYTES)
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{folder / MANIFEST}: not a manifest ({error})") from error
+    if manifest.xxh3 != manifest.digest():
+        raise CheckpointError(f"{folder / MANIFEST}: changed since it was written")
+    missing = {*RECORD_FILES, DONE} - manifest.files.keys()
+    if missing:
+        raise CheckpointError(f"{folder}: its manifest lacks {', '.join(sorted(missing))}")
+    for name, wanted in manifest.files.items():
+        found = entry_of(folder / name)
+        if found != wanted:
+            raise CheckpointError(
+                f"{folder / name}: {found.bytes} bytes ({found.xxh3}), expected {wanted.bytes} ({wanted.xxh3})"
+            )
+    return Checkpoint(number_of(folder), folder, manifest)
+
+
+def number_of(path: Path) -> int:
+    """The number of a generation, or of one that was set aside; 0 for anything else."""
+    digits = path.name.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
 
 LEFT_OUT = "LEFT_OUT.json"
 
@@ -64,7 +165,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     folder: str = ""
 
 
-class Generations:
+class CheckpointStore:
     """The folder of one server.
 
     Args:
@@ -85,7 +186,7 @@ class Generations:
         self.folder, self.keep, self.guard = folder, keep, guard
         self.highest = 0
         self.reverb, self.taken = folder / "reverb", folder / "taken"
-        self.kept, self._set_aside = folder / GENERATIONS, folder / SET_ASIDE
+        self.kept, self._set_aside = folder / CHECKPOINTS, folder / SET_ASIDE
         try:
             for path in (self.kept, self._set_aside):
                 path.mkdir(parents=True, exist_ok=True)
@@ -162,7 +263,7 @@ class Generations:
         self.guard()
         path.with_name(path.name + _PINNED).touch()
 
-    def note_left_out(self, generation: Generation, left_out: Sequence[LeftOut]) -> Path | None:
+    def note_left_out(self, checkpoint: Checkpoint, left_out: Sequence[LeftOut]) -> Path | None:
         """Notes what this start has not restored from its generation, in place of what earlier starts from it have noted.
 
         The generation gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
@@ -171,18 +272,18 @@ class Generations:
           The second name; None where everything was restored.
         """
         self.guard()
-        target = self._set_aside / f"{generation.folder.name}{LEFT_OUT_NAME}{time.strftime('%Y%m%d', time.gmtime())}"
+        target = self._set_aside / f"{checkpoint.folder.name}{LEFT_OUT_NAME}{time.strftime('%Y%m%d', time.gmtime())}"
         if left_out:
             if not target.exists():
                 partial = target.with_name(target.name + _PARTIAL)
                 shutil.rmtree(partial, ignore_errors=True)
-                link_files(generation.folder, partial)
+                link_files(checkpoint.folder, partial)
                 partial.rename(target)
                 sync_folder(self._set_aside)
             write_synced(target / LEFT_OUT, msgspec.json.format(msgspec.json.encode(left_out)))
             sync_folder(target)
         for path in self._with_left_out():
-            if number_of(path) == generation.number and not (left_out and path == target):
+            if number_of(path) == checkpoint.number and not (left_out and path == target):
                 (path / LEFT_OUT).unlink()
         return target if left_out else None
 
@@ -230,7 +331,7 @@ class Generations:
             folder.mkdir(exist_ok=True)
         return unfinished
 
-    def adopt(self, checkpoint: Path, items: Mapping[str, int], began: float, ended: float | None = None) -> Generation:
+    def adopt(self, checkpoint: Path, items: Mapping[str, int], began: float, ended: float | None = None) -> Checkpoint:
         """Verifies a checkpoint that Reverb has written and makes it the newest generation.
 
         Args:
@@ -262,7 +363,7 @@ class Generations:
             hint = "; make room on the disk" if error.errno in _FULL else ""
             raise CannotKeepError(f"{checkpoint}: cannot be kept ({error}){hint}") from error
         self.highest = number
-        return Generation(number, final, manifest)
+        return Checkpoint(number, final, manifest)
 
     def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
         """Removes the generations beyond the newest `keep`, and those that have given way to a newer one; what was removed.
