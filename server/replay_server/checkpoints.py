@@ -37,7 +37,7 @@ class CheckpointState:
     """What is known of the checkpoints; replaced as a whole when it changes.
 
     Attributes:
-      last: the newest generation, restored or written.
+      last: the newest checkpoint, restored or written.
       reason: why that was written: "schedule", "request", "shutdown", "client"; "" for a restored one.
       writing_since: Unix time, while one is being written; inserts and samples wait then.
       failures: how many could not be written since the start.
@@ -55,7 +55,7 @@ class CheckpointState:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one: when it ended, what it took, the generation or why there is none."""
+    """What came of one: when it ended, what it took, the checkpoint or why there is none."""
 
     ended: float
     seconds: float
@@ -65,13 +65,13 @@ class Outcome:
 
 
 class CheckpointWriter:
-    """Asks Reverb to write checkpoints, and keeps them as generations. One at a time, from any thread.
+    """Asks Reverb to write checkpoints, and keeps them in the store. One at a time, from any thread.
 
-    A client's generation that comes less than `spacing_seconds` after the one before gives way to the next one: a client
+    A client's checkpoint that comes less than `spacing_seconds` after the one before gives way to the next one: a client
     that asks in a loop leaves its newest, and does not rotate the others away.
 
     Args:
-      generations: where they are kept.
+      store: keeps them.
       request: has Reverb write one, returns the folder; raises `Rlds2ReverbError`.
       spacing_seconds: see above.
       items: how many all tables hold now; None when they do not answer.
@@ -100,7 +100,7 @@ class CheckpointWriter:
         self.state = CheckpointState()
 
     def restored(self, checkpoint: Checkpoint | None) -> None:
-        """Notes which generation the server has started from, and removes what is too much by the config of now."""
+        """Notes which checkpoint the server has started from, and removes what is too much by the config of now."""
         self.state, self._lasting = CheckpointState(last=checkpoint), checkpoint
         if checkpoint is not None:
             self._store.highest = max(self._store.highest, checkpoint.number)
@@ -148,7 +148,7 @@ class CheckpointWriter:
             )
 
     def newest(self) -> Checkpoint | None:
-        """The newest generation, as long as nobody has removed it; None also before the first."""
+        """The newest checkpoint, as long as nobody has removed it; None also before the first."""
         last = self.state.last
         try:
             return last if last is not None and stands_at(last.folder) else None
@@ -156,7 +156,7 @@ class CheckpointWriter:
             return last
 
     def space(self) -> Space | None:
-        """Room on the disk, and what the newest generation takes; None when the disk does not answer."""
+        """Room on the disk, and what the newest checkpoint takes; None when the disk does not answer."""
         try:
             return space_for(self._store.folder, self.state.last)
         except OSError:
@@ -291,7 +291,7 @@ class CheckpointWriter:
         return checkpoint
 
     def _rotate(self, last: Checkpoint | None, checkpoint: Checkpoint, reason: str) -> None:
-        """Removes what a new generation replaces. The new one stays, even when the others cannot be removed."""
+        """Removes what a new checkpoint replaces. The new one stays, even when the others cannot be removed."""
         lasting = self._lasting
         gives_way = [] if last is None or last == lasting else [last.folder]
         age = None if lasting is None else checkpoint.manifest.created - lasting.manifest.created

@@ -1,14 +1,14 @@
-"""Which generation a start may load, and whether it may go on when some cannot be loaded. Only looks, moves nothing.
+"""Which checkpoint a start may load, and whether it may go on when some cannot be loaded. Only looks, moves nothing.
 
 | newest first | the start |
 | --- | --- |
-| no generation, and the folder's history knows of none | goes on, with `start_from` or empty |
-| no generation, and the history knows one | is refused; with `start_empty` goes on as with none |
+| no checkpoint, and the folder's history knows of none | goes on, with `start_from` or empty |
+| no checkpoint, and the history knows one | is refused; with `start_empty` goes on as with none |
 | valid | loads it |
 | broken, then a valid one | loads the valid one; the broken ones are set aside |
-| all broken | is refused; with `start_empty` they are set aside, and it goes on as with no generation |
+| all broken | is refused; with `start_empty` they are set aside, and it goes on as with no checkpoint |
 | unreadable, then a valid one | is refused; with `start_empty` loads the valid one, and the others stay where they are |
-| unreadable, none valid | is refused; with `start_empty` goes on as with no generation |
+| unreadable, none valid | is refused; with `start_empty` goes on as with no checkpoint |
 
 Nothing is moved before a refusal: a start that is tried again must not find an empty folder, and call that a new one.
 """
@@ -37,7 +37,7 @@ from replay_server.store import (
 
 @dataclass(frozen=True)
 class Unloaded:
-    """A generation that exists and was not loaded: where it is, why, and whether it could be read at all."""
+    """A checkpoint that exists and was not loaded: where it is, why, and whether it could be read at all."""
 
     path: Path
     reason: str
@@ -46,11 +46,11 @@ class Unloaded:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the generations of a folder are.
+    """What the checkpoints of a folder are.
 
     Attributes:
       folder: that holds them.
-      generation: the newest valid one.
+      checkpoint: the newest valid one.
       unloaded: those newer than it, newest first; all when none is valid.
     """
 
@@ -70,7 +70,7 @@ class Survey:
         """Why a start should not go on from these by itself; "" when it may.
 
         Args:
-          missing: what is missing, see the function of this name; no reason to refuse where there is an older generation.
+          missing: what is missing, see the function of this name; no reason to refuse where there is an older checkpoint.
         """
         unreadable = [one for one in self.unloaded if not one.is_readable]
         if self.checkpoint is not None:
@@ -86,7 +86,7 @@ class Survey:
 
 
 def survey(folder: Path) -> Survey:
-    """Reads and verifies generations, from the newest to the first that is valid.
+    """Reads and verifies checkpoints, from the newest to the first that is valid.
 
     Args:
       folder: that holds them; one that is missing has none.
@@ -107,9 +107,9 @@ def survey(folder: Path) -> Survey:
 
 
 def missing(folder: Path, newest: Written | None) -> str:
-    """What to say where the newest generation that the history knows is in the folder no more, nor set aside; "" where it is.
+    """What to say where the newest checkpoint that the history knows is in the folder no more, nor set aside; "" where it is.
 
-    A copy of what a start has left out does not count: it was made of a generation that stayed.
+    A copy of what a start has left out does not count: it was made of a checkpoint that stayed.
 
     Args:
       folder: of the checkpoints; one that cannot be looked into is judged by `survey`.
@@ -131,7 +131,7 @@ def missing(folder: Path, newest: Written | None) -> str:
 
 
 def how_to_go_on(refusal: str) -> str:
-    """What to say of a start that was refused because of its own generations."""
+    """What to say of a start that was refused because of its own checkpoints."""
     return (
         f"{refusal}. No generation was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
         "or start without it: --start-empty (checkpoints.start_empty: true)"
@@ -160,10 +160,10 @@ def find_checkpoint(path: Path) -> Found:
     """A checkpoint of another experiment.
 
     Args:
-      path: a server's checkpoint folder (its newest valid generation is taken), a generation, or a checkpoint of Reverb's.
+      path: a server's checkpoint folder (its newest valid checkpoint is taken), a kept checkpoint, or one of Reverb's own.
 
     Raises:
-      CheckpointUnreadable: it is there and cannot be read, or a generation newer than the valid one.
+      CheckpointUnreadable: it is there and cannot be read, or a checkpoint newer than the valid one.
       CheckpointError: none of these, or not valid.
     """
     if stands_at(path / MANIFEST):

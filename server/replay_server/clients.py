@@ -1,4 +1,4 @@
-"""Checkpoints that clients ask Reverb for, behind the service's back (`reverb.Client.checkpoint()`), become generations.
+"""Checkpoints that clients ask Reverb for, behind the service's back (`reverb.Client.checkpoint()`), are kept as its own are.
 
 Reverb confirms such a checkpoint to the client, and deletes it with the next one. So its folder is looked at, and what is
 finished there is kept: the first at once, then the newest now and then, see `CLIENT_SECONDS` and `BUSY_SHARE`. One that waits
@@ -82,7 +82,7 @@ class ClientCheckpoints:
         self._owed = max(self._owed, name)
 
     def _is_owed(self) -> bool:
-        """Whether no generation is as new as what is gone."""
+        """Whether no checkpoint is as new as what is gone."""
         return self._owed > self._writer.working.last_adopted
 
     def _act(self) -> None:
@@ -116,7 +116,7 @@ class ClientCheckpoints:
 
 
 def keep_left(store: CheckpointStore, log: Logger, start_empty: bool = False) -> Checkpoint | None:
-    """At a start: makes what Reverb had finished before a kill the newest generation, if it is newer than that one.
+    """At a start: makes what Reverb had finished before a kill the newest checkpoint, if it is newer than that one.
 
     What is not valid is set aside.
 
@@ -146,7 +146,7 @@ def keep_left(store: CheckpointStore, log: Logger, start_empty: bool = False) ->
 def set_aside_left(store: CheckpointStore, log: Logger) -> None:
     """At a start: puts away, for people to look at, what Reverb had finished and `keep_left` did not keep.
 
-    By its time it is older than the newest generation. But clocks are set back, so it is not deleted.
+    By its time it is older than the newest checkpoint. But clocks are set back, so it is not deleted.
 
     Raises:
       OSError: it cannot be moved.
@@ -155,7 +155,7 @@ def set_aside_left(store: CheckpointStore, log: Logger) -> None:
     for name in working.finished():
         place = working.place(name)
         if any(_is_same(place, path) for path in store.readable() or ()):
-            continue  # the server was killed just after it had become that generation
+            continue  # the server was killed just after it had become that checkpoint
         aside = store.set_aside(place, "older", f"of-reverb-{name}")
         log.warning("checkpoint set aside that is older than the newest generation", path=str(aside))
 

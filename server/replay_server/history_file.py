@@ -1,4 +1,4 @@
-"""The history of a checkpoint folder, in a small file beside the generations.
+"""The history of a checkpoint folder, in a small file beside the checkpoints.
 
 ```
 FOLDER/HISTORY.json           see `history`; replaced as a whole
@@ -26,7 +26,7 @@ _PARTIAL = f"{HISTORY}.partial"
 
 
 def newest_checkpoint(folder: Path) -> Written | None:
-    """The newest generation that a checkpoint folder should have, as its history knows; None where that cannot be told."""
+    """The newest checkpoint that a checkpoint folder should have, as its history knows; None where that cannot be told."""
     try:
         return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_checkpoint()
     except CheckpointError:
@@ -37,7 +37,7 @@ class HistoryFile:
     """The file of one server's folder.
 
     Args:
-      generations: of the folder; its guard is asked before each change.
+      store: of the folder; its guard is asked before each change.
 
     Attributes:
       problem: why it is not written, "" when it is.

@@ -133,7 +133,7 @@ def _passed_over(found: Survey) -> list[str]:
 
 
 def _left_by_reverb(folder: Path, found: Survey) -> tuple[Path | None, list[str]]:
-    """The entry that the start would keep as the newest generation, None for none; and why not newer ones."""
+    """The entry that the start would keep as the newest checkpoint, None for none; and why not newer ones."""
     working = WorkingFolder(folder / "reverb", folder / "taken")
     notes: list[str] = []
     for name in working.finished_after(found.as_of):

@@ -78,7 +78,7 @@ class Recorder:
         self._noted.set()
 
     def forget_checkpoints(self) -> None:
-        """Records that the server has started without the generations of before, and that the next start need not look for them."""
+        """Records that the server has started without the checkpoints of before, and that the next start need not look for them."""
         with self._changing:
             self._history = self._history.without_checkpoints()
         self._noted.set()

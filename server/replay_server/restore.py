@@ -27,10 +27,10 @@ class Start:
     """What the server starts from.
 
     Attributes:
-      generation: the one restored, None when none was.
+      checkpoint: the one restored, None when none was.
       fit: tables to start with, and what became of each.
       staged: the folder for Reverb to load, None to start empty.
-      unloaded: generations that exist and were passed over, newest first; broken ones are where they were moved to.
+      unloaded: checkpoints that exist and were passed over, newest first; broken ones are where they were moved to.
     """
 
     checkpoint: Checkpoint | None
@@ -40,12 +40,12 @@ class Start:
 
 
 def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence[TableConfig]) -> Start:
-    """Finds the newest valid generation, else `start_from`, and fits it to the config.
+    """Finds the newest valid checkpoint, else `start_from`, and fits it to the config.
 
     Raises:
       CannotKeepError: a checkpoint that Reverb had finished before a kill cannot be kept.
       OSError: something else stands where a folder is to be, or does not let itself be moved or removed.
-      CheckpointError: generations exist and cannot be loaded (see `choosing`), `start_from` is no checkpoint, or a
+      CheckpointError: checkpoints exist and cannot be loaded (see `choosing`), `start_from` is no checkpoint, or a
         signature differs and the config says to refuse that.
     """
     log = logger("restore")
@@ -77,13 +77,13 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
 
 
 def forget_staged(store: CheckpointStore) -> None:
-    """Removes what Reverb has loaded; its blocks are freed with the generation they belong to."""
+    """Removes what Reverb has loaded; its blocks are freed with the checkpoint they belong to."""
     store.guard()
     shutil.rmtree(store.reverb / _STAGED, ignore_errors=True)
 
 
 def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None, tuple[Unloaded, ...]]:
-    """The generation to load, and those passed over: the broken ones moved aside, the unreadable ones left and pinned.
+    """The checkpoint to load, and those passed over: the broken ones moved aside, the unreadable ones left and pinned.
 
     Raises:
       CheckpointError: the start should not go on, see `choosing`; nothing was moved.

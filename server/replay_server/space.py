@@ -1,7 +1,7 @@
 """Whether the disk has room for the next checkpoint, before Reverb is asked for it.
 
-What is needed is what the newest generation takes: Reverb writes every item and chunk anew each time, however little has
-changed, and the older generations go only when the new one is finished: a disk holds one more than `checkpoints.keep`. Where that does not fit, the items are counted:
+What is needed is what the newest checkpoint takes: Reverb writes every item and chunk anew each time, however little has
+changed, and the older checkpoints go only when the new one is finished: a disk holds one more than `checkpoints.keep`. Where that does not fit, the items are counted:
 tables that hold fewer by now need that much less, as far as items are of one size. A table that has grown since needs more;
 Reverb finds that out, and what it leaves half done is removed.
 """
@@ -21,7 +21,7 @@ from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, numbered
 
 @dataclass(frozen=True)
 class Space:
-    """Bytes that this user may still fill on a folder's file system, and bytes of the newest generation (0 without one)."""
+    """Bytes that this user may still fill on a folder's file system, and bytes of the newest checkpoint (0 without one)."""
 
     free_bytes: int
     needed_bytes: int
@@ -43,8 +43,8 @@ def check_space(
 
     Args:
       folder: of the checkpoints.
-      keep: generations that are kept there.
-      newest: generation.
+      keep: checkpoints that are kept there.
+      newest: of them.
       items: how many all tables hold now, None when they do not answer; asked only when the newest would not fit again.
 
     Raises:

@@ -1,7 +1,7 @@
 """What is known of a server: the service and its parts write it; HTTP, metrics and the status page only read it.
 
 ```
-starting --(generation chosen, fitted)--> restoring --(Reverb answers)--> ready --(SIGTERM, SIGINT)--> stopping
+starting --(checkpoint chosen, fitted)--> restoring --(Reverb answers)--> ready --(SIGTERM, SIGINT)--> stopping
 ```
 """
 
@@ -32,7 +32,7 @@ class ServerState:
     Attributes:
       config: the whole configuration.
       lock: what makes the checkpoint folder this server's.
-      generations: files of the finished checkpoints.
+      store: files of the finished checkpoints.
       checkpoints: how writing them goes.
       monitor: newest answer of Reverb.
       recorder: what the folder remembers of its servers.
@@ -63,7 +63,7 @@ class ServerState:
 
     @property
     def unloaded(self) -> tuple[Unloaded, ...]:
-        """Generations that exist and were not loaded at the start."""
+        """Checkpoints that exist and were not loaded at the start."""
         return () if self.start is None else self.start.unloaded
 
     def left_out(self) -> list[LeftOut]:

@@ -1,16 +1,16 @@
-"""Checkpoints as generations on disk: kept, verified, set aside. No Reverb here, only files.
+"""The checkpoints that are kept on disk: numbered, verified, rotated, set aside. No Reverb here, only files.
 
 ```
 FOLDER/generations/000012/   tables.tfrecord items.tfrecord chunks.tfrecord DONE MANIFEST.json
-FOLDER/set_aside/            generations that are broken, or hold items that a start has left out; then with LEFT_OUT.json, which says so
+FOLDER/set_aside/            checkpoints that are broken, or hold items that a start has left out; then with LEFT_OUT.json, which says so
 FOLDER/reverb/               what Reverb itself writes to and starts from; made anew at every start
-FOLDER/taken/                what has been taken out of it and is no generation yet, see `working_folder`
+FOLDER/taken/                what has been taken out of it and is not kept yet, see `working_folder`
 ```
 
 Reverb's own folder keeps one checkpoint, is not fsynced, and is refused as a whole when its newest entry is truncated
 (observed in dm-reverb 0.14). On a full disk Reverb even confirms a checkpoint of which only the last block of a file is
 missing: it does not look at what closing the file says. So a checkpoint is taken out of it as soon as it is written: hashed, its compressed streams
-read to the end, fsynced, and renamed into place with its manifest. A generation is valid when every file still has the
+read to the end, fsynced, and renamed into place with its manifest. A checkpoint is valid when every file still has the
 size and hash of the manifest; whatever was not finished has another name.
 """
 
@@ -43,21 +43,21 @@ from replay_server.record_files import (
 )
 
 CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
-"""Folders in a checkpoint folder: of the generations, and of what was put away."""
+"""Folders in a checkpoint folder: of the checkpoints, and of what was put away."""
 
 LEFT_OUT_NAME = "-left-out-"
-"""In the name of a generation in `SET_ASIDE` between its number and the date on which a start left something out of it."""
+"""In the name of a checkpoint in `SET_ASIDE` between its number and the date on which a start left something out of it."""
 
 _MANIFEST_BYTES = 1 << 24
 """Most bytes of a manifest, which has a line per table."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a generation is made of.
+    """What a checkpoint is made of.
 
     Attributes:
       created: Unix time.
-      seconds: how long it took, from the request to the finished generation.
+      seconds: how long it took, from the request to the finished checkpoint.
       files: by name.
       items: table -> items held.
       xxh3: of all this, see `digest`.
@@ -98,7 +98,7 @@ class Checkpoint:
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The generations in a folder, newest first; not verified.
+    """The checkpoints in a folder, newest first; not verified.
 
     Raises:
       CheckpointUnreadable: it cannot be listed.
@@ -108,7 +108,7 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """A generation whose files are those of its manifest.
+    """A checkpoint whose files are those of its manifest.
 
     Raises:
       CheckpointUnreadable: a file is there and cannot be read; says which.
@@ -134,7 +134,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def number_of(path: Path) -> int:
-    """The number of a generation, or of one that was set aside; 0 for anything else."""
+    """The number of a checkpoint, or of one that was set aside; 0 for anything else."""
     digits = path.name.partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
@@ -150,13 +150,13 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Items of a table that a start has not restored from its generation.
+    """Items of a table that a start has not restored from its checkpoint.
 
     Attributes:
       table: its name.
       items: how many.
       reason: for people.
-      folder: where the generation is kept, in `set_aside`.
+      folder: where the checkpoint is kept, in `set_aside`.
     """
 
     table: str
@@ -170,12 +170,12 @@ class CheckpointStore:
 
     Args:
       folder: of this server alone; made when missing.
-      keep: newest generations to keep.
+      keep: newest checkpoints to keep.
       guard: called before each change; raises `CheckpointError` when the folder is another server's by now.
 
     Attributes:
-      highest: number of the newest generation that was written or restored; the next one is higher, whatever became of it.
-      kept: the folder of the finished generations.
+      highest: number of the newest checkpoint that was written or restored; the next one is higher, whatever became of it.
+      kept: the folder of the finished checkpoints.
       reverb, taken: see the module.
 
     Raises:
@@ -217,7 +217,7 @@ class CheckpointStore:
         return made
 
     def paths(self) -> list[Path]:
-        """Folders of all finished generations, newest first; not verified.
+        """Folders of all finished checkpoints, newest first; not verified.
 
         Raises:
           CheckpointUnreadable: they cannot be listed.
@@ -237,11 +237,11 @@ class CheckpointStore:
         return None if paths is None else len(paths)
 
     def set_aside(self, path: Path, why: str, name: str = "") -> Path:
-        """Moves a generation out of the way, for people to look at; it is never deleted.
+        """Moves a checkpoint out of the way, for people to look at; it is never deleted.
 
         Args:
           why: a word or two, for its name.
-          name: in place of the generation's, for something else; it does not begin with a number.
+          name: in place of the checkpoint's, for something else; it does not begin with a number.
 
         Returns:
           Its new place.
@@ -259,14 +259,14 @@ class CheckpointStore:
         return target
 
     def pin(self, path: Path) -> None:
-        """Makes `prune` leave a generation where it is, until someone removes the file that says so (NUMBER.keep)."""
+        """Makes `prune` leave a checkpoint where it is, until someone removes the file that says so (NUMBER.keep)."""
         self.guard()
         path.with_name(path.name + _PINNED).touch()
 
     def note_left_out(self, checkpoint: Checkpoint, left_out: Sequence[LeftOut]) -> Path | None:
-        """Notes what this start has not restored from its generation, in place of what earlier starts from it have noted.
+        """Notes what this start has not restored from its checkpoint, in place of what earlier starts from it have noted.
 
-        The generation gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
+        The checkpoint gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
 
         Returns:
           The second name; None where everything was restored.
@@ -288,7 +288,7 @@ class CheckpointStore:
         return target if left_out else None
 
     def left_out(self) -> list[LeftOut]:
-        """What starts have left out, as far as it is still in `set_aside` with its `LEFT_OUT`; the newest generation first.
+        """What starts have left out, as far as it is still in `set_aside` with its `LEFT_OUT`; the newest checkpoint first.
 
         One whose record cannot be read is told without a table. Nothing where the folder cannot be listed.
         """
@@ -320,7 +320,7 @@ class CheckpointStore:
         self.guard()
         found: list[Path] = []
         for folder in (self.kept, self._set_aside):
-            with suppress(CheckpointUnreadable):  # the choice of a generation says so
+            with suppress(CheckpointUnreadable):  # the choice of a checkpoint says so
                 found += listed(folder)
         partial = [path for path in found if path.name.endswith(_PARTIAL)]
         working = [path for folder in (self.reverb, self.taken) if folder.is_dir() for path in folder.iterdir()]
@@ -332,10 +332,10 @@ class CheckpointStore:
         return unfinished
 
     def adopt(self, checkpoint: Path, items: Mapping[str, int], began: float, ended: float | None = None) -> Checkpoint:
-        """Verifies a checkpoint that Reverb has written and makes it the newest generation.
+        """Verifies a checkpoint that Reverb has written and makes it the newest checkpoint.
 
         Args:
-          checkpoint: its folder, which becomes the generation's; verified where it is, so that a kill leaves it there.
+          checkpoint: its folder, which is moved to the kept ones; verified where it is, so that a kill leaves it there.
           items: table -> items held, for the manifest.
           began: Unix time of the request.
           ended: Unix time at which it was written; now by default.
@@ -366,7 +366,7 @@ class CheckpointStore:
         return Checkpoint(number, final, manifest)
 
     def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
-        """Removes the generations beyond the newest `keep`, and those that have given way to a newer one; what was removed.
+        """Removes the checkpoints beyond the newest `keep`, and those that have given way to a newer one; what was removed.
 
         Pinned ones stay, and do not count. What could not be removed is tried again the next time.
 
@@ -379,7 +379,7 @@ class CheckpointStore:
         old = [path for path in free if path not in kept]
         for path in old:
             self.guard()
-            path.rename(path.with_name(path.name + _PARTIAL))  # half a generation never looks like one
+            path.rename(path.with_name(path.name + _PARTIAL))  # half a checkpoint never looks like one
         failed: OSError | None = None
         for partial in (path for path in listed(self.kept) if path.name.endswith(_PARTIAL)):
             self.guard()
