@@ -15,8 +15,8 @@ from rlds2reverb.destinations.converting import Converter
 from rlds2reverb.destinations.job import Job, job_of
 from rlds2reverb.destinations.report import ConvertReport
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
-from rlds2reverb.push.opening import check_remarks
-from rlds2reverb.push.options import PushOptions, check_workers, divided, unheard
+from rlds2reverb.prepare.options import EpisodeOptions, split_options
+from rlds2reverb.push.options import check_workers, unheard
 from rlds2reverb.push.report import Progress
 from rlds2reverb.scale.choosing import executor_of
 from rlds2reverb.scale.converting import ByWorkers
@@ -24,8 +24,6 @@ from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import first_episodes
 from rlds2reverb.sources.places import label_of, places_of
 from rlds2reverb.sources.transformed import transformed
-from rlds2reverb.validation import Policy
-from rlds2reverb.validation.policy import QUARANTINE, SKIP
 
 _ONE_SPEC = ("missing_column", "shape", "dtype")
 """Codes of episodes that do not fit the dataset's spec, which all episodes of a file must."""
@@ -35,7 +33,7 @@ _TELL_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What a conversion is told beside a push's own options. Each field is a keyword of `convert`.
+    """What a conversion is told beside what episodes are to be (`EpisodeOptions`). Each field is a keyword of `convert`.
 
     Attributes:
       limit: convert at most so many episodes.
@@ -81,7 +79,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
     Args:
       source: anything that `open_source` takes.
       destination: a name such as "tfds:/data/my_set"; docs/convert.md has them all.
-      options: the fields of `ConvertOptions`, and the options of a push that say what episodes are: on_invalid, quarantine, allow,
+      options: the fields of `ConvertOptions`, and those of `EpisodeOptions`: on_invalid, quarantine, allow,
         strict, terminal_discount, last_reward, last_observation, encoded, transform. `strict` also refuses losses.
 
     Raises:
@@ -103,9 +101,9 @@ class Conversion:
     """
 
     def __init__(
-        self, job: Job, pushed: PushOptions, options: ConvertOptions, count: int | None, readers: ByWorkers | None
+        self, job: Job, episodes: EpisodeOptions, options: ConvertOptions, count: int | None, readers: ByWorkers | None
     ) -> None:
-        self.job, self._pushed, self._options, self._count, self._readers = job, pushed, options, count, readers
+        self.job, self._episodes, self._options, self._count, self._readers = job, episodes, options, count, readers
         self._told_at = 0.0
         self._compares_since: float | None = None
         self._began = time.monotonic()
@@ -132,7 +130,7 @@ class Conversion:
             raise
 
     def _completed(self, report: ConvertReport) -> ConvertReport:
-        return replace(report, transform=self._pushed.chosen_transform.as_dict())
+        return replace(report, transform=self._episodes.chosen_transform.as_dict())
 
     def _tell(self, account: Account, compared: int | None) -> None:
         now = time.monotonic()
@@ -155,57 +153,38 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
 
     Arguments and errors as `convert`.
     """
-    chosen, pushed = _split(options)
-    job = _job(source, destination, chosen, pushed)
+    chosen, episodes = _split(options)
+    job = _job(source, destination, chosen, episodes)
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
-        opens = partial(_job, source, destination, replace(chosen, on_progress=unheard), _for_workers(pushed))
+        opens = partial(_job, source, destination, replace(chosen, on_progress=unheard), episodes.silent())
         readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
-    return Conversion(job, pushed, chosen, job.source.episode_count, readers)
+    return Conversion(job, episodes, chosen, job.source.episode_count, readers)
 
 
-def _for_workers(pushed: PushOptions) -> PushOptions:
-    """The options as workers get them, who write no report of bad episodes."""
-    return replace(pushed, on_invalid=SKIP, quarantine=None) if pushed.on_invalid == QUARANTINE else pushed
-
-
-def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, pushed: PushOptions) -> Job:
+def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, episodes: EpisodeOptions) -> Job:
     """The job of a conversion, in this process or in a worker."""
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
-    opened = transformed(first_episodes(recorded, chosen.limit), pushed.chosen_transform)
-    check_remarks(opened, pushed)
-    encoded = None if not pushed.encoded_paths else pushed.encoded_paths
     return job_of(
-        opened,
+        transformed(first_episodes(recorded, chosen.limit), episodes.chosen_transform),
         target,
-        pushed.conventions,
-        () if chosen.decode else encoded,
-        policy=partial(_policy, pushed),
-        strict=pushed.strict,
+        episodes,
+        () if chosen.decode else episodes.encoded_paths or None,
         allowed_losses=chosen.allow_loss,
         places=places_of(source, recorded),
         source_label=label_of(source, recorded),
-        label=f"{pushed.data_label}|limit={chosen.limit}",
-        choice={"on_invalid": pushed.on_invalid, "allow": sorted(pushed.allow), "strict": pushed.strict},
+        label=f"{episodes.data_label}|limit={chosen.limit}",
     )
 
 
-def _split(options: dict[str, Any]) -> tuple[ConvertOptions, PushOptions]:
-    own, rest = divided(ConvertOptions, "convert", options)
-    chosen, pushed = ConvertOptions(**own), PushOptions("-", **rest)
-    if chosen.decode and pushed.encoded_paths:
+def _split(options: dict[str, Any]) -> tuple[ConvertOptions, EpisodeOptions]:
+    chosen, episodes = split_options(ConvertOptions, "convert", options)
+    if chosen.decode and episodes.encoded_paths:
         raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
-    if refused := sorted(set(pushed.allow) & set(_ONE_SPEC)):
+    if refused := sorted(set(episodes.allow) & set(_ONE_SPEC)):
         raise ConfigError(
             f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
         )
-    pushed.check_files()
-    return chosen, pushed
-
-
-def _policy(pushed: PushOptions, again: bool = False) -> Policy:
-    """Of the episodes; of those that are read `again`, without a second report."""
-    if again and pushed.on_invalid == QUARANTINE:
-        return Policy(SKIP, None, pushed.allow, pushed.strict)
-    return Policy(pushed.on_invalid, pushed.quarantine, pushed.allow, pushed.strict)
+    episodes.check_files()
+    return chosen, episodes

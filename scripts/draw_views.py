@@ -1,12 +1,13 @@
 """Draws docs/views/*.svg: what the views store of a small episode, and which rows some of their items hold.
 
-Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
+What is drawn of a view stands in its case (`tests/views/cases`). Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
 windows of an item (`rlds2reverb/report/drawing.py`). `scripts/generate_docs.py` (`make docs`) writes the files.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,12 @@ import numpy as np
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Episode
 from rlds2reverb.report import drawing
-from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.registry import view_of
-from rlds2reverb.views.requirements import Requirements
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # for the suite
+
+from tests.views.case import Picture
+from tests.views.every import CASES, cuts_of
 
 _STYLE = """
 text { font: 12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328; }
@@ -35,70 +39,25 @@ text { fill: #f0f6fc; }
 """A card of its own in the reader's colours, so that the background of the page does not matter."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """What to draw.
-
-    Attributes:
-      title: how the view is written.
-      view: makes the cut.
-      columns: the stored columns to show, the others are left out.
-      items: their numbers, at most three.
-      rows: of the episode; several episodes are cut as one stream, and the last one is drawn.
-    """
-
-    title: str
-    view: View
-    columns: tuple[str, ...]
-    items: tuple[int, ...] = (0, 1)
-    rows: tuple[int, ...] = (6,)
-
-
-def _named(text: str, columns: str, items: tuple[int, ...] = (0, 1), rows: tuple[int, ...] = (6,)) -> Picture:
-    return Picture(text, view_of(text), tuple(columns.split()), items, rows)
-
-
-_REQUIREMENTS = Requirements(
-    {
-        "frames": {"data_col": "obs", "shift": "-2:0"},
-        "new_obs": {"data_col": "obs", "shift": 1},
-        "prev_rewards": {"data_col": "rewards", "shift": -1},
-    }
-)
-
-PICTURES: dict[str, Picture] = {
-    "two_step": _named("two_step", "step_type observation action", (0, 1, 4)),
-    "sequence": _named("sequence:length=3,pad_end=true,tile_end=true", "step_type observation", (0, 1, 5)),
-    "episode": _named("episode", "step_type observation", (0,)),
-    "across_episodes": _named("across_episodes:length=3", "step_type observation", (0, 1, 2), (4, 4)),
-    "fragments": _named("fragments:length=2", "obs new_obs t", (0, 1), (4, 4)),
-    "transition": _named("transition", "observation action next/reward next/terminated", (0, 1, 4)),
-    "n_step": _named("n_step:n=3,gamma=0.5", "observation reward steps", (0, 1, 4)),
-    "frame_stack": _named("frame_stack:frames=3", "observation action", (0, 1)),
-    "goal": _named("goal:seed=7", "observation reward", (0, 1, 2)),
-    "slices": _named("slices:length=3,per_episode=2", "observation action", (0, 1), (9,)),
-    "target_pair": _named("target_pair:mode=dynamics,offset=2", "observation action", (0, 1)),
-    "jigsaw": _named("jigsaw:permutations=24,tiles=4", "context target timestep", (0, 1, 4)),
-    "requirements": Picture("requirements", _REQUIREMENTS, ("obs", "rewards"), (0, 1, 4)),
-}
+PICTURES = {name: case.picture for name, case in CASES.items()}
 """Name of the file -> what it shows."""
 
 
-def small_episode(number: int, rows: int, view: str) -> Episode:
-    """An episode whose values are their own names: o0, a0, r0 (rewards of 1 and images of tiles for views that compute)."""
+def small_episode(number: int, rows: int, picture: Picture) -> Episode:
+    """An episode whose values are their own names: o0, a0, r0; but for what the picture replaces."""
     row = np.arange(rows)
     letters = ("o", "a", "r") if number == 0 else ("p", "b", "s")
     words = [np.array([f"{letter}{at}".encode() for at in row], object) for letter in letters]
-    tiles = np.kron([[1, 2], [3, 4]], np.ones((3, 3))).astype(np.uint8)[None, :, :, None]  # 1 2 above 3 4
     return Episode(
         {
-            "observation": tiles.repeat(rows, axis=0) if view.startswith("jigsaw") else words[0],
+            "observation": words[0],
             "action": words[1],
-            "reward": np.ones(rows, np.float32) if view.startswith("n_step") else words[2],
+            "reward": words[2],
             "discount": np.ones(rows, np.float32),
             "is_first": row == 0,
             "is_last": row == rows - 1,
             "is_terminal": row == rows - 1,
+            **picture.replaced(rows),
         },
         id=f"episode {number}",
     )
@@ -106,13 +65,8 @@ def small_episode(number: int, rows: int, view: str) -> Episode:
 
 def cut_of(picture: Picture) -> Cut:
     """The cut that is drawn."""
-    episodes = [small_episode(n, rows, picture.title) for n, rows in enumerate(picture.rows)]
-    if not isinstance(picture.view, StreamView):
-        return picture.view.cut(episodes[-1])
-    stream = picture.view.stream()
-    for episode in episodes:
-        cut, stream = stream.cut(episode)
-    return cut
+    view = view_of(picture.title) if picture.view is None else picture.view
+    return cuts_of(view, [small_episode(number, rows, picture) for number, rows in enumerate(picture.rows)])[-1]
 
 
 def draw(picture: Picture) -> str:
@@ -122,7 +76,8 @@ def draw(picture: Picture) -> str:
     described = f"{picture.title}: stored rows as boxes, and the rows that {shown} hold as bars"
     rows = range(cut.row_count)
     return drawing.draw(
-        drawing.Drawing(picture.title, described, cut, picture.columns, picture.items, rows, _text), _STYLE
+        drawing.Drawing(picture.title, described, cut, tuple(picture.columns.split()), picture.items, rows, _text),
+        _STYLE,
     )
 
 

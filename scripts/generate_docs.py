@@ -26,7 +26,8 @@ from rlds2reverb import cli
 from rlds2reverb.cli.schemas import schema_names, schema_of_file
 from rlds2reverb.destinations import job, losing
 from rlds2reverb.destinations.registry import DESTINATIONS
-from rlds2reverb.push.options import CHOICES, HELP, option_fields
+from rlds2reverb.prepare.options import CHOICES, HELP
+from rlds2reverb.push.options import option_fields
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.validation import CODES
 

@@ -26,13 +26,13 @@ from rlds2reverb.conversion import Conversion, planned
 from rlds2reverb.destinations.losing import lines
 from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.destinations.report import ConvertReport
-from rlds2reverb.push.options import AS_PUSHED
+from rlds2reverb.prepare.options import EPISODE_OPTIONS
 from rlds2reverb.wording import counted, rate
 
 _GOES_ON = "the same command goes on behind the {kept} on disk; --restart begins anew"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
 
-_OF_A_PUSH = tuple(name for name in AS_PUSHED if name not in ("strict", "encoded"))
+_OF_A_PUSH = tuple(name for name in EPISODE_OPTIONS if name not in ("strict", "encoded"))
 
 _own_options = with_options(
     click.option("--strict", is_flag=True, help="Refuse advice (terminal_discount, last_reward, ...), and losses."),

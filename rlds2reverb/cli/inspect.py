@@ -28,9 +28,10 @@ from rlds2reverb.cli.options import (
     view_option,
     views_of_tables,
 )
-from rlds2reverb.conventions import AS_RECORDED, Conventions
+from rlds2reverb.conventions import AS_RECORDED
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.reports.divided import Wanted, inspected
 from rlds2reverb.reports.ends import Ends
 from rlds2reverb.reports.images import ImageColumn
@@ -38,10 +39,8 @@ from rlds2reverb.reports.inspected import InspectedOutput, Inspection, Statistic
 from rlds2reverb.reports.inspection import inspect_source
 from rlds2reverb.reports.ranges import Range
 from rlds2reverb.scale.sources import Named
-from rlds2reverb.sources.base import with_encoded
 from rlds2reverb.sources.registry import SOURCES
 from rlds2reverb.specs import spec_texts
-from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation import CODES
 from rlds2reverb.validation.findings import Findings
 from rlds2reverb.wording import counted, number
@@ -91,8 +90,8 @@ def command(
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
     page = wanted_page(given.pop("html"), given.pop("against"), given.pop("seed"))
     watch = None if page is None else page.watch
-    conventions = Conventions(**given)
-    asked = Wanted(Named(source), encoded, views, conventions, transform_of(transform), limit, watch)
+    options = EpisodeOptions(encoded=encoded, transform=transform, **given)
+    asked = Wanted(Named(source), views, limit, options, watch)
     execute = chosen_executor(workers, ray)
     inspection = _inspected(source, asked, execute, quiet)
     chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
@@ -115,10 +114,7 @@ def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None,
     with progress.told(quiet) as on_progress:
         if execute is not None:
             return inspected(asked, execute, on_progress=on_progress)
-        here = with_encoded(opened(source), asked.encoded)
-        return inspect_source(
-            here, asked.views, asked.limit, asked.conventions, asked.transform, on_progress, asked.watch
-        )
+        return inspect_source(opened(source), asked.views, asked.limit, asked.options, on_progress, asked.watch)
 
 
 def _config_or_nothing(chosen: Sequence[str], inspection: Inspection, limit: int | None) -> str:

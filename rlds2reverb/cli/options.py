@@ -12,7 +12,8 @@ import click
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import Lazily
-from rlds2reverb.push.options import CHOICES, HELP, option_fields
+from rlds2reverb.prepare.options import CHOICES, HELP
+from rlds2reverb.push.options import option_fields
 from rlds2reverb.views.base import View
 from rlds2reverb.views.registry import view_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rlds2reverb.cli import output, progress
@@ -20,12 +22,10 @@ from rlds2reverb.cli.options import (
     source_argument,
     transform_option,
 )
-from rlds2reverb.conventions import Conventions
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.reports.divided import Wanted, validated
 from rlds2reverb.reports.inspection import validate_source
 from rlds2reverb.scale.sources import Named
-from rlds2reverb.sources.base import with_encoded
-from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.validation.policy import RAISE, check_choices
 from rlds2reverb.wording import counted
 
@@ -51,21 +51,20 @@ def command(
     as_json: bool,
     workers: int | None,
     ray: str | None,
-    **conventions: str,
+    **conventions: Any,
 ) -> None:
     """Check every episode. Exit 0 when all are good, 1 when some are not.
 
     What only a view finds (no_items, view_refused) is told by inspect.
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
-    wanted = transform_of(transform)  # what makes no sense is told before the source is opened
-    put, execute = Conventions(**conventions), chosen_executor(workers, ray)
+    options = EpisodeOptions(encoded=encoded, transform=transform, **conventions)
+    execute = chosen_executor(workers, ray)
     with progress.told(quiet) as on_progress:
         if execute is None:
-            opened_here = with_encoded(opened(source), encoded)
-            episodes, findings = validate_source(opened_here, limit, put, wanted, on_progress)
+            episodes, findings = validate_source(opened(source), limit, options, on_progress)
         else:
-            asked = Wanted(Named(source), encoded, {}, put, wanted, limit)
+            asked = Wanted(Named(source), {}, limit, options)
             episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:

@@ -70,8 +70,8 @@ class Converter:
     ) -> None:
         self._job, self._overwrite, self._restart, self._verifies = job, overwrite, restart, verifies
         self._tell, self._readers = tell, readers
-        self._policy = job.policy()
-        self._account = Account(self._policy)
+        self._preparer = job.ready.preparer()
+        self._account = Account(self._preparer.policy)
         self._account.losses.of_all = job.losses
         self._began = time.monotonic()
         self._identity: dict[str, Any] = {}
@@ -186,7 +186,7 @@ class Converter:
         odd = [name for name in now if before.get(name) != now[name]]
         if odd:
             return f"with another {' and another '.join(odd)}"
-        was, choice = saved["choice"], dict(self._job.choice)
+        was, choice = saved["choice"], self._job.choice
         if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
             return "with another policy of bad episodes"
         return ""
@@ -271,7 +271,7 @@ class Converter:
         self._names.count(one.id)
         self._last = one.id
         try:
-            accepted = one.accepted(self._policy, found)
+            accepted = one.accepted(self._preparer, found)
         except Exception:
             account.steps_rejected += one.steps
             raise
@@ -289,7 +289,7 @@ class Converter:
         place.save(
             {
                 "identity": self._identity,
-                "choice": dict(self._job.choice),
+                "choice": self._job.choice,
                 "stage": stage,
                 "account": self._account.as_state(),
                 "endings": state_of(self._endings),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.conventions import Conventions
 from rlds2reverb.destinations.base import NO_ROWS, Content, Destination, Encode, Loss
 from rlds2reverb.destinations.flags import LOSSES as OF_FLAGS
 from rlds2reverb.destinations.flags import odd_flags
@@ -22,12 +21,13 @@ from rlds2reverb.image_headers import JPEG_START, PNG_START
 from rlds2reverb.image_spec import JPEG, PNG, ImageSpec
 from rlds2reverb.images import decode_images
 from rlds2reverb.metadata import metadata_values
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.preparation import Preparation, Preparer
 from rlds2reverb.source_options import parted
 from rlds2reverb.sources.base import ALL as EVERY_IMAGE
-from rlds2reverb.sources.base import Source, check_steps, checked_spec, kept_images, metadata_spec_of, with_encoded
+from rlds2reverb.sources.base import Source, checked_spec, kept_images, metadata_spec_of, with_encoded
 from rlds2reverb.specs import ArraySpec, flatten
-from rlds2reverb.validation import Policy, Problem, Standard
-from rlds2reverb.validation.endings import ending_that_counts
+from rlds2reverb.validation import Problem
 from rlds2reverb.wording import counted
 
 LOSSES = {
@@ -46,38 +46,41 @@ class Job:
     """One conversion.
 
     Attributes:
-      source: what is read: transformed, and with the images encoded that stay their files' bytes.
+      ready: what is read: transformed, and with the images encoded that stay their files' bytes; and what is done with bad episodes.
       destination: what is written.
       content: what the destination gets.
-      standard: what makes an episode good.
       losses: what is known to be lost.
-      policy: makes the policy of bad episodes, anew for each reading; `again=True` for one that reports nothing.
       encoded: paths of the images that stay their files' bytes.
       odd_jpeg: those of them whose files may be JPEG or not, and JPEG is decoded otherwise by the destination's own system.
       decoded: path -> what it decodes to, of images that the source has as files only and the destination cannot hold so.
-      strict: whether losses are refused, but those allowed.
-      allowed_losses: their codes.
+      allowed_losses: codes of losses that are not refused, where losses are.
       places: folders and files that the source is read from.
       label: what else must be the same where a conversion goes on.
       source_label: what the source is called, wherever it lies.
-      choice: of the policy, as plain values.
     """
 
-    source: Source
+    ready: Preparation
     destination: Destination
     content: Content
-    standard: Standard
     losses: tuple[Loss, ...]
-    policy: Callable[..., Policy]
     encoded: tuple[str, ...] = ()
     odd_jpeg: tuple[str, ...] = ()
     decoded: Mapping[str, ImageSpec] = field(default_factory=dict)
-    strict: bool = False
     allowed_losses: Sequence[str] = ()
     places: Sequence[Path] = ()
     label: str = ""
     source_label: str = ""
-    choice: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Source:
+        """What is read."""
+        return self.ready.source
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """What becomes of bad episodes, as plain values."""
+        options = self.ready.options
+        return {"on_invalid": options.on_invalid, "allow": sorted(options.allow), "strict": options.strict}
 
     def check_losses(self, losses: Sequence[Loss], where: str) -> None:
         """Refuses losses, where they are.
@@ -85,7 +88,7 @@ class Job:
         Raises:
           ConversionError: says which.
         """
-        found = refused(losses, self.allowed_losses) if self.strict else []
+        found = refused(losses, self.allowed_losses) if self.ready.options.strict else []
         if found:
             told = "; ".join(lines(found))
             raise ConversionError(
@@ -121,25 +124,27 @@ class Job:
             "options": self.label,
         }
 
-    def prepared(self, episode: Episode, policy: Policy, found: Sequence[Problem]) -> tuple[Episode | None, bool]:
+    def prepared(
+        self, preparer: Preparer, episode: Episode, found: Sequence[Problem] = ()
+    ) -> tuple[Episode | None, bool]:
         """What is written of an episode, None when it is rejected, or the format can hold nothing of it; and whether its end was mended.
 
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
         """
-        accepted = policy.judge(episode, self.standard, found).episode
-        if accepted is None:
+        one = preparer.prepare(episode, found)
+        if one.normalised is None:
             return None, False
-        made = self._put(episode, accepted)
+        made = self._fitted(episode, one.normalised)
         if isinstance(made, Problem):
-            return policy.reject(episode, [made]).episode, False
-        return made, self._is_mended(accepted)
+            preparer.reject(one, made)
+            return None, False
+        return made, one.is_end_mended
 
-    def examined(self, episode: Episode, policy: Policy) -> Read:
+    def examined(self, preparer: Preparer, episode: Episode) -> Read:
         """What stands for an episode until all are heard of that may show something of it; nothing is counted."""
-        conventions = self.standard.conventions
-        ending = ending_that_counts(episode, conventions)
-        accepted, problems, mended = policy.examined(episode, self.standard)
+        ending = self.ready.ending(episode)
+        filled, problems, mended = preparer.examine(episode)
         read = Read(
             episode.id,
             episode.recorded_id,
@@ -149,13 +154,13 @@ class Job:
             mended,
             None if ending is None else ending.with_leap(episode),
         )
-        if policy.bad(problems):
+        if preparer.policy.bad(problems):
             return read
-        made = self._put(episode, accepted)
+        made = self._fitted(episode, preparer.normalise(filled))
         if isinstance(made, Problem):
             return replace(read, too_short=made)
         try:
-            return replace(read, written=self.written(made, self._is_mended(accepted)))
+            return replace(read, written=self.written(made, self.ready.options.conventions.mends_end(filled)))
         except ConversionError as error:
             return replace(read, error=error)
 
@@ -173,12 +178,8 @@ class Job:
     def _encode(self) -> Encode:
         return self.destination.encoder(self.content)
 
-    def _is_mended(self, accepted: Episode) -> bool:
-        return self.standard.conventions.mends_end(accepted)
-
-    def _put(self, episode: Episode, accepted: Episode) -> Episode | Problem:
+    def _fitted(self, episode: Episode, put: Episode) -> Episode | Problem:
         """What is written of a good episode; or why the format holds nothing of it."""
-        put = self.standard.put(accepted)
         if len(put) < self.destination.least_rows:
             return Problem("single_step", "", self._too_short(put))
         columns = {path: _plain(put.columns[path]) for path in self.content.columns}
@@ -197,14 +198,14 @@ class Job:
 
 
 def job_of(
-    source: Source, destination: Destination, conventions: Conventions, encoded: Sequence[str] | None, **others: Any
+    source: Source, destination: Destination, options: EpisodeOptions, encoded: Sequence[str] | None, **others: Any
 ) -> Job:
     """The job of a source that is transformed already.
 
     Args:
       source: what is read.
       destination: what is written.
-      conventions: how episodes are put.
+      options: what episodes are to be.
       encoded: paths of images that are to stay their files' bytes; None for those that both sides can hold so.
       others: further fields of `Job`.
 
@@ -215,12 +216,11 @@ def job_of(
     """
     files = _with_files(source, destination, encoded)
     source = files.source
-    spec = checked_spec(source)
-    check_steps(source, spec)
     features = flatten(metadata_spec_of(source))
     ragged = [path for path, leaf in features.items() if _may_be_ragged(leaf)]
     metadata = {path: leaf for path, leaf in features.items() if path not in ragged}
-    columns: dict[str, ArraySpec] = flatten(spec)
+    ready = Preparation.of(source, options, metadata=metadata)
+    columns: dict[str, ArraySpec] = flatten(ready.recorded_spec)
     for path, image in files.decoded.items():
         columns[path] = ArraySpec((*columns[path].shape, *image.shape), image.dtype)
     content = Content(source.name, columns, metadata)
@@ -229,12 +229,10 @@ def job_of(
     losses += [
         Loss(_PIXELS, LOSSES[_PIXELS], path, NO_ROWS) for path, is_certain in files.odd_jpeg.items() if is_certain
     ]
-    standard = Standard.of(spec, conventions, metadata)
     job = Job(
-        source,
+        ready,
         destination,
         content,
-        standard,
         tuple(losses),
         encoded=files.kept,
         odd_jpeg=tuple(files.odd_jpeg),

@@ -10,8 +10,9 @@ from operator import attrgetter
 from rlds2reverb.destinations.job import Job
 from rlds2reverb.destinations.taking import Accepted, Readers, Taken
 from rlds2reverb.episodes import Episode
-from rlds2reverb.validation import Policy, Problem
-from rlds2reverb.validation.endings import Endings, problems_in_order, with_problems_of_ends
+from rlds2reverb.prepare.preparation import Preparer
+from rlds2reverb.validation import Problem
+from rlds2reverb.validation.endings import Endings, problems_in_order
 
 Judged = Generator[tuple[Taken, list[Problem]], None, None]
 """Episodes, in order, and what others show of each."""
@@ -39,9 +40,9 @@ class Here:
         """How many it has, as recorded."""
         return len(self.episode)
 
-    def accepted(self, policy: Policy, found: Sequence[Problem]) -> Accepted | None:
+    def accepted(self, preparer: Preparer, found: Sequence[Problem]) -> Accepted | None:
         """See `Taken.accepted`."""
-        prepared, is_end_mended = self.job.prepared(self.episode, policy, found)
+        prepared, is_end_mended = self.job.prepared(preparer, self.episode, found)
         return None if prepared is None else lambda: self.job.written(prepared, is_end_mended)
 
 
@@ -52,9 +53,9 @@ def read_here(job: Job, left: Iterable[Episode], endings: Endings, on_clear: Cal
       job: of the conversion.
       left: the episodes.
       endings: of those before them.
-      on_clear: see `validation.endings.with_problems_of_ends`.
+      on_clear: see `Preparation.read`.
     """
-    for episode, found in with_problems_of_ends(left, job.standard.conventions, endings, on_clear):
+    for episode, found in job.ready.read(left, endings=endings, on_clear=on_clear):
         yield Here(job, episode), found
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlds2reverb.errors import ConversionError
+from rlds2reverb.prepare.preparation import Preparer
 from rlds2reverb.remarks import Remark
-from rlds2reverb.validation import Policy, Problem
+from rlds2reverb.validation import Problem
 from rlds2reverb.validation.endings import Ending
 
 
@@ -55,11 +56,11 @@ class Taken(Protocol):
     def steps(self) -> int:
         """How many it has, as recorded."""
 
-    def accepted(self, policy: Policy, found: Sequence[Problem]) -> Accepted | None:
+    def accepted(self, preparer: Preparer, found: Sequence[Problem]) -> Accepted | None:
         """Decides about it, and has that counted; None when it is rejected.
 
         Args:
-          policy: of bad episodes.
+          preparer: of the conversion; its policy counts.
           found: what others show.
 
         Raises:
@@ -92,12 +93,12 @@ class Read:
     written: Written | None = None
     error: ConversionError | None = None
 
-    def accepted(self, policy: Policy, found: Sequence[Problem]) -> Accepted | None:
+    def accepted(self, preparer: Preparer, found: Sequence[Problem]) -> Accepted | None:
         """See `Taken.accepted`."""
-        if not policy.accepts(self, [*self.problems, *found], self.mended):
+        if not preparer.policy.accepts(self, [*self.problems, *found], self.mended):
             return None
         if self.too_short is not None:
-            policy.reject(self, [self.too_short])
+            preparer.policy.reject(self, [self.too_short])
             return None
         return self._made
 

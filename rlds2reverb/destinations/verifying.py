@@ -17,7 +17,6 @@ from rlds2reverb.errors import ConversionError
 from rlds2reverb.metadata import metadata_path, metadata_values
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.base import Source, with_encoded
-from rlds2reverb.validation.endings import with_problems_of_ends
 from rlds2reverb.wording import counted
 
 _MOST_TOLD = 5
@@ -77,9 +76,10 @@ def _each(source: Source) -> Generator[Episode, None, None]:
 
 
 def _wanted(job: Job) -> Generator[Episode, None, None]:
-    policy = job.policy(again=True)
-    for episode, found in with_problems_of_ends(job.source, job.standard.conventions):
-        prepared, _ = job.prepared(episode, policy, found)
+    ready = job.ready.silent()
+    preparer = ready.preparer()
+    for episode, found in ready.read():
+        prepared, _ = job.prepared(preparer, episode, found)
         if prepared is not None:
             yield prepared
 

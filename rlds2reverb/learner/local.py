@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,15 +12,16 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.learner.batch import Batch, Packing
 from rlds2reverb.learner.batch_iterator import BatchIterator
 from rlds2reverb.learner.items import Picks
-from rlds2reverb.learner.local_options import LocalOptions, split_options
+from rlds2reverb.learner.local_options import LocalOptions
 from rlds2reverb.learner.local_pass import Item, Pass
-from rlds2reverb.learner.local_reading import without_report
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
-from rlds2reverb.push.opening import Opened, opened
+from rlds2reverb.prepare.options import split_options
+from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.push.outputs import outputs_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.registry import ViewLike
-from rlds2reverb.wire.messages import table_info
+from rlds2reverb.wire.messages import RateLimiter, TableInfo
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 
 _KIND, _VERSION = "local", 1
@@ -32,7 +34,7 @@ class Local(BatchIterator):
     `table_size` items of the shuffle buffer with `probability` 1 / `table_size` (1 of 1 without a buffer), so importance weights are 1.
 
     Args:
-      source: as a push reads it, for one table.
+      ready: the source, for one output with one table.
       options: how.
 
     Attributes:
@@ -40,21 +42,21 @@ class Local(BatchIterator):
       structure: of the samples, nest of `ArraySpec`: what the signature of such a table is.
     """
 
-    def __init__(self, source: Opened, options: LocalOptions) -> None:
-        self._opened, self.options = source, options
-        (self.structure,) = source.signatures
+    def __init__(self, ready: Preparation, options: LocalOptions) -> None:
+        self._ready, self.options = ready, options
+        (self.structure,) = ready.signatures
         self._packing = Packing(
-            table_info(options.table, self.structure),
+            _full_table(options.table, self.structure),
             SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
         )
         self._until = options.epochs
         self._is_closed = self._is_stopped = False
-        self._pass = Pass(source, options, 0)
+        self._pass = Pass(ready, options, 0)
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return self._opened.source.name
+        return self._ready.source.name
 
     @property
     def signature(self) -> Nest:
@@ -126,25 +128,25 @@ class Local(BatchIterator):
         until = None if checked.get("until") is None else count_in(checked, "until")
         if (until is None) != (self.options.epochs is None):
             raise ConfigError(f"restore: a state of epochs until {until}, expected epochs={self.options.epochs}")
-        there = Pass.at(self._opened, self.options, checked)
+        there = Pass.at(self._ready, self.options, checked)
         self._pass.close()
         self._pass, self._until, self._is_stopped = there, until, False
 
     @property
     def _of(self) -> dict[str, Any]:
         """What two of them must share for a position to mean the same."""
-        push, source = self._opened.options, self._opened.source
+        options, source = self._ready.options, self._ready.source
         return {
             "source": source.name,
             "episodes": source.episode_count,
-            "view": push.outputs[0].view.label,
-            "data": self._opened.identity,
+            "view": self._ready.outputs[0].view.label,
+            "data": self._ready.identity,
             "table": self.options.table,
             "shuffle": int(self.options.buffer_size),
             "seed": self.options.seed,
-            "on_invalid": push.on_invalid,
-            "allow": sorted(push.allow),
-            "strict": push.strict,
+            "on_invalid": options.on_invalid,
+            "allow": sorted(options.allow),
+            "strict": options.strict,
         }
 
     def _next_item(self) -> tuple[Item, int, int] | None:
@@ -159,7 +161,13 @@ class Local(BatchIterator):
 
     def _begin(self, epoch: int) -> None:
         self._pass.close()
-        self._pass = Pass(without_report(self._opened), self.options, epoch)
+        self._pass = Pass(self._ready.silent(), self.options, epoch)
+
+
+def _full_table(name: str, signature: Nest) -> TableInfo:
+    """The table that a push of the source would have filled: items come in the order in which they were inserted, and never run out."""
+    limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
+    return TableInfo(name, "fifo", "fifo", 0, 0, 0, limiter, signature, 0, 0, 0)
 
 
 def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any) -> Local:
@@ -172,13 +180,14 @@ def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptio
       source: anything that `push` takes.
       view: what the items are, as for `push`.
       batch_size: samples per batch.
-      options: the other fields of `LocalOptions`, and the options of a push that say what the items are: on_invalid, quarantine, allow,
-        strict, terminal_discount, last_reward, last_observation, encoded, transform.
+      options: the other fields of `LocalOptions`, and those of `EpisodeOptions`: on_invalid, quarantine, allow, strict, terminal_discount,
+        last_reward, last_observation, encoded, transform.
 
     Raises:
       ConfigError: an option that is none of these or makes no sense.
       SourceError, ViewError: as for a push.
     """
-    chosen, pushed = split_options(view, {"batch_size": batch_size, **options})
-    pushed.check_files()
-    return Local(opened(source, pushed), chosen)
+    chosen, episodes = split_options(LocalOptions, "local", {"batch_size": batch_size, **options})
+    outputs = outputs_of(chosen.table, view)
+    episodes.check_files()
+    return Local(Preparation.open(source, episodes, outputs), chosen)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.checks import check_count, check_word
 from rlds2reverb.learner.options import LIST, RAGGED, check_pad
-from rlds2reverb.push.options import PushOptions, divided
-from rlds2reverb.views.registry import ViewLike
 
 SHUFFLED = 1024
 """Items of a shuffle buffer, where its size is not said."""
@@ -17,7 +14,7 @@ SHUFFLED = 1024
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """What `local` is told beside a push's own options. Each field is a keyword of `local`.
+    """What `local` is told beside what episodes are to be (`EpisodeOptions`). Each field is a keyword of `local`.
 
     Attributes:
       batch_size: samples per batch.
@@ -70,14 +67,3 @@ def check_seed(seed: object) -> None:
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
-
-
-def split_options(view: ViewLike, options: dict[str, Any]) -> tuple[LocalOptions, PushOptions]:
-    """The options of `local`, and those of the push that would make the same items.
-
-    Raises:
-      ConfigError: an option that neither has, or that says how a push sends.
-    """
-    own, pushed = divided(LocalOptions, "local", options)
-    chosen = LocalOptions(**own)
-    return chosen, PushOptions(chosen.table, view, **pushed)

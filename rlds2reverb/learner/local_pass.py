@@ -8,10 +8,10 @@ from typing import Any
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.items import Block
 from rlds2reverb.learner.local_options import LocalOptions
-from rlds2reverb.learner.local_reading import Reading, can_skip, without_report
+from rlds2reverb.learner.local_reading import Reading, can_skip
 from rlds2reverb.learner.shuffle import ShuffleBuffer
 from rlds2reverb.learner.states import State, count_in, digest, pairs_in
-from rlds2reverb.push.opening import Opened
+from rlds2reverb.prepare.preparation import Preparation
 
 Item = tuple[Block, int]
 """An episode's items, and the number of one of them."""
@@ -21,7 +21,7 @@ class Pass:
     """One epoch, from some item on.
 
     Args:
-      source: as a push reads it, for one table.
+      ready: the source, for one output with one table.
       options: how.
       epoch: its number, from 0.
 
@@ -29,16 +29,16 @@ class Pass:
       epoch: as given.
     """
 
-    def __init__(self, source: Opened, options: LocalOptions, epoch: int) -> None:
+    def __init__(self, ready: Preparation, options: LocalOptions, epoch: int) -> None:
         self.epoch = epoch
-        self._reading = Reading(source)
+        self._reading = Reading(ready)
         self._blocks: Generator[Block, None, None] = self._reading.blocks()
         self._current: Block | None = None
         self._episode = self._item = 0  # what is read next
         self._buffer = ShuffleBuffer[Item](options.buffer_size, options.seed, epoch)
 
     @classmethod
-    def at(cls, source: Opened, options: LocalOptions, state: Mapping[str, Any]) -> Pass:
+    def at(cls, ready: Preparation, options: LocalOptions, state: Mapping[str, Any]) -> Pass:
         """The pass where another one stood.
 
         Raises:
@@ -46,10 +46,10 @@ class Pass:
         """
         episode, item, held = count_in(state, "episode"), count_in(state, "item"), pairs_in(state, "buffer")
         needed = {number for number, _ in held} | ({episode} if item else set())
-        first = min([episode, *needed]) if can_skip(source.options) else 0
+        first = min([episode, *needed]) if can_skip(ready) else 0
         epoch = count_in(state, "epoch")
-        there = cls(source, options, epoch)
-        there._reading = Reading(source if epoch == 0 else without_report(source), first, silent_until=episode)
+        there = cls(ready, options, epoch)
+        there._reading = Reading(ready if epoch == 0 else ready.silent(), first, silent_until=episode)
         there._blocks = there._reading.blocks()
         blocks = there._found(needed)
         _check_items(state, blocks, [*held, *([(episode, item)] if item else [])])
@@ -66,7 +66,7 @@ class Pass:
     @property
     def rejected(self) -> dict[str, int]:
         """Code of a problem -> episodes that were left out for it so far."""
-        return dict(self._reading.policy.rejected)
+        return self._reading.rejected
 
     @property
     def drawn(self) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from rlds2reverb.push.options import HELP, PushOptions, option_fields
+from rlds2reverb.prepare.options import HELP
+from rlds2reverb.push.options import PushOptions, option_fields
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

@@ -9,42 +9,19 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.prepare.options import HELP, EpisodeOptions, option_help
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.push.report import Progress
-from rlds2reverb.transforms.reading import TransformLike, transform_of
-from rlds2reverb.transforms.transform import Transform
 from rlds2reverb.transport.waiting import Deadlines
-from rlds2reverb.validation.policy import ACTIONS, RAISE, check_choices, check_report
 from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.registry import ViewLike
 
 _MOST_ROWS = (1 << 31) - 1
 """Of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32."""
 
-AS_PUSHED = (
-    "on_invalid",
-    "quarantine",
-    "allow",
-    "strict",
-    "terminal_discount",
-    "last_reward",
-    "last_observation",
-    "encoded",
-    "transform",
-)
-"""Options of a push that say what episodes are before they get anywhere; the others say how they get to a server."""
-
 KEEP, ONCE = DUPLICATES = ("keep", "once")
-
-HELP, CHOICES = "help", "choices"
-"""Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
-
-
-def _told(text: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {HELP: text, CHOICES: choices}
 
 
 def unheard(_: Progress) -> None:
@@ -52,7 +29,7 @@ def unheard(_: Progress) -> None:
 
 
 @dataclass(frozen=True)
-class PushOptions:
+class PushOptions(EpisodeOptions):
     """Everything about a push but the source and the server.
 
     Each field with a help text in its metadata is a keyword of `Client.push` and an option of `rlds2reverb push`, by the same
@@ -64,87 +41,49 @@ class PushOptions:
         {"view": "sequence", "length": 8, "stride": 4}, or a view.
       on_progress: called a few times per second, from the caller's thread.
 
-    `encoded` takes one path, several, or "all".
-
     Raises:
-      ConfigError: no table or one named twice, a transform that makes no sense or cannot be read, a path that is none, a chunk length below 1, no time to stall, an unknown action, code or convention,
-        a quarantine file that does not go with the action, or a ledger together with `again` or with a view of streams.
+      ConfigError: as `EpisodeOptions`; no table or one named twice, a chunk length below 1, no time to stall, or a ledger together with
+        `again` or with a view of streams.
       ViewError: a view that makes no sense.
     """
 
     table: str | Sequence[str] | Mapping[str, ViewLike]
     view: ViewLike | None = None
     _: KW_ONLY
-    on_invalid: str = field(default=RAISE, metadata=_told("What to do with a bad episode.", ACTIONS))
-    quarantine: str | Path | None = field(
-        default=None,
-        metadata=_told('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
-    )
-    allow: Sequence[str] = field(default=(), metadata=_told("Problem codes to tolerate."))
-    strict: bool = field(
-        default=False, metadata=_told("Treat advice (terminal_discount, last_reward, ...) as a problem.")
-    )
-    terminal_discount: str = field(
-        default=AS_RECORDED,
-        metadata=_told('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
-    )
-    last_reward: str = field(
-        default=AS_RECORDED, metadata=_told('"shift": every reward moves one step back.', LAST_REWARDS)
-    )
-    last_observation: str = field(
-        default=AS_RECORDED,
-        metadata=_told(
-            'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
-            "row out.",
-            LAST_OBSERVATIONS,
-        ),
-    )
-    encoded: str | Sequence[str] = field(
-        default=(),
-        metadata=_told(
-            'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.'
-        ),
-    )
-    transform: TransformLike = field(
-        default=(),
-        metadata=_told(
-            'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'
-        ),
-    )
     ledger: str | Path | None = field(
-        default=None, metadata=_told("SQLite file of confirmed episodes; a killed push goes on from it.")
+        default=None, metadata=option_help("SQLite file of confirmed episodes; a killed push goes on from it.")
     )
-    resume: bool = field(default=True, metadata=_told("Skip episodes that the ledger has."))
+    resume: bool = field(default=True, metadata=option_help("Skip episodes that the ledger has."))
     duplicates: str = field(
         default=KEEP,
-        metadata=_told('Of episodes that are equal: "keep" stores each of them, "once" the first.', DUPLICATES),
+        metadata=option_help('Of episodes that are equal: "keep" stores each of them, "once" the first.', DUPLICATES),
     )
-    again: bool = field(default=False, metadata=_told("New item keys: store everything once more."))
-    allow_eviction: bool = field(default=False, metadata=_told("Let items of the push evict others."))
+    again: bool = field(default=False, metadata=option_help("New item keys: store everything once more."))
+    allow_eviction: bool = field(default=False, metadata=option_help("Let items of the push evict others."))
     allow_other_views: bool = field(
         default=False,
-        metadata=_told("Fill a table whose signature says that it is for another view, where the items fit it."),
+        metadata=option_help("Fill a table whose signature says that it is for another view, where the items fit it."),
     )
     move: bool = field(
         default=False,
-        metadata=_told(
+        metadata=option_help(
             "Of several servers, others than before: take the items out of those where they do not belong any more, once they are "
             "stored where they do."
         ),
     )
     chunk_length: int | None = field(
-        default=None, metadata=_told("Rows per chunk; by default chosen from a row's bytes.")
+        default=None, metadata=option_help("Rows per chunk; by default chosen from a row's bytes.")
     )
     stall_seconds: float = field(
-        default=Deadlines.stall, metadata=_told("Give up when nothing was confirmed for so many seconds.")
+        default=Deadlines.stall, metadata=option_help("Give up when nothing was confirmed for so many seconds.")
     )
     workers: int | None = field(
         default=None,
-        metadata=_told("Processes that do the work, each on a part of the source; with ray, tasks at a time."),
+        metadata=option_help("Processes that do the work, each on a part of the source; with ray, tasks at a time."),
     )
     ray: str | None = field(
         default=None,
-        metadata=_told(
+        metadata=option_help(
             'Address of a Ray cluster that does the work, or "auto" for the one that this machine is part of.'
         ),
     )
@@ -157,14 +96,11 @@ class PushOptions:
         if self.ledger is not None:
             _check_goes_with_ledger(streams, self.again)
         _check_move(self.move, self.again, self.ledger)
-        check_choices(self.on_invalid, self.quarantine, self.allow)
+        super().__post_init__()
         if self.duplicates not in DUPLICATES:
             raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
         if self.is_divided:
             _check_can_be_divided(self, streams)
-        self.conventions  # noqa: B018  refuses unknown ones
-        _check_encoded(self.encoded_paths)
-        object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -181,28 +117,6 @@ class PushOptions:
         """Whether several processes push parts of the source."""
         return self.workers is not None or self.ray is not None
 
-    @property
-    def conventions(self) -> Conventions:
-        """terminal_discount, last_reward and last_observation; rewards are shifted, too, when the transform says so."""
-        given = Conventions(self.terminal_discount, self.last_reward, self.last_observation)
-        return self.chosen_transform.with_conventions(given)
-
-    @property
-    def chosen_transform(self) -> Transform:
-        """What is done to the columns first."""
-        return transform_of(self.transform)
-
-    @property
-    def data_label(self) -> str:
-        """Transform and conventions; pushes with equal labels store the same of the same episodes. Part of the item keys."""
-        label = self.chosen_transform.label
-        return f"{self.conventions.label}|transform={label}" if label else self.conventions.label
-
-    @property
-    def encoded_paths(self) -> tuple[str, ...]:
-        """Paths of image columns to keep encoded, or "all" among them."""
-        return (self.encoded,) if isinstance(self.encoded, str) else tuple(self.encoded)
-
     def check_files(self) -> None:
         """Looks at the files of this push, and makes none: what cannot be used is refused before data or a server are asked.
 
@@ -210,8 +124,7 @@ class PushOptions:
           ConfigError: lines cannot be appended to the quarantine file.
           LedgerError: the ledger cannot be used.
         """
-        if self.quarantine is not None:
-            check_report(Path(self.quarantine))
+        super().check_files()
         if self.ledger is not None:
             check_ledger_file(Path(self.ledger))
 
@@ -219,29 +132,6 @@ class PushOptions:
 def option_fields() -> tuple[Field[Any], ...]:
     """The fields of `PushOptions` that users know by name, with default, help and choices."""
     return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
-
-
-def divided(kind: type[Any], where: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that are fields of a class, and those of a push that say what episodes are.
-
-    Args:
-      kind: a dataclass.
-      where: the function that takes both.
-      options: by name.
-
-    Raises:
-      ConfigError: one that is neither.
-    """
-    own = {one.name for one in fields(kind)}
-    unknown = sorted(options.keys() - own - set(AS_PUSHED))
-    if unknown:
-        raise ConfigError(
-            f"{where}: {', '.join(unknown)}: no such option; there are {', '.join([*sorted(own), *AS_PUSHED])}"
-        )
-    return (
-        {name: value for name, value in options.items() if name in own},
-        {name: value for name, value in options.items() if name not in own},
-    )
 
 
 def _check_chunk_length(rows: object) -> None:
@@ -278,12 +168,6 @@ def _check_can_be_divided(options: PushOptions, streams: Sequence[View]) -> None
         raise ConfigError(
             f"{streams[0].label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
         )
-
-
-def _check_encoded(paths: Sequence[object]) -> None:
-    for path in paths:
-        if not isinstance(path, str) or not path:
-            raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
 
 
 def _check_move(move: bool, again: bool, ledger: object) -> None:

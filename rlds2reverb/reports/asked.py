@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.reports.inspected import Inspection
 from rlds2reverb.reports.inspection import inspect_source
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import with_encoded
-from rlds2reverb.transforms.reading import TransformLike, transform_of
+from rlds2reverb.transforms.reading import TransformLike
 from rlds2reverb.views.registry import ViewLike, is_view_config, view_from
+
+_CONVENTIONS = tuple(vars(Conventions()))
 
 _TABLE = "replay"
 """What the table is called where only a view is given."""
@@ -52,18 +53,8 @@ def inspect(
         table: view_from(one, f'inspect: view of "{table}"') if isinstance(one, (str, Mapping)) else one
         for table, one in given.items()
     }
-    paths = (encoded,) if isinstance(encoded, str) else tuple(encoded)
-    opened = with_encoded(open_source(source), paths)
-    return inspect_source(opened, views, limit, _conventions(conventions), transform_of(transform))
-
-
-def _conventions(given: Mapping[str, str]) -> Conventions:
-    """The conventions of these names.
-
-    Raises:
-      ConfigError: there is no such convention, or not such a value of it.
-    """
-    known = list(vars(Conventions()))
-    if unknown := sorted(set(given) - set(known)):
-        raise ConfigError(f"inspect has no option {', '.join(unknown)}; its conventions are {', '.join(known)}")
-    return Conventions(**given)
+    if unknown := sorted(set(conventions) - set(_CONVENTIONS)):
+        raise ConfigError(f"inspect has no option {', '.join(unknown)}; its conventions are {', '.join(_CONVENTIONS)}")
+    return inspect_source(
+        source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **cast("Any", conventions))
+    )

@@ -92,7 +92,7 @@ class _Reading:
     """A worker's source; see `executor.Work`."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self._policy = job, job.policy(again=True)
+        self._job, self._preparer = job, job.ready.silent().preparer()
 
     def run(self, task: Task, tell: Tell) -> Outcome:
         """Takes a part, or as much of it as is not too large."""
@@ -100,7 +100,7 @@ class _Reading:
         size, stop, told_at, error = 0, task.stop, time.monotonic(), None
         try:
             for episode in Span(self._job.source, task.start, task.stop):
-                reads.append(self._job.examined(episode, self._policy))
+                reads.append(self._job.examined(self._preparer, episode))
                 size += episode.nbytes
                 if size >= 2 * PART_BYTES:
                     stop = task.start + len(reads)

@@ -92,8 +92,8 @@ class Requirements:
         if strange := [name for name in requirements if not isinstance(name, str)]:
             raise ViewError(f"requirements: {strange[0]!r}: expected the name of a column")
         every = {name: ViewRequirement.of(name, value) for name, value in requirements.items()}
-        self._requirements = {name: one for name, one in every.items() if one.used_for_training}
-        if not self._requirements:
+        self.requirements = {name: one for name, one in every.items() if one.used_for_training}
+        if not self.requirements:
             raise ViewError("requirements: no column is used for training")
         self._zero_before = {column for name, column in _PREVIOUS.items() if name in every}
         self._priority = priority
@@ -101,13 +101,13 @@ class Requirements:
     @property
     def label(self) -> str:
         """Name and requirements."""
-        plain = {name: one.identity_for(name) for name, one in sorted(self._requirements.items())}
+        plain = {name: one.identity_for(name) for name, one in sorted(self.requirements.items())}
         further = f",extras={self.extras}" if self.extras else ""
         return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}{further}"
 
     def __repr__(self) -> str:
         further = f", extras={self.extras!r}" if self.extras else ""
-        return f"Requirements({ {name: asdict(one) for name, one in self._requirements.items()} }{further})"
+        return f"Requirements({ {name: asdict(one) for name, one in self.requirements.items()} }{further})"
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """For every name a nest of [...] leaves, or [offsets, ...] where there are several.
@@ -116,7 +116,7 @@ class Requirements:
           ViewError: the steps lack a column, or a fill does not fit its dtype.
         """
         steps = need("requirements", step_spec, OBSERVATION, ACTION, REWARD)
-        items = {name: self._spec(name, one, steps) for name, one in self._requirements.items()}
+        items = {name: self._spec(name, one, steps) for name, one in self.requirements.items()}
         return map_leaves(
             float32_spec, with_extras("requirements", self.extras, self._reads, items, steps, metadata_spec)
         )
@@ -142,7 +142,7 @@ class Requirements:
 
     @property
     def _reads(self) -> tuple[str, ...]:
-        columns = {_source(name, one)[0] for name, one in self._requirements.items()}
+        columns = {_source(name, one)[0] for name, one in self.requirements.items()}
         made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
         return tuple(sorted(made | {_STEP_FIELDS.get(column, column) for column in columns - _DERIVED.keys()}))
 
@@ -175,14 +175,14 @@ class Requirements:
 
     def _rows_around(self) -> tuple[int, int]:
         """How many rows the offsets reach before the first row and beyond the last."""
-        offsets = [offset for name, one in self._requirements.items() for offset in _source(name, one)[1]]
+        offsets = [offset for name, one in self.requirements.items() for offset in _source(name, one)[1]]
         return max(0, -min(offsets)), max(0, *offsets)
 
     def _fields(
         self, name: str, values: Mapping[str, Array], mark: str, anchors: Array, before: int
     ) -> dict[str, Field]:
         """The fields of one requirement: they read the columns of `values`, which are stored with the mark."""
-        one = self._requirements[name]
+        one = self.requirements[name]
         column, offsets = _source(name, one)
         for path, leaf in values.items():
             _check_fill(name, one, path, leaf.dtype)
@@ -194,7 +194,7 @@ class Requirements:
         """Column and fill -> the requirements that read them; those that read no made-up row share what there is."""
         shared: dict[tuple[str, Fill | None], list[str]] = {}
         inside = []
-        for name, one in self._requirements.items():
+        for name, one in self.requirements.items():
             column, offsets = _source(name, one)
             if min(offsets) >= 0 and max(offsets) <= (column == OBS):
                 inside.append((column, name))

@@ -18,8 +18,7 @@ import rlds2reverb
 from rlds2reverb.cli import checkpoint, inspect, output, progress, validate
 from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, describe, shown_of
 from rlds2reverb.push.report import Progress
-from rlds2reverb.reports.inspection import inspect_source, validate_source
-from rlds2reverb.reports.paced import Paced
+from rlds2reverb.reports.inspection import Paced, inspect_source, validate_source
 from rlds2reverb.sources import open_source
 from rlds2reverb.sources.episodes import EpisodeList
 from tests.processes import wait_until
@@ -184,7 +183,7 @@ def heard_while(
     read: Callable[[Callable[[Progress], object]], object], monkeypatch: pytest.MonkeyPatch
 ) -> list[Progress]:
     """All that is told while something is read, with no pause between."""
-    monkeypatch.setattr("rlds2reverb.reports.paced.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("rlds2reverb.reports.inspection.TELL_SECONDS", 0.0)
     told: list[Progress] = []
     read(told.append)
     return told

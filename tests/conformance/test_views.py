@@ -15,18 +15,13 @@ import rlds2reverb  # noqa: E402
 from rlds2reverb import Episode  # noqa: E402
 from rlds2reverb.sources.base import spec_of  # noqa: E402
 from rlds2reverb.specs import flatten  # noqa: E402
-from rlds2reverb.views.across import AcrossEpisodes  # noqa: E402
 from rlds2reverb.views.base import View  # noqa: E402
-from rlds2reverb.views.fragments import Fragments  # noqa: E402
 from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
-from rlds2reverb.views.jigsaw import Jigsaw  # noqa: E402
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa: E402
-from rlds2reverb.views.requirements import Requirements  # noqa: E402
+from rlds2reverb.views.registry import view_of  # noqa: E402
 from tests import reference, rlds_data, strategies  # noqa: E402
 from tests.rlds_data import take_all  # noqa: E402
 from tests.server.forks import Forks  # noqa: E402
-from tests.views.cutting import observed_rows  # noqa: E402
-from tests.views.slow import fragment_items, in_order, requirement_items, slow_items  # noqa: E402
+from tests.views.every import EVERY, case_of  # noqa: E402
 from tests.wire.insert.cuts import Encoder  # noqa: E402
 
 SPECS: dict[str, strategies.Columns] = {
@@ -40,58 +35,13 @@ SPECS: dict[str, strategies.Columns] = {
 }
 """What the steps hold."""
 
-OPTIONS = (
-    "sequence:length=4,pad_end=true,tile_end=true",
-    "n_step:n=5,style=torchrl",
-    "n_step:n=4,early=true",
-    "frame_stack:frames=3,fill=zero",
-    "slices:length=3,per_episode=4",
-    "slices:length=8,per_episode=3,strict=false",
-    "slices:length=3,per_episode=4,truncated=true",
-    "slices:length=8,per_episode=3,strict=false,truncated=true",
-    "target_pair:mode=identity",
-    "target_pair:mode=dynamics,offset=2",
-    "target_pair:mode=inverse_dynamics,offset=3",
-    "target_pair:mode=action_prediction",
-    "jigsaw:permutations=24,tiles=4,channels=first",
-    "goal:strategy=final",
-    "goal:strategy=uniform,seed=3",
-    "fragments:length=3",
-    "fragments:length=4,batch_mode=complete_episodes,new_obs=false",
-    "fragments:length=5,count_steps_by=agent_steps,agents=2",
-)
-"""Beside every registered view with its defaults."""
-
-PLAIN: dict[str, dict[str, Any]] = {
-    "obs": {"data_col": "obs", "offsets": [0], "repeat": 1},
-    "new_obs": {"data_col": "obs", "offsets": [1], "repeat": 1},
-    "prev_rewards": {"data_col": "rewards", "offsets": [-1], "repeat": 1},
-    "frames": {"data_col": "obs", "offsets": [-3, -2, -1, 0], "repeat": 1},
-    "joined": {"data_col": "actions", "offsets": [-3, -2, 2, 3, 0], "repeat": 1},
-    "sparse": {"data_col": "obs", "offsets": [-4, -2, 0, 2], "repeat": 3},
-}
-REQUIREMENTS = Requirements(
-    {
-        name: {"data_col": one["data_col"], "shift": one["offsets"], "batch_repeat_value": one["repeat"]}
-        for name, one in PLAIN.items()
-    }
-)
-"""Several windows a field, some of them backwards, and anchors of their own."""
-
-TEXTS = (*(name for name in VIEWS if name not in (*FROM_CONFIG_ONLY, "fragments")), *OPTIONS)
-EVERY_VIEW: dict[str, View] = {**{text: view_of(text) for text in TEXTS}, "requirements": REQUIREMENTS}
-
-
-IMAGES = {"flat": "observation", "nested": "observation/camera"}
-"""The only observation of steps for views of images."""
+EVERY_VIEW: dict[str, View] = {text: view for text, (_, view) in EVERY.items() if text != "fragments"}
+"""But one whose fragments are longer than the episodes."""
 
 
 def episodes_of(spec: str, view: View | None = None) -> list[Episode]:
     """Long, short, shorter than most windows; terminal and not."""
-    columns = SPECS[spec]
-    if isinstance(view, Jigsaw):
-        shape = (12, 9, 3) if view.channels == "last" else (3, 9, 12)
-        columns = {IMAGES[spec]: (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
+    columns = (None if view is None else case_of(view).columns(view)) or SPECS[spec]
     return [
         strategies.episode(np.random.default_rng(n), rows, columns, terminal=n % 2 == 0, episode_id=f"{spec}{n}")
         for n, rows in enumerate((40, 6, 9, 2))
@@ -100,15 +50,7 @@ def episodes_of(spec: str, view: View | None = None) -> list[Episode]:
 
 def expected_items(view: View, episodes: list[Episode]) -> list[list[Any]]:
     """The items of a push, step by step."""
-    if isinstance(view, AcrossEpisodes):
-        rows = [row for episode in episodes for row in observed_rows(episode)[0]]
-        starts = range(0, len(rows) - view.length + 1, view.stride)
-        return [reference.stack(rows[start : start + view.length]) for start in starts]
-    if isinstance(view, Fragments):
-        return in_order(view, episodes[0], fragment_items(view, episodes))
-    if isinstance(view, Requirements):
-        return [item for one in episodes for item in in_order(view, one, requirement_items(one, PLAIN))]
-    return [item for episode in episodes for item in slow_items(view, episode)]
+    return case_of(view).items(view, episodes)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +93,9 @@ def test_one_push_fills_a_table_for_every_view(
 ) -> None:
     episodes, theirs = episodes_of(spec), reverb.Client(address)
     tables = {
-        f"{spec}/{number}": view for number, view in enumerate(EVERY_VIEW.values()) if not isinstance(view, Jigsaw)
+        f"{spec}/{number}": view
+        for number, view in enumerate(EVERY_VIEW.values())
+        if case_of(view).columns(view) is None
     }
     report = client.push(episodes, tables, on_invalid="skip", chunk_length=chunk_length)
     assert (report.episodes_pushed, report.rejected) == (len(episodes), {})

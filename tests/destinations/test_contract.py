@@ -175,7 +175,7 @@ def test_a_conversion_that_was_stopped_goes_on(
 def test_what_was_written_after_the_last_sync_is_cut_off(name: str, tmp_path: Path) -> None:
     episodes = data.KINDS["plain"](tmp_path)
     destination, job = open_destination(name), planned(episodes, name).job
-    judged = [job.prepared(one, job.policy(), ())[0] for one in job.source]
+    judged = [job.prepared(job.ready.preparer(), one)[0] for one in job.source]
     prepared = [one for one in judged if one is not None]
     destination.path.mkdir(parents=True)
     work = tmp_path / "work"

@@ -18,7 +18,7 @@ from tests.faults import tools
 from tests.faults.proxy import UP, Proxy
 from tests.processes import Process
 from tests.server.forks import Embedded, Forks
-from tests.views.slow import slow_items
+from tests.views.every import slow_items
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 

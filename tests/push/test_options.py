@@ -13,7 +13,8 @@ import pytest
 from rlds2reverb import Client
 from rlds2reverb.cli import cli
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.push.options import CHOICES, HELP, PushOptions, option_fields
+from rlds2reverb.prepare.options import CHOICES, HELP
+from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.outputs import Output
 from rlds2reverb.push.tuning import Tuning
 from rlds2reverb.transport.waiting import Deadlines

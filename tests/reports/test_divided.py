@@ -66,7 +66,7 @@ def test_an_inspection_is_that_of_one_pass(
     episodes: list[Episode], workers: int, most: int, lost: frozenset[int]
 ) -> None:
     wanted = Wanted(Named(EpisodeList(episodes, "test")), views=VIEWS)
-    one = inspect_source(wanted.open(), VIEWS).as_dict()
+    one = inspect_source(wanted.source.open(), VIEWS).as_dict()
     divided = inspected(wanted, lambda job: InThreads(job, workers, lost), most).as_dict()
     assert without_means(divided) == without_means(one)
     np.testing.assert_allclose(means(divided), means(one), rtol=1e-12, atol=1e-12)
@@ -76,7 +76,7 @@ def test_an_inspection_is_that_of_one_pass(
 @given(datasets(), st.integers(1, 3), st.integers(1, 6))
 def test_findings_are_those_of_one_pass(episodes: list[Episode], workers: int, most: int) -> None:
     wanted = Wanted(Named(EpisodeList(episodes, "test")))
-    count, findings = validate_source(wanted.open())
+    count, findings = validate_source(wanted.source.open())
     divided_count, divided = validated(wanted, lambda job: InThreads(job, workers), most)
     assert (divided_count, divided) == (count, findings)
 

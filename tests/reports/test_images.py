@@ -11,6 +11,7 @@ import pytest
 
 from rlds2reverb import Episode
 from rlds2reverb.episodes import column_bytes
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.reports.images import ImageColumn, image_columns
 from rlds2reverb.reports.inspection import inspect_source
 from rlds2reverb.sources.base import first_episodes, with_encoded
@@ -60,7 +61,9 @@ def test_an_inspection_has_them_and_counts_files_in_the_bytes_of_a_step() -> Non
 @pytest.mark.parametrize("encoded", [(), (CAMERA,)])
 def test_a_renamed_column_is_told_with_the_path_that_encoded_takes(encoded: tuple[str, ...]) -> None:
     source = with_encoded(SOURCE, encoded)
-    found = inspect_source(source, {"replay": two_step()}, transform=Transform(rename={CAMERA: "camera"})).images
+    found = inspect_source(
+        source, {"replay": two_step()}, options=EpisodeOptions(transform=Transform(rename={CAMERA: "camera"}))
+    ).images
     assert {one.path: one.recorded for one in found} == {"camera": CAMERA, WRIST: WRIST}
     for one in found:
         assert flatten(with_encoded(SOURCE, [one.recorded]).spec())[one.recorded].image is not None

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
-from rlds2reverb.conventions import LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.conventions import LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.push.outputs import outputs_of
 from rlds2reverb.reports.inspected import Inspection
 from rlds2reverb.reports.inspection import inspect_source, validate_source
@@ -31,10 +32,10 @@ VIEWS = {
 
 
 def inspected(
-    source: list[Episode], views: dict[str, str], limit: Any = None, conventions: Conventions = Conventions()
+    source: list[Episode], views: dict[str, str], limit: Any = None, options: EpisodeOptions = EpisodeOptions()
 ) -> Inspection:
     chosen = {name: view_of(view) for name, view in views.items()}
-    return inspect_source(EpisodeList(source, "test"), chosen, limit, conventions)
+    return inspect_source(EpisodeList(source, "test"), chosen, limit, options)
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=6), st.sets(st.sampled_from(sorted(VIEWS)), min_size=1))
@@ -60,17 +61,18 @@ def test_items_refusals_and_leftovers_are_those_of_a_push(lengths: list[int], na
         min_size=1,
         max_size=5,
     ),
-    conventions=st.builds(
-        Conventions,
-        st.sampled_from(TERMINAL_DISCOUNTS),
-        st.sampled_from(LAST_REWARDS),
-        st.sampled_from(LAST_OBSERVATIONS),
+    options=st.builds(
+        EpisodeOptions,
+        on_invalid=st.just("skip"),
+        terminal_discount=st.sampled_from(TERMINAL_DISCOUNTS),
+        last_reward=st.sampled_from(LAST_REWARDS),
+        last_observation=st.sampled_from(LAST_OBSERVATIONS),
     ),
     view=st.sampled_from(["two_step", "sequence:length=3", "two_step:priority=reward"]),
 )
 @settings(max_examples=60, deadline=None)
 def test_what_conventions_spoil_is_what_a_push_would_reject(
-    rewards: list[np.ndarray], conventions: Conventions, view: str
+    rewards: list[np.ndarray], options: EpisodeOptions, view: str
 ) -> None:
     """A shift loses first rewards, brings in last ones, and changes priorities that come from rewards."""
     source = [
@@ -79,19 +81,18 @@ def test_what_conventions_spoil_is_what_a_push_would_reject(
         )
         for number, reward in enumerate(rewards)
     ]
-    named = dataclasses.asdict(conventions)
-    options = {"on_invalid": "skip", **named}
-    report = push_to(Server({"t": table("t")}), source, outputs_of({"t": view}), **options)
-    inspection = inspected(source, {"t": view}, conventions=conventions)
+    named = {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
+    report = push_to(Server({"t": table("t")}), source, outputs_of({"t": view}), **named)
+    inspection = inspected(source, {"t": view}, options=options)
     rejected: dict[str, int] = {}
     for episode in source:
-        found = inspected([episode], {"t": view}, conventions=conventions).findings
+        found = inspected([episode], {"t": view}, options=options).findings
         for code in found.codes()[:1]:
             rejected[code] = rejected.get(code, 0) + 1
     assert sum(rejected.values()) == sum(report.rejected.values())
     assert inspection.outputs["t"].items_per_table == report.items_confirmed
     assert set(report.rejected) <= set(inspection.findings.codes())
-    count, findings = validate_source(EpisodeList(source, "test"), conventions=conventions)
+    count, findings = validate_source(EpisodeList(source, "test"), options=options)
     assert count == len(source)
     of_views = {"no_items", "view_refused"}
     assert set(findings.codes()) == set(inspection.findings.codes()) - of_views
@@ -100,7 +101,7 @@ def test_what_conventions_spoil_is_what_a_push_would_reject(
 def test_validate_tells_what_a_shift_would_lose_when_it_is_asked() -> None:
     source = [episodes(1)[0].with_columns(reward=np.array([1, 0, 0, 0], np.float32))]
     assert validate_source(EpisodeList(source))[1].codes() == []
-    assert validate_source(EpisodeList(source), conventions=Conventions(last_reward="shift"))[1].codes() == [
+    assert validate_source(EpisodeList(source), options=EpisodeOptions(last_reward="shift"))[1].codes() == [
         "first_reward_lost"
     ]
 
@@ -160,13 +161,18 @@ def test_only_a_view_with_priorities_from_the_data_asks_for_a_sampler_that_heeds
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.sampled_from(LAST_OBSERVATIONS), st.integers(1, 9))
 def test_shared_ends_are_told_and_mended_as_in_a_push(seed: int, count: int, choice: str, limit: int) -> None:
     source = poisoned(np.random.default_rng(seed), count)
-    options = {"on_invalid": "skip", "last_observation": choice}
-    report = push_to(Server({"t": table("t")}), source[:limit], outputs_of({"t": "two_step"}), **options)
-    conventions = Conventions(last_observation=choice)
-    inspection = inspected(source, {"t": "two_step"}, limit, conventions)
+    report = push_to(
+        Server({"t": table("t")}),
+        source[:limit],
+        outputs_of({"t": "two_step"}),
+        on_invalid="skip",
+        last_observation=choice,
+    )
+    options = EpisodeOptions(last_observation=choice)
+    inspection = inspected(source, {"t": "two_step"}, limit, options)
     assert inspection.outputs["t"].items_per_table == report.items_confirmed
     assert dict(inspection.findings.episodes) == report.rejected
-    assert validate_source(EpisodeList(source), limit, conventions)[1].episodes == inspection.findings.episodes
+    assert validate_source(EpisodeList(source), limit, options)[1].episodes == inspection.findings.episodes
 
 
 def test_what_is_said_of_the_dataset_rejects_it_only_strictly() -> None:

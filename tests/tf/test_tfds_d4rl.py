@@ -11,6 +11,7 @@ import pytest
 
 from rlds2reverb.conventions import Conventions
 from rlds2reverb.episodes import Episode
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.reports.inspection import inspect_source, validate_source
 from rlds2reverb.sources.episodes import EpisodeList
 from rlds2reverb.validation.endings import MOST_HELD
@@ -87,7 +88,7 @@ def half_cheetah() -> Recording:
 
 
 def codes_of(source: Any, **conventions: str) -> dict[str, int]:
-    return dict(validate_source(source, conventions=Conventions(**conventions))[1].episodes)
+    return dict(validate_source(source, options=EpisodeOptions(**conventions))[1].episodes)
 
 
 RECORDINGS: dict[str, Callable[[], Recording]] = {

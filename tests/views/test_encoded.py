@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlds2reverb import Episode
 from rlds2reverb.conventions import filled_spec
-from rlds2reverb.cuts import Cut
 from rlds2reverb.episodes import Array
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import flatten
-from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.base import View
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
@@ -22,7 +19,7 @@ from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import two_step
 from tests import reference
 from tests.pictures import CAMERA, HEIGHT, IMAGE, WIDTH, WRIST, Pictures, as_files, episodes
-from tests.views.cutting import Streamed, items_of
+from tests.views.every import items_in
 
 OPTIONS = (
     "sequence:length=4,pad_end=true,tile_end=true",
@@ -62,14 +59,6 @@ IMAGES[b""] = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
 """What every file decodes to."""
 
 
-def cut(view: View, data: list[Episode], order: list[str]) -> list[list[Array]]:
-    """The items of all episodes."""
-    one_by_one: Callable[[Episode], Cut] = view.cut
-    if isinstance(view, StreamView):
-        one_by_one = Streamed(view.stream())
-    return [item for episode in data for item in items_of(one_by_one(episode).in_order(order))]
-
-
 def decoded(value: Array) -> Array:
     """[...] files -> [..., height, width, 3]."""
     return np.array([IMAGES[file] for file in value.ravel()], np.uint8).reshape(*value.shape, HEIGHT, WIDTH, 3)
@@ -82,7 +71,7 @@ def test_items_hold_the_files_of_their_images(name: str) -> None:
     wanted, leaves = flatten(view.signature(plain)), flatten(view.signature(kept))
     assert list(wanted) == list(leaves)
     assert all(leaves[path].image == (IMAGE if leaf.dtype == np.uint8 else None) for path, leaf in wanted.items())
-    items = cut(view, [as_files(one) for one in DECODED], list(leaves))
+    items = items_in(view, [as_files(one) for one in DECODED], list(leaves))
     assert items
     for item in items:
         for (path, leaf), value in zip(leaves.items(), item):
@@ -92,7 +81,7 @@ def test_items_hold_the_files_of_their_images(name: str) -> None:
         [decoded(value) if leaf.image is not None else value for leaf, value in zip(leaves.values(), item)]
         for item in items
     ]
-    reference.assert_same_items(made, cut(view, DECODED, list(leaves)))
+    reference.assert_same_items(made, items_in(view, DECODED, list(leaves)))
 
 
 def test_a_view_of_pixels_refuses_files() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,96 +20,32 @@ from rlds2reverb.readers.nests import nested
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import ArraySpec, differences, flatten
 from rlds2reverb.views import extras
-from rlds2reverb.views.across import AcrossEpisodes
-from rlds2reverb.views.base import StreamView, View, not_in_items
-from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.extras import Extras, metadata_in_items, signature_of, wants_metadata
-from rlds2reverb.views.fragments import Fragments
-from rlds2reverb.views.jigsaw import Jigsaw
-from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.sequence import two_step
 from rlds2reverb.views.slices import Slices
-from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.trajectory import table_signature
 from rlds2reverb.views.transition import Transition
 from tests import reference, strategies
 from tests.raising import outcome_of
-from tests.views.cutting import Streamed, items_of
+from tests.views.cutting import items_of
+from tests.views.every import EVERY, items_in
 from tests.views.slow import Item, stacked, value, zeros
-from tests.views.test_registry import REQUIREMENTS, WRITTEN
 
-TEXTS = (*WRITTEN, "requirements")
-EVERY_VIEW = pytest.mark.parametrize("text", TEXTS)
+EVERY_VIEW = pytest.mark.parametrize("text", EVERY)
 FLOAT64 = np.float64
 
 
-def view_with(text: str, wanted: Any, **others: Any) -> View:
+def view_with(text: str, wanted: Any) -> View:
     """The view of the suite with these extras."""
-    if text == "requirements":
-        written = {
-            "obs": {},
-            "frames": {"data_col": "obs", "shift": "-3:0"},
-            "next": {"data_col": "actions", "shift": 2},
-        }
-        return Requirements(written, extras=wanted, **others)
-    name, _, options = text.partition(":")
-    arguments = yaml.safe_load("{" + options.replace("=", ": ").replace(",", ", ") + "}")
-    return view_from({"view": name, **arguments, "extras": wanted, **others})
+    case, view = EVERY[text]
+    return case.with_extras(view, wanted)
 
 
 # What an item holds, row by row.
-
-
-def rows_of_items(view: Any, episodes: Sequence[Episode]) -> list[list[tuple[int, int | None]]]:
-    """For every item the rows of its extras, in order: episode and row; None is a padding row."""
-    if isinstance(view, (SequenceView, WholeEpisode, Slices)):
-        return [item for number, one in enumerate(episodes) for item in _windows(view, number, one)]
-    if isinstance(view, AcrossEpisodes):
-        stream: list[Any] = [(number, row) for number, one in enumerate(episodes) for row in range(len(one))]
-        starts = range(0, len(stream) - view.length + 1, view.stride)
-        return [stream[start : start + view.length] for start in starts]
-    if isinstance(view, Fragments):
-        return _fragments(view, episodes)
-    return [[(number, t)] for number, one in enumerate(episodes) for t in _steps(view, len(one) - 1)]
-
-
-def _steps(view: Any, transitions: int) -> list[int]:
-    """The step of every item of a view of transitions."""
-    if isinstance(view, NStep) and view.early:
-        return [0] * max(0, min(view.n, transitions) - 1) + list(range(transitions))
-    first = view.offset if isinstance(view, TargetPair) and view.mode != "identity" else 0
-    return list(range(first, transitions))
-
-
-def _windows(view: Any, number: int, episode: Episode) -> list[list[tuple[int, int | None]]]:
-    rows: list[int | None] = list(range(len(episode)))
-    if isinstance(view, WholeEpisode):
-        starts, length = [0] if view.max_length is None or len(rows) <= view.max_length else [], len(rows)
-    elif isinstance(view, Slices):
-        starts, length = view.cut(episode).anchors.tolist(), min(view.length, len(rows))
-    else:
-        short = max(0, view.length - len(rows)) if view.pad_end else 0
-        rows += [None] * (view.length - 1 if view.tile_end else short)
-        starts, length = list(range(0, len(rows) - view.length + 1, view.stride)), view.length
-    return [[(number, row) for row in rows[start : start + length]] for start in starts]
-
-
-def _fragments(view: Fragments, episodes: Sequence[Episode]) -> list[list[tuple[int, int | None]]]:
-    found: list[Any] = []
-    waiting: list[tuple[int, int]] = []
-    for number, episode in enumerate(episodes):
-        agents = len({path.split("/")[1] for path in episode.columns if path.startswith("action/")}) or 1
-        weight = 1 if view.count_steps_by == "env_steps" else view.agents or agents
-        for t in range(len(episode) - 1):
-            waiting.append((number, t))
-            if view.batch_mode == "truncate_episodes" and len(waiting) * weight >= view.length:
-                found, waiting = [*found, waiting], []
-        if view.batch_mode == "complete_episodes" and waiting and len(waiting) * weight >= view.length:
-            found, waiting = [*found, waiting], []
-    return found
 
 
 def column_of(episode: Episode, path: str) -> Array:
@@ -121,21 +56,21 @@ def column_of(episode: Episode, path: str) -> Array:
     return np.stack([feature] * len(episode)) if len(episode) else np.zeros((0, *feature.shape), feature.dtype)
 
 
-def slow_extras(view: Any, episodes: Sequence[Episode], paths: Sequence[str]) -> list[Item]:
+def slow_extras(text: str, episodes: Sequence[Episode], paths: Sequence[str]) -> list[Item]:
     """The extras of every item, value by value."""
-    is_window = isinstance(view, (SequenceView, WholeEpisode, AcrossEpisodes, Slices, Fragments))
-    is_rllib = isinstance(view, (Requirements, Fragments))
-    inside = "policy_info" if isinstance(view, (SequenceView, WholeEpisode, AcrossEpisodes)) else "extras"
+    case, view = EVERY[text]
     found = []
-    for rows in rows_of_items(view, episodes):
+    for rows in case.rows_of_items(view, episodes):
         item: Item = {}
         for path in paths:
             column = column_of(episodes[0], path)
             values = [
                 zeros(column) if row is None else value(column_of(episodes[number], path), row) for number, row in rows
             ]
-            one = stacked(values, column) if is_window else values[0]
-            item[f"{inside}/{path}"] = one.astype(np.float32) if is_rllib and one.dtype == FLOAT64 else one
+            one = stacked(values, column) if case.is_window else values[0]
+            item[f"{case.extras_field}/{path}"] = (
+                one.astype(np.float32) if case.narrows and one.dtype == FLOAT64 else one
+            )
         found.append(item)
     return found
 
@@ -147,10 +82,12 @@ FEATURES = ("language_instruction", "episode_metadata/episode_id", "episode_meta
 
 
 @st.composite
-def situations(draw: st.DrawFn, view: Any, most: int = 3) -> tuple[list[Episode], list[str], list[str]]:
+def situations(draw: st.DrawFn, text: str, most: int = 3) -> tuple[list[Episode], list[str], list[str]]:
     """Episodes of one spec with further columns and metadata, what is wanted of them, and the paths that this means."""
     spec = st.tuples(strategies.dtypes(), strategies.shapes())
-    base = draw(strategies.image_specs(9, view.channels) if isinstance(view, Jigsaw) else strategies.column_specs())
+    case, view = EVERY[text]
+    specs = case.specs(view)
+    base = draw(strategies.column_specs() if specs is None else specs)
     further = draw(st.dictionaries(st.sampled_from(FURTHER), spec, max_size=4))
     features = draw(st.dictionaries(st.sampled_from(FEATURES), spec, max_size=3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -160,7 +97,7 @@ def situations(draw: st.DrawFn, view: Any, most: int = 3) -> tuple[list[Episode]
         metadata = {path: strategies.array(rng, dtype, shape) for path, (dtype, shape) in features.items()}
         episodes.append(Episode(one.columns, metadata, f"e{number}"))
     there = [*further, *(f"metadata/{path}" for path in features)]
-    if isinstance(view, Slices):
+    if case.holds_all:
         there = [path for path in there if path not in further]
     nests = {"/".join(path.split("/")[:depth]) for path in there for depth in range(1, path.count("/") + 2)}
     wanted = draw(st.lists(st.sampled_from(sorted(nests)), max_size=3)) if nests else []
@@ -174,9 +111,7 @@ def situations(draw: st.DrawFn, view: Any, most: int = 3) -> tuple[list[Episode]
 def all_items(view: View, episodes: Sequence[Episode]) -> tuple[list[str], list[list[Array]]]:
     """The signature's columns, and the items of all episodes in that order."""
     order = list(flatten(signature(view, episodes[0])))
-    cut: Any = Streamed(view.stream()) if isinstance(view, StreamView) else view.cut
-    cuts: list[Cut] = [cut(episode).in_order(order) for episode in episodes]
-    return order, [item for one in cuts for item in items_of(one)]
+    return order, items_in(view, episodes, order)
 
 
 def signature(view: View, episode: Episode) -> Any:
@@ -188,11 +123,11 @@ def signature(view: View, episode: Episode) -> Any:
 @given(data=st.data())
 def test_items_are_those_without_extras_and_the_extras_of_the_reference(text: str, data: st.DataObject) -> None:
     plain = view_with(text, None)
-    episodes, wanted, meant = data.draw(situations(plain))
+    episodes, wanted, meant = data.draw(situations(text))
     view = view_with(text, wanted)
     order, found = all_items(view, episodes)
     plain_order, plain_items = all_items(plain, episodes)
-    slow = slow_extras(plain, episodes, meant)
+    slow = slow_extras(text, episodes, meant)
     assert len(found) == len(plain_items) == len(slow)
     expected = [{**dict(zip(plain_order, item)), **more} for item, more in zip(plain_items, slow)]
     assert set(order) == set(plain_order) | {path for item in slow for path in item} or not found
@@ -203,7 +138,7 @@ def test_items_are_those_without_extras_and_the_extras_of_the_reference(text: st
 @settings(max_examples=4)
 @given(data=st.data())
 def test_items_have_the_dtypes_and_shapes_of_the_signature(text: str, data: st.DataObject) -> None:
-    episodes, wanted, _ = data.draw(situations(view_with(text, None)))
+    episodes, wanted, _ = data.draw(situations(text))
     view = view_with(text, wanted)
     spec = signature(view, episodes[0])
     assert differences(spec, table_signature(spec)) == []
@@ -219,7 +154,7 @@ def test_items_have_the_dtypes_and_shapes_of_the_signature(text: str, data: st.D
 @given(data=st.data())
 def test_anchors_priorities_and_steps_stay(text: str, data: st.DataObject) -> None:
     """So items have the places in their episodes that they have without extras; the label alone changes their keys."""
-    episodes, wanted, meant = data.draw(situations(view_with(text, None)))
+    episodes, wanted, meant = data.draw(situations(text))
     with_them, without = view_with(text, wanted).cut(episodes[0]), view_with(text, None).cut(episodes[0])
     for name in ("anchors", "priorities", "steps", "origin"):
         np.testing.assert_array_equal(getattr(with_them, name), getattr(without, name))
@@ -239,9 +174,8 @@ def test_all_of_nothing_adds_nothing(text: str) -> None:
 
 def plain_episode(text: str, further: dict[str, Array], metadata: dict[str, Any] | None = None) -> Episode:
     """Nine rows that every view takes."""
-    shape = (3, 10, 9) if "channels=first" in text else (10, 9, 3)
-    columns: strategies.Columns = {"observation": (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
-    episode = strategies.episode(np.random.default_rng(0), 9, columns, episode_id="e")
+    case, view = EVERY[text]
+    episode = case.episode(view, 9, episode_id="e")
     return Episode({**episode.columns, **further}, metadata or {}, "e")
 
 
@@ -398,7 +332,7 @@ def test_a_priority_goes_with_extras() -> None:
 
 def test_the_metadata_of_all_views_is_known() -> None:
     spec = {"task": ArraySpec((), np.dtype(object)), "seed": {"a": ArraySpec((), np.dtype(int))}}
-    views: list[View] = [Transition(extras="metadata/seed"), two_step(extras="all"), REQUIREMENTS]
+    views: list[View] = [Transition(extras="metadata/seed"), two_step(extras="all"), EVERY["requirements"][1]]
     assert list(metadata_in_items(views, spec)) == ["seed/a"]
     assert not wants_metadata(views[1:])
 

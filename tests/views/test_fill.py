@@ -21,8 +21,10 @@ from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.steps import check_fit, checked_fill, pad
 from rlds2reverb.views.view_requirement import ViewRequirement
 from tests import reference, strategies
+from tests.views.cases.requirements import requirement_items
 from tests.views.cutting import ordered_items
-from tests.views.slow import in_order, made_up, requirement_items, slow_items, stacked, value, zeros
+from tests.views.every import slow_items
+from tests.views.slow import in_order, made_up, stacked, value, zeros
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.floats(width=64) | st.sampled_from([0, 1, 0.5, -1, 255, 256, 65504, 7e4])
 

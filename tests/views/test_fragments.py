@@ -16,8 +16,8 @@ from rlds2reverb.sources.base import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.fragments import Fragments
 from tests import reference, strategies
+from tests.views.cases.fragments import fragment_items
 from tests.views.cutting import Streamed, columns_of, items_of
-from tests.views.slow import fragment_items
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 MODES = ("truncate_episodes", "complete_episodes")

@@ -21,7 +21,7 @@ from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.tile_orders import read_tile_orders, tile_orders
 from tests import reference, strategies
 from tests.views.cutting import ordered_items
-from tests.views.slow import slow_items
+from tests.views.every import slow_items
 
 
 def images(rows: int, shape: tuple[int, ...] = (12, 12, 3), name: str = "e", filling: int = 0) -> Episode:

@@ -13,9 +13,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+import rlds2reverb
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(rlds2reverb.__file__).parent.parent
 FOLDER = ROOT / "docs" / "views"
 FIRST_PAGE = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
 PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")))

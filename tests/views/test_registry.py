@@ -23,63 +23,19 @@ from rlds2reverb.specs import differences, flatten
 from rlds2reverb.views.base import StreamView, View, item_count_of, not_in_items
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
-from rlds2reverb.views.goal import Goal
-from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.reading import read_view
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
+from rlds2reverb.views.registry import VIEWS, view_from, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.sequence import SequenceView, name_of, two_step
 from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.trajectory import table_signature
 from rlds2reverb.views.view_requirement import ViewRequirement
-from tests import reference, strategies
+from tests import reference
 from tests.raising import error_of, outcome_of
-from tests.views.cutting import Streamed, columns_of, items_of
-
-OPTIONS = [
-    "sequence:length=2,stride=2",
-    "sequence:length=3,stride=2,pad_end=true",
-    "sequence:length=5,pad_end=true",
-    "sequence:length=4,pad_end=true,tile_end=true",
-    "sequence:length=4,stride=3,pad_end=true,tile_end=true",
-    "sequence:length=7",
-    "episode:max_length=6,skip_longer=true",
-    "n_step:n=1,style=torchrl",
-    "frame_stack:frames=1",
-    "n_step:n=4,early=true",
-    "frame_stack:frames=3,fill=zero",
-    "slices:length=3,per_episode=4",
-    "slices:length=4,per_episode=2,strict=false,seed=7",
-    "slices:length=3,per_episode=4,truncated=true",
-    "slices:length=4,per_episode=2,strict=false,truncated=true",
-    "target_pair:mode=identity",
-    "target_pair:mode=dynamics,offset=2",
-    "target_pair:mode=inverse_dynamics,offset=3",
-    "target_pair:mode=action_prediction",
-    "jigsaw:permutations=24,tiles=4,channels=first,seed=3",
-    "goal:strategy=final",
-    "goal:strategy=uniform,seed=3",
-    "fragments:length=3",
-    "fragments:length=4,batch_mode=complete_episodes,new_obs=false",
-    "fragments:length=5,count_steps_by=agent_steps,agents=2",
-]
-"""Beside every registered view with its defaults."""
-
-WRITTEN = (*(name for name in VIEWS if name not in FROM_CONFIG_ONLY), *OPTIONS)
-REQUIREMENTS = Requirements(
-    {
-        "obs": {},
-        "new_obs": {"shift": 0},
-        "prev_rewards": {"data_col": "rewards", "shift": -1},
-        "frames": {"data_col": "obs", "shift": "-3:0"},
-        "picked": {"data_col": "actions", "shift": [2, 0, -1]},
-        "every_third": {"data_col": "rewards", "shift": "0:1", "batch_repeat_value": 3},
-    }
-)
-EVERY_VIEW = pytest.mark.parametrize(
-    "view", [*(view_of(text) for text in WRITTEN), REQUIREMENTS], ids=(*WRITTEN, "requirements")
-)
+from tests.views.case import ViewCase
+from tests.views.cutting import columns_of, items_of
+from tests.views.every import EVERY, WITH_CASE, case_of, cuts_of
 
 
 def accepted(view: View, episode: Episode) -> bool:
@@ -89,25 +45,14 @@ def accepted(view: View, episode: Episode) -> bool:
     return error is None
 
 
-def drawn(data: st.DataObject, view: View) -> Episode:
-    """An episode for a view: one of images where it takes nothing else."""
-    specs = data.draw(strategies.image_specs(9, view.channels)) if isinstance(view, Jigsaw) else None
-    return data.draw(strategies.episodes(min_steps=1, max_steps=9, specs=specs))
-
-
-def plain(view: View, rows: int, seed: int = 0) -> Episode:
-    """An episode for a view, without hypothesis."""
-    shape = (3, 10, 9) if view.label.startswith("jigsaw") and "first" in view.label else (10, 9, 3)
-    images: strategies.Columns = {"observation": (np.dtype(np.uint8), shape), "action": (np.dtype(np.int32), ())}
-    return strategies.episode(np.random.default_rng(seed), rows, images if isinstance(view, Jigsaw) else None)
-
-
-@EVERY_VIEW
+@WITH_CASE
 class TestContract:
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_rows_have_one_length_and_windows_stay_inside(self, view: View, data: st.DataObject) -> None:
-        episode = drawn(data, view)
+    def test_rows_have_one_length_and_windows_stay_inside(
+        self, case: ViewCase, view: View, data: st.DataObject
+    ) -> None:
+        episode = data.draw(case.episodes(view))
         assume(accepted(view, episode))
         cut = view.cut(episode)
         assert {len(column) for column in cut.rows.values()} == {cut.row_count}
@@ -119,21 +64,21 @@ class TestContract:
                 assert np.all(anchors + window.start >= 0)
                 assert np.all(anchors + window.stop <= cut.row_count)
 
-    def test_it_counts_items_without_an_episode_or_says_that_it_cannot(self, view: View) -> None:
+    def test_it_counts_items_without_an_episode_or_says_that_it_cannot(self, case: ViewCase, view: View) -> None:
         counts = [item_count_of(view, rows) for rows in range(1, 12)]
         if None in counts:
             assert isinstance(view, StreamView)
             assert set(counts) == {None}
             return
-        assert counts == [len(view.cut(plain(view, rows)).anchors) for rows in range(1, 12)]
+        assert counts == [len(view.cut(case.episode(view, rows)).anchors) for rows in range(1, 12)]
         most = item_count_of(view, None)
         assert item_count_of(view, 0) == 0 or most == 1
         assert most is None or max(count or 0 for count in counts) <= most
 
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_anchors_rise_and_each_has_a_priority(self, view: View, data: st.DataObject) -> None:
-        episode = drawn(data, view)
+    def test_anchors_rise_and_each_has_a_priority(self, case: ViewCase, view: View, data: st.DataObject) -> None:
+        episode = data.draw(case.episodes(view))
         assume(accepted(view, episode))
         cut = view.cut(episode)
         assert cut.anchors.dtype == np.int64
@@ -143,8 +88,10 @@ class TestContract:
 
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_columns_and_items_are_those_of_the_signature(self, view: View, data: st.DataObject) -> None:
-        episode = drawn(data, view)
+    def test_columns_and_items_are_those_of_the_signature(
+        self, case: ViewCase, view: View, data: st.DataObject
+    ) -> None:
+        episode = data.draw(case.episodes(view))
         assume(accepted(view, episode))
         signature = flatten(view.signature(filled_spec(spec_of(episode))))
         cut = view.cut(episode).in_order(list(signature))
@@ -155,8 +102,8 @@ class TestContract:
                 assert len(value.shape) == len(spec.shape)
                 assert all(wanted in (None, size) for size, wanted in zip(value.shape, spec.shape))
 
-    def test_its_tables_signature_takes_its_items(self, view: View) -> None:
-        items = view.signature(filled_spec(spec_of(plain(view, 3))))
+    def test_its_tables_signature_takes_its_items(self, case: ViewCase, view: View) -> None:
+        items = view.signature(filled_spec(spec_of(case.episode(view, 3))))
         table = table_signature(items)
         assert differences(items, table) == []
         assert type(table) is type(items)
@@ -164,8 +111,10 @@ class TestContract:
 
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(self, view: View, data: st.DataObject) -> None:
-        episode = drawn(data, view)
+    def test_the_episode_is_left_as_it_is_and_cut_the_same_again(
+        self, case: ViewCase, view: View, data: st.DataObject
+    ) -> None:
+        episode = data.draw(case.episodes(view))
         assume(accepted(view, episode))
         before = content_digest(episode.columns)
         first, second = view.cut(episode), view.cut(episode)
@@ -175,8 +124,8 @@ class TestContract:
         assert first.anchors.tolist() == second.anchors.tolist()
 
     @pytest.mark.parametrize("missing", ["observation", "action", "reward", "discount"])
-    def test_a_spec_that_lacks_what_the_view_reads_is_refused(self, view: View, missing: str) -> None:
-        spec = filled_spec(spec_of(plain(view, 3)))
+    def test_a_spec_that_lacks_what_the_view_reads_is_refused(self, case: ViewCase, view: View, missing: str) -> None:
+        spec = filled_spec(spec_of(case.episode(view, 3)))
         before = flatten(view.signature(spec))
         del spec[missing]
         after = outcome_of(ViewError, lambda: flatten(view.signature(spec)))
@@ -184,7 +133,7 @@ class TestContract:
             assert missing in str(after)
         else:
             left = {path for path in before if path.split("/")[0] != missing}
-            assert after.keys() == (before.keys() if isinstance(view, Goal) else left)  # a goal has a reward of its own
+            assert after.keys() == (before.keys() if missing in case.own_columns else left)
 
 
 MORE = {
@@ -200,15 +149,15 @@ MORE = {
 @pytest.mark.parametrize(
     "view",
     [
-        *(view_of(text) for text in (*WRITTEN, "fragments:new_obs=false,length=2")),
-        REQUIREMENTS,
+        *(view for _, view in EVERY.values()),
+        view_of("fragments:new_obs=false,length=2"),
         Requirements({"obs": {}, "dones": {}, "said": {"data_col": "language_instruction"}}),
         Prioritized(two_step(), "td_error"),
     ],
     ids=lambda view: name_of(view)[:60],
 )
 def test_what_is_left_out_changes_no_item_and_all_else_does(view: View) -> None:
-    episode = plain(view, 9)
+    episode = case_of(view).episode(view, 9)
     episode = episode.with_only_columns({**episode.columns, **MORE})
     out = not_in_items(view, spec_of(episode))
     for path, column in episode.columns.items():
@@ -222,12 +171,9 @@ def other_values(column: np.ndarray) -> np.ndarray:
     return ~column if column.dtype == bool else column + column.dtype.type(1)
 
 
-def told(view: View, episode: Episode) -> str | list[str]:
+def told(view: View, episode: Episode) -> list[str]:
     """All that a view makes of an episode; of a stream of it, all that comes of so many that every row is in an item."""
-    if isinstance(view, StreamView):
-        cutter = Streamed(view.stream())
-        return [digest(cutter(episode)) for _ in range(30)]
-    return digest(view.cut(episode))
+    return [digest(cut) for cut in cuts_of(view, [episode] * (30 if isinstance(view, StreamView) else 1))]
 
 
 def digest(cut: Cut) -> str:
@@ -240,7 +186,7 @@ def contents(view: View) -> dict[tuple[int, int], str]:
     """(episode length, anchor) -> digest of the item, over short episodes."""
     found = {}
     for rows in range(1, 10):
-        episode = plain(view, rows, rows)
+        episode = case_of(view).episode(view, rows, rows)
         cut = view.cut(episode).in_order(columns_of(view, episode))
         for anchor, item in zip(cut.anchors.tolist(), items_of(cut)):
             found[rows, anchor] = content_digest(dict(zip(cut.fields, item)))
@@ -255,7 +201,7 @@ def labelled_views() -> list[Any]:
         for stride in (1, 2)
         for padding in ((False, False), (True, False), (True, True))
     ]
-    return [*(view_of(text) for text in WRITTEN), *sequences, SequenceView(2, priority=3), WholeEpisode(2, True)]
+    return [*(view for _, view in EVERY.values()), *sequences, SequenceView(2, priority=3), WholeEpisode(2, True)]
 
 
 def test_labels_are_equal_exactly_when_items_of_one_anchor_are() -> None:
@@ -292,7 +238,7 @@ class TestNames:
     def test_names_and_options_make_views(self, text: str, view: View) -> None:
         assert view_of(text) == view
 
-    @EVERY_VIEW
+    @pytest.mark.parametrize("view", [view for _, view in EVERY.values()], ids=EVERY)
     def test_a_view_is_called_by_its_label_and_the_default_one_two_step(self, view: View) -> None:
         assert name_of(view) == ("two_step" if view.label == two_step().label else view.label)
 

@@ -17,7 +17,7 @@ from rlds2reverb.episodes import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.sources.base import spec_of
 from rlds2reverb.views import frame_stack, goal, requirements, target_pair, transition
-from rlds2reverb.views.base import View
+from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
@@ -28,62 +28,36 @@ from rlds2reverb.views.target_pair import MODES, TargetPair
 from rlds2reverb.views.transition import Transition
 from tests import reference, strategies
 from tests.raising import outcome_of
+from tests.views.case import ViewCase
+from tests.views.cases.goal import goal_rows
 from tests.views.cutting import columns_of, field_value, ordered_items
-from tests.views.slow import goal_rows, in_order, requirement_items, slow_items
+from tests.views.every import CASES, case_of, items_in
 
-SMALL = st.integers(1, 6)
-SEEDS = st.integers(0, 20)
 EPISODES = strategies.episodes(min_steps=1, max_steps=12)
-VIEWS: dict[str, st.SearchStrategy[View]] = {
-    "transition": st.just(Transition()),
-    "n_step": st.builds(NStep, SMALL, st.floats(0.1, 1), st.sampled_from(["acme", "torchrl"]), st.booleans()),
-    "frame_stack": st.builds(FrameStack, SMALL, st.sampled_from(["first", "zero"])),
-    "slices": st.builds(Slices, SMALL, SMALL, st.booleans(), SEEDS, st.booleans()),
-    "target_pair": st.builds(TargetPair, st.sampled_from(MODES), SMALL),
-    "goal": st.builds(Goal, st.sampled_from(["future", "final", "uniform"]), SEEDS),
-}
+OF_STEPS = ("transition", "n_step", "frame_stack", "slices", "target_pair", "goal")
+WITH_CASES = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@WITH_CASES
 @settings(max_examples=60)
 @given(data=st.data())
-def test_items_of_any_columns_are_those_of_the_reference(name: str, data: st.DataObject) -> None:
-    view, episode = data.draw(VIEWS[name]), data.draw(EPISODES)
-    reference.assert_same_items(ordered_items(view, episode), slow_items(view, episode))
+def test_items_of_any_columns_are_those_of_the_reference(case: ViewCase, data: st.DataObject) -> None:
+    view = data.draw(case.random)
+    episodes = [data.draw(case.episodes(view, max_steps=12))]
+    if isinstance(view, StreamView):
+        specs = {path: (column.dtype, column.shape[1:]) for path, column in episodes[0].columns.items()}
+        fields = {path: spec for path, spec in specs.items() if path.split("/")[0] in ("observation", "action")}
+        episodes += data.draw(st.lists(strategies.episodes(1, 12, fields, "e"), max_size=3))
+    reference.assert_same_items(items_in(view, episodes, columns_of(view, episodes[0])), case.items(view, episodes))
 
 
-@st.composite
-def required(draw: st.DrawFn) -> tuple[Requirements, dict[str, dict[str, Any]]]:
-    """Random requirements, as the view takes them and as the reference does."""
-    names = draw(st.lists(st.sampled_from(["a", "b", "c", "prev_actions", "prev_rewards"]), min_size=1, unique=True))
-    written, plain = {}, {}
-    for name in names:
-        column = name[5:] if name.startswith("prev_") else draw(st.sampled_from(["obs", "actions", "rewards"]))
-        first, count, step = draw(st.integers(-5, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
-        offsets = [first + step * number for number in range(count)]
-        shift = draw(st.sampled_from([offsets, f"{first}:{offsets[-1]}:{step}"]))
-        repeat = draw(st.integers(1, 4))
-        written[name] = {"data_col": column, "shift": shift, "batch_repeat_value": repeat}
-        plain[name] = {"data_col": column, "offsets": offsets, "repeat": repeat}
-        if fill := draw(st.sampled_from([None, None, "first", "zero"])):
-            written[name]["fill"] = plain[name]["fill"] = fill
-    return Requirements(written), plain
-
-
-@settings(max_examples=80)
-@given(required(), EPISODES)
-def test_required_items_of_any_columns_are_those_of_the_reference(both: Any, episode: Episode) -> None:
-    view, plain = both
-    wanted = in_order(view, episode, requirement_items(episode, plain))
-    reference.assert_same_items(ordered_items(view, episode), wanted)
-
-
-@pytest.mark.parametrize("name", [*VIEWS, "requirements"])
+@pytest.mark.parametrize("name", [*OF_STEPS, "requirements"])
 @settings(max_examples=15)
 @given(data=st.data())
 def test_an_episode_without_rows_gives_no_item(name: str, data: st.DataObject) -> None:
-    view = data.draw(VIEWS[name] if name in VIEWS else required().map(lambda both: both[0]))
-    whole = data.draw(EPISODES)
+    case = CASES[name]
+    view = data.draw(case.random)
+    whole = data.draw(case.episodes(view, max_steps=12))
     cut = view.cut(Episode({path: column[:0] for path, column in whole.columns.items()}, {}, "e"))
     assert len(cut.anchors) == len(cut.priorities) == 0
     assert {len(column) for column in cut.rows.values()} == {cut.row_count}
@@ -102,7 +76,7 @@ def test_steps_that_lack_a_column_are_refused_by_name(view: View, missing: str) 
         assert missing in str(cut)
     else:
         assert set(map(len, cut.rows.values())) == {5}
-        assert missing not in cut.rows or isinstance(view, Goal)  # a goal has a reward of its own
+        assert missing not in cut.rows or missing in case_of(view).own_columns
 
 
 def test_requirements_of_a_column_that_the_steps_lack_are_refused() -> None:
@@ -128,7 +102,7 @@ def test_derived_columns_have_the_dtypes_of_the_signature() -> None:
         assert all(item[name].dtype == signature[name].dtype for item in found for name in names)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", OF_STEPS)
 def test_steps_that_are_no_dict_are_refused(name: str) -> None:
     with pytest.raises(ViewError, match="expected a dict of step fields, got list"):
         view_of(name).signature([])
