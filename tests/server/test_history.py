@@ -335,7 +335,7 @@ def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(store: Checkpoin
     assert set(told["samples"]["items"]) == {7}
     assert sum(run["starts"] for run in told["runs"]) == len(told["runs"])
     assert told["gaps"] == []
-    assert HistoryFile(store).read().checkpoints[-1].checkpoint == 2
+    assert HistoryFile(store).read().checkpoints[-1].generation == 2
 
 
 def test_what_is_told_of_the_fullest_history_is_small(store: CheckpointStore) -> None:
@@ -401,4 +401,4 @@ def test_a_disk_that_takes_nothing_costs_the_history_only(
     one.note(outcome(store, 2))
     wait_until(lambda: not one.document(None)["problem"])
     one.stop()
-    assert [row.checkpoint for row in HistoryFile(store).read().checkpoints] == [1, 2]
+    assert [row.generation for row in HistoryFile(store).read().checkpoints] == [1, 2]
