@@ -8,6 +8,7 @@ from typing import Any
 
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
+from rlds2reverb.transport.address import named_address
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc_transport import GrpcTransport
 from rlds2reverb.transport.waiting import Deadlines, retry_until
@@ -96,7 +97,7 @@ def _group(
       allow_missing: see `connect`.
     """
     found: dict[int, GrpcTransport | Rlds2ReverbError] = {}
-    named = [_named(address) for address in addresses]
+    named = [named_address(address, "connect:") for address in addresses]
     addresses = [address for _, address in named]
 
     def attempt(number: int) -> None:
@@ -132,18 +133,6 @@ def _several(addresses: Any) -> Sequence[str]:
             f'connect: expected an address such as "localhost:8000", or a list of them, got {addresses!r}'
         )
     return addresses
-
-
-def _named(text: str) -> tuple[str, str]:
-    """Name and address, of "name=host:port" or "host:port".
-
-    Raises:
-      ConfigError: an empty name, or one with a space.
-    """
-    name, separator, address = text.rpartition("=")
-    if separator and (not name or " " in name):
-        raise ConfigError(f'connect: "{text}": expected NAME=HOST:PORT, a name without spaces')
-    return name or address, address
 
 
 def _missing(found: dict[int, GrpcTransport | Rlds2ReverbError], allow_missing: bool) -> dict[int, ServerUnreachable]:

@@ -20,6 +20,8 @@ from typing import Any
 import click
 import msgspec
 from replay_server.config import ServerConfig
+from replay_server.metrics import METRICS
+from replay_server.table_status import TableStatus
 
 from rlds2reverb import cli
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
@@ -100,21 +102,46 @@ def config_reference() -> str:
     return "\n\n".join(_config_part(titles[name], one, titles) for name, one in parts.items())
 
 
+def metrics_table() -> str:
+    """Every metric of a server, beside those of its process."""
+    rows = ["| metric | kind | labels | value |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        name = metric.name + ("_total" if metric.kind == "counter" else "")
+        rows.append(f"| `{name}` | {metric.kind} | {', '.join(f'`{one}`' for one in metric.labels)} | {metric.help} |")
+    return "\n".join(rows)
+
+
+def table_status_reference() -> str:
+    """The fields of a table in /status.json."""
+    parts = msgspec.json.schema(TableStatus)["$defs"]
+    for one in parts.values():
+        one["description"], meanings = _docstring(one["description"])
+        for key, member in one["properties"].items():
+            member.setdefault("description", meanings.get(key, ""))
+    return _definitions("", parts).strip()
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """What a docstring says, and what it says of each attribute."""
+    about, _, listed = inspect.cleandoc(text).partition("\n\nAttributes:\n")
+    found = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", listed, re.MULTILINE)
+    return " ".join(about.split()), {key: " ".join(words.split()) for key, words in found}
+
+
 def _referred(schema: Mapping[str, Any]) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def _config_part(title: str, one: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """One class: what it is, and its keys."""
-    about, _, listed = inspect.cleandoc(one["description"]).partition("\n\nAttributes:\n")
-    found = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", listed, re.MULTILINE)
-    meanings = {key: re.sub(r"\bNone\b", "null", " ".join(words.split())) for key, words in found}
+    about, meanings = _docstring(one["description"])
+    meanings = {key: re.sub(r"\bNone\b", "null", words) for key, words in meanings.items()}
     rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for key, schema in one["properties"].items():
         is_section = bool(_referred(schema))
         default = "" if is_section else f"`{json.dumps(schema['default'])}`" if "default" in schema else "needed"
         rows.append(f"| `{key}` | {_config_value(schema, titles)} | {default} | {meanings.get(key, '')} |")
-    return "\n\n".join([f"## {title}", " ".join(about.split()), "\n".join(rows)])
+    return "\n\n".join([f"## {title}", about, "\n".join(rows)])
 
 
 def _config_value(schema: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -184,6 +211,8 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "cli": ("cli.md", cli_reference),
     "json": ("json.md", json_reference),
     "config": ("reference/config.md", config_reference),
+    "metrics": ("reference/metrics.md", metrics_table),
+    "table-status": ("reference/metrics.md", table_status_reference),
     "destinations": ("convert.md", destinations_table),
     "losses": ("convert.md", losses_table),
     "sources": ("datasets.md", SOURCES.table),

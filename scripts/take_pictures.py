@@ -6,6 +6,7 @@ itself; Chromium is installed where it is missing, which needs root. Staged are 
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
 import re
@@ -29,18 +30,15 @@ from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.service import ReplayService
 from replay_server.space import Space
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
-from rich.text import Text
 
 import rlds2reverb
-from rlds2reverb.cli.top.keys import Choice
+from rlds2reverb.cli.top.app import TopApp
 from rlds2reverb.cli.top.rates import Counts, Moment
-from rlds2reverb.cli.top.service import Checkpoint, Service
 from rlds2reverb.cli.top.state import Known
-from rlds2reverb.cli.top.view import screen
+from rlds2reverb.cli.top.watching import Watch
 from rlds2reverb.episodes import Array, Episode
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.transport.http import CheckpointPart, LastCheckpoint, ServerPart, Status
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 
 ROOT = Path(__file__).parent.parent
@@ -302,7 +300,7 @@ class _Scene:
             "the scene",
         )
         state = ReplayService(config, table_configs(config)).state
-        state.recorder = _Remembering(HistoryFile(state.generations), lambda: None, time.time())
+        state.recorder = _Remembering(HistoryFile(state.store), lambda: None, time.time())
         state.monitor = Monitor(lambda: ServerInfo(7, {one.name: one for one in tables()}))
         state.monitor.start()
         state.phase = "ready"
@@ -409,7 +407,7 @@ def top() -> str:
         rate_limiter=RateLimiter(1.0, 0.0, 64.0, 1, 91_264, 91_200),
     )
 
-    def known(name: str, service: Service, *rates: tuple[TableInfo, int, int]) -> Known:
+    def known(name: str, status: Status, *rates: tuple[TableInfo, int, int]) -> Known:
         """A server with so many inserts and samples per second of each table."""
         moments = [
             Moment(
@@ -433,23 +431,34 @@ def top() -> str:
             held,
             tuple(moments),
             answered_at=now,
-            service=service,
-            service_at=now,
+            status=status,
+            status_at=now,
         )
 
-    written = Checkpoint(_NEWEST, now - 125, _SPACE.needed_bytes)
-    first = Service("ready", "", now, now - 71 * _HOUR, _MEMORY, written, None, 0, "")
-    second = replace(first, memory_bytes=2_180_000_000, checkpoint=None, writing_since=now - 4)
+    def status(memory_bytes: int, last: LastCheckpoint | None, writing_since: float | None) -> Status:
+        server = ServerPart("ready", "", now, now - 71 * _HOUR, memory_bytes)
+        return Status(server, CheckpointPart(last, writing_since, 0, "", ""), [])
+
+    first = status(_MEMORY, LastCheckpoint(_NEWEST, now - 125, _SPACE.needed_bytes), None)
+    second = status(2_180_000_000, None, now - 4)
     servers = [
         known("replay-a", first, (offline, 0, 2751), (online, 24, 96)),
         known("replay-b", second, (pretrained, 1904, 0), (queue, 16, 16)),
     ]
-    lines = screen(servers, Choice(), (80, 12), now).lines
-    console = Console(record=True, width=80, file=io.StringIO())
-    console.print(Text("\n").join(lines), no_wrap=True, overflow="crop", highlight=False)
-    svg = console.export_svg(title="rlds2reverb top", theme=MONOKAI, unique_id="top")
+    svg = asyncio.run(_drawn(servers, now))
     without_fonts = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return re.sub(r"[ \t]+\n", "\n", without_fonts)
+
+
+async def _drawn(servers: list[Known], now: float) -> str:
+    class Staged(Watch):
+        def known(self) -> tuple[Known, ...]:
+            return tuple(servers)
+
+    app = TopApp(Staged((), 1.0, 1.0), now=lambda: now)
+    async with app.run_test(size=(80, 12)) as pilot:
+        await pilot.pause()
+        return app.export_screenshot(title="rlds2reverb top")
 
 
 def take(docs: Path) -> list[str]:

@@ -5,7 +5,6 @@ Source of the method names: reverb_service.proto.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,7 +13,8 @@ from typing import Any
 import grpc
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
+from rlds2reverb.errors import ServerUnreachable, TransportError
+from rlds2reverb.transport.address import host_and_port
 from rlds2reverb.transport.certificates import Certificates
 from rlds2reverb.transport.connections import Connections, begin
 from rlds2reverb.transport.grpc_pending import GrpcPendingInfo
@@ -26,7 +26,6 @@ from rlds2reverb.transport.waiting import Deadlines
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import ServerInfo
 
-_ADDRESS = re.compile(r"(\[[^\s/\[\]]+\]|[^\s/:]+):([0-9]{1,5})")
 _SERVICE = "/deepmind.reverb.ReverbService/"
 # No keepalive pings: an idle insert stream is ended for them (observed with Reverb 0.14: GOAWAY, too_many_pings).
 _CHANNEL_OPTIONS = (
@@ -65,11 +64,7 @@ class GrpcTransport:
         metadata: Sequence[tuple[str, str]] = (),
         call_seconds: float = Deadlines.call,
     ) -> None:
-        host_and_port = _ADDRESS.fullmatch(address)
-        if host_and_port is None or not 0 < int(host_and_port[2]) < 1 << 16:
-            raise ConfigError(
-                f'server address "{address}": expected HOST:PORT, such as localhost:8000, or [::1]:8000 for an IPv6 address'
-            )
+        host_and_port(address)  # else gRPC has meanings of its own for it
         self.address = address
         self.metadata = self._metadata = tuple(metadata)
         self.call_seconds = self._call_seconds = call_seconds

@@ -23,7 +23,7 @@ from __future__ import annotations
 from rlds2reverb.transport.memory_samples import SamplePlan
 from rlds2reverb.transport.memory_server import MemoryServer
 from rlds2reverb.transport.memory_stream import StreamPlan
-from rlds2reverb.transport.memory_tables import FREE_LIMITER, table_info
 from rlds2reverb.transport.memory_transport import MemoryTransport
+from rlds2reverb.wire.messages import FREE_LIMITER, table_info
 
 __all__ = ["FREE_LIMITER", "MemoryServer", "MemoryTransport", "SamplePlan", "StreamPlan", "table_info"]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from rlds2reverb.episodes import Array
 from rlds2reverb.transport.memory_samples import SamplePlan, ServerSamples
 from rlds2reverb.transport.memory_stream import Gate, ServerStream, StreamPlan
-from rlds2reverb.transport.memory_tables import MemoryTable, StoredItem, table_info
+from rlds2reverb.transport.memory_tables import MemoryTable, StoredItem
 from rlds2reverb.wire.insert.receiving import Refused
-from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, table_info
 
 
 class MemoryServer:

@@ -15,25 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rlds2reverb.episodes import Array
-from rlds2reverb.specs import Nest
 from rlds2reverb.wire.insert.receiving import Refused
 from rlds2reverb.wire.limiter import inserts_allowed, inserts_needed
-from rlds2reverb.wire.messages import RateLimiter, TableInfo
-
-FREE_LIMITER = RateLimiter(1.0, -1e300, 1e300, 1, 0, 0)
-"""A rate limiter that lets everything through once there is an item."""
-
-
-def table_info(
-    name: str = "replay",
-    signature: Nest | None = None,
-    max_size: int = 1000,
-    sampler: str = "uniform",
-    remover: str = "fifo",
-    rate_limiter: RateLimiter = FREE_LIMITER,
-) -> TableInfo:
-    """An empty table, as a server tells of it."""
-    return TableInfo(name, sampler, remover, max_size, 0, 0, rate_limiter, signature, 0, 0, 0)
+from rlds2reverb.wire.messages import TableInfo
 
 
 @dataclass

@@ -17,6 +17,8 @@ import time
 import urllib.request
 from dataclasses import dataclass
 
+from rlds2reverb.transport.address import host_and_port
+
 _LOOK_SECONDS = 1.0
 """Bound of all looking together, but for the name's look-up, which gRPC has done a moment before."""
 
@@ -68,8 +70,7 @@ def why_unavailable(address: str, is_tls: bool, details: str) -> Finding | None:
     Returns:
       None when a server may well be there: it was cut off, is overloaded, or says nothing.
     """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    host, port = host_and_port(address)
     if _NO_NAME.search(details):
         return Finding(
             f'the name "{host}" is not found ({_reason(details)}); check its spelling, or give the server\'s IP address',
@@ -87,7 +88,7 @@ def why_unavailable(address: str, is_tls: bool, details: str) -> Finding | None:
             f"{host} in no_proxy",
             True,
         )
-    return _look(host, int(port), is_tls)
+    return _look(host, port, is_tls)
 
 
 def _reason(details: str) -> str:

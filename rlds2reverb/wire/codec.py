@@ -56,9 +56,10 @@ def decode_server_info(data: bytes) -> ServerInfo:
       WireError: not such a message, or a signature that cannot be understood.
     """
     proto = _parse("ServerInfoResponse", data)
-    tables = [_table_info(table) for table in proto.table_info]
-    state_id = proto.tables_state_id.high << 64 | proto.tables_state_id.low
-    return ServerInfo(state_id, {table.name: table for table in tables})
+    tables = {}
+    for table in proto.table_info:
+        tables[table.name] = _table_info(table)
+    return ServerInfo(proto.tables_state_id.high << 64 | proto.tables_state_id.low, tables)
 
 
 def _table_info(proto: Any) -> TableInfo:

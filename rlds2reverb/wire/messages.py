@@ -162,6 +162,22 @@ class TableInfo:
         return self.max_size - self.current_size
 
 
+FREE_LIMITER = RateLimiter(1.0, -1e300, 1e300, 1, 0, 0)
+"""A rate limiter that lets everything through once there is an item."""
+
+
+def table_info(
+    name: str = "replay",
+    signature: Nest | None = None,
+    max_size: int = 1000,
+    sampler: str = "uniform",
+    remover: str = "fifo",
+    rate_limiter: RateLimiter = FREE_LIMITER,
+) -> TableInfo:
+    """An empty table, as a server tells of it."""
+    return TableInfo(name, sampler, remover, max_size, 0, 0, rate_limiter, signature, 0, 0, 0)
+
+
 @dataclass(frozen=True)
 class ServerInfo:
     """All tables, and a number that is drawn anew whenever a server process starts.

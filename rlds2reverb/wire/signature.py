@@ -30,6 +30,9 @@ from rlds2reverb.wire.schema import message_class
 _MAX_DEPTH = 64
 """Nesting that a signature may have; protobuf itself stops at 100 messages."""
 
+_KINDS = {
+    "bounded_tensor_spec_value", "dict_value", "list_value", "named_tuple_value", "tensor_spec_value", "tuple_value",
+}  # fmt: skip
 _OF_VIEW = "items_of."
 _ESCAPED = re.compile(r"(?:[A-Za-z0-9.]|_[0-9a-f]{2})*", re.ASCII)
 
@@ -43,9 +46,29 @@ def decode_signature(proto: Any, depth: int = 0) -> Nest:
     if depth > _MAX_DEPTH:
         raise WireError(f"signature nested deeper than {_MAX_DEPTH} levels")
     present = [field.name for field, _ in proto.ListFields()]
-    if len(present) != 1 or present[0] not in _DECODERS:
-        raise WireError(f"signature value with {present or 'nothing'} in it: expected one of {sorted(_DECODERS)}")
-    return _DECODERS[present[0]](getattr(proto, present[0]), depth + 1)
+    if len(present) != 1 or present[0] not in _KINDS:
+        raise WireError(f"signature value with {present or 'nothing'} in it: expected one of {sorted(_KINDS)}")
+    kind, value = present[0], getattr(proto, present[0])
+    if kind == "tensor_spec_value":
+        return _decode_spec(value)
+    if kind == "bounded_tensor_spec_value":
+        return replace(_decode_spec(value), minimum=_bound(value.minimum), maximum=_bound(value.maximum))
+    entries = value.fields if kind == "dict_value" else value.values
+    is_named = kind in ("dict_value", "named_tuple_value")
+    children = []  # no comprehension, so that a deep signature takes one frame a level
+    for entry in entries:
+        children.append(decode_signature(entry.value if is_named else entry, depth + 1))  # noqa: PERF401
+    if kind == "list_value":
+        return children
+    if kind == "tuple_value":
+        return tuple(children)
+    names = tuple(entry.key for entry in entries)
+    if kind == "dict_value":
+        return dict(zip(names, children))
+    try:
+        return named_tuple_type(value.name, names)(*children)
+    except (ValueError, SyntaxError) as error:  # SyntaxError: names that are one to Python's parser
+        raise WireError(f'signature namedtuple "{value.name}" with fields {names}: {error}') from error
 
 
 def encode_signature(nest: Nest) -> Any:
@@ -117,19 +140,13 @@ def _encode_spec(target: Any, spec: ArraySpec) -> None:
         target.shape.dim[0].name = axis
 
 
-def _decode_spec(proto: Any, _: int) -> ArraySpec:
+def _decode_spec(proto: Any) -> ArraySpec:
     if proto.shape.unknown_rank:
         raise WireError(f'signature leaf "{proto.name}": unknown rank; give the table a spec with a shape')
     shape = tuple(None if dim.size < 0 else dim.size for dim in proto.shape.dim)
     view = proto.shape.dim[0].name if shape else _view_in_name(proto.name)
     name = "" if view and not shape else proto.name
     return ArraySpec(shape, dtypes.numpy_dtype(proto.dtype), name, view=view)
-
-
-def _decode_bounded(proto: Any, depth: int) -> ArraySpec:
-    plain = _decode_spec(proto, depth)
-    minimum, maximum = _bound(proto.minimum), _bound(proto.maximum)
-    return replace(plain, minimum=minimum, maximum=maximum)
 
 
 _BOUND_FIELDS: dict[str, Any] = {
@@ -156,22 +173,3 @@ def _bound(proto: Any) -> Array:
         if values := getattr(proto, name):
             return np.array(values, kind)
     return np.empty(0, dtype)
-
-
-def _decode_named_tuple(proto: Any, depth: int) -> Nest:
-    names = tuple(entry.key for entry in proto.values)
-    try:
-        kind = named_tuple_type(proto.name, names)
-    except (ValueError, SyntaxError) as error:  # SyntaxError: names that are one to Python's parser
-        raise WireError(f'signature namedtuple "{proto.name}" with fields {names}: {error}') from error
-    return kind(*(decode_signature(entry.value, depth) for entry in proto.values))
-
-
-_DECODERS: dict[str, Any] = {
-    "tensor_spec_value": _decode_spec,
-    "bounded_tensor_spec_value": _decode_bounded,
-    "list_value": lambda proto, depth: [decode_signature(value, depth) for value in proto.values],
-    "tuple_value": lambda proto, depth: tuple(decode_signature(value, depth) for value in proto.values),
-    "dict_value": lambda proto, depth: {e.key: decode_signature(e.value, depth) for e in proto.fields},
-    "named_tuple_value": _decode_named_tuple,
-}

@@ -16,7 +16,7 @@ import numpy as np
 from rlds2reverb.episodes import Array, byte_view
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire import dtypes
-from rlds2reverb.wire.varint import bytes_field, int_field, varint
+from rlds2reverb.wire.varint import bytes_field, int_field, read_varint, varint
 
 MAX_TENSOR_BYTES = 1 << 31
 """Largest tensor that a decoder takes: protobuf's own limit for one message is 2 GiB."""
@@ -132,7 +132,10 @@ def _decode_strings(content: bytes, shape: tuple[int, ...]) -> Array:
         raise WireError(f"string tensor {list(shape)}: {count} texts cannot be in {len(content)} bytes")
     lengths, at = [], 0
     for _ in range(count):
-        length, at = _read_varint(content, at)
+        try:
+            length, at = read_varint(content, at)
+        except ValueError as error:
+            raise WireError(f"string tensor: a length that does not end: {error}") from error
         lengths.append(length)
     if at + sum(lengths) != len(content):
         raise WireError(f"string tensor: lengths say {at + sum(lengths)} bytes, content has {len(content)}")
@@ -141,16 +144,3 @@ def _decode_strings(content: bytes, shape: tuple[int, ...]) -> Array:
         out[index] = content[at : at + length]
         at += length
     return _shaped(out, shape)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise WireError("string tensor: content ends inside a length")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise WireError("string tensor: a length is longer than ten bytes")

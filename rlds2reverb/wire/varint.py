@@ -40,6 +40,22 @@ def varint_columns(values: Array, width: int) -> Array:
     return out
 
 
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at a place, and the place after it.
+
+    Raises:
+      ValueError: it does not end within the data, or has more than 64 bits.
+    """
+    value = 0
+    for number, byte in enumerate(data[at : at + KEY_BYTES]):
+        value |= (byte & 0x7F) << (7 * number)
+        if byte < 0x80:
+            if value >> 64:
+                break
+            return value, at + number + 1
+    raise ValueError(f"no varint at byte {at}")
+
+
 def bytes_field(number: int, payload: bytes) -> bytes:
     """A length-delimited field: tag, length, payload."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload

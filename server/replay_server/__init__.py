@@ -1,9 +1,13 @@
-"""The replay server: DeepMind Reverb in a process of its own."""
+"""The replay server: DeepMind Reverb in a process of its own.
+
+Public are an embedded server, its tables and their rate limiters; the long-running service is run by `rlds2reverb serve`.
+"""
 
 from rlds2reverb.extras import needing
 
 with needing("the replay server", "server", ModuleNotFoundError):
     from replay_server.embedded import EmbeddedServer
+    from replay_server.limiters import MinSize, Prefill, Queue, SampleToInsertRatio, Stack
     from replay_server.tables import TableConfig
 
-__all__ = ["EmbeddedServer", "TableConfig"]
+__all__ = ["EmbeddedServer", "MinSize", "Prefill", "Queue", "SampleToInsertRatio", "Stack", "TableConfig"]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from replay_server.generations import LeftOut
 from replay_server.history import Written
 from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Counts, Moment
 from replay_server.state import ServerState
+from replay_server.store import LeftOut
 from rlds2reverb.wording import counted
 
 LOOK_SECONDS = 5.0

@@ -12,12 +12,11 @@ from pathlib import Path
 from replay_server.errors import CheckpointError, FolderLost
 from replay_server.fitting import items_by_table
 from replay_server.freed_memory import give_back
-from replay_server.generation import Generation
-from replay_server.generations import Generations
 from replay_server.logs import logger
 from replay_server.reading import stands_at
 from replay_server.record_files import written_at
 from replay_server.space import Space, check_space, space_for
+from replay_server.store import Checkpoint, CheckpointStore
 from replay_server.telling import bytes_in, share, telling
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
@@ -38,7 +37,7 @@ class CheckpointState:
     """What is known of the checkpoints; replaced as a whole when it changes.
 
     Attributes:
-      last: the newest generation, restored or written.
+      last: the newest checkpoint, restored or written.
       reason: why that was written: "schedule", "request", "shutdown", "client"; "" for a restored one.
       writing_since: Unix time, while one is being written; inserts and samples wait then.
       failures: how many could not be written since the start.
@@ -46,7 +45,7 @@ class CheckpointState:
       from_clients: how many that clients had asked Reverb for were kept since the start.
     """
 
-    last: Generation | None = None
+    last: Checkpoint | None = None
     reason: str = ""
     writing_since: float | None = None
     failures: int = 0
@@ -56,23 +55,23 @@ class CheckpointState:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one: when it ended, what it took, the generation or why there is none."""
+    """What came of one: when it ended, what it took, the checkpoint or why there is none."""
 
     ended: float
     seconds: float
     reason: str
-    generation: Generation | None = None
+    checkpoint: Checkpoint | None = None
     error: str = ""
 
 
 class CheckpointWriter:
-    """Asks Reverb to write checkpoints, and keeps them as generations. One at a time, from any thread.
+    """Asks Reverb to write checkpoints, and keeps them in the store. One at a time, from any thread.
 
-    A client's generation that comes less than `spacing_seconds` after the one before gives way to the next one: a client
+    A client's checkpoint that comes less than `spacing_seconds` after the one before gives way to the next one: a client
     that asks in a loop leaves its newest, and does not rotate the others away.
 
     Args:
-      generations: where they are kept.
+      store: keeps them.
       request: has Reverb write one, returns the folder; raises `Rlds2ReverbError`.
       spacing_seconds: see above.
       items: how many all tables hold now; None when they do not answer.
@@ -85,29 +84,29 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        generations: Generations,
+        store: CheckpointStore,
         request: Callable[[], str],
         spacing_seconds: float = 600.0,
         items: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._items = items
-        self._generations, self._request, self._spacing_seconds = generations, request, spacing_seconds
+        self._store, self._request, self._spacing_seconds = store, request, spacing_seconds
         self.turn = threading.RLock()
         self.tell: Callable[[Outcome], None] = lambda _: None
-        self.working = WorkingFolder(generations.reverb, generations.taken)
+        self.working = WorkingFolder(store.reverb, store.taken)
         self._log = logger("checkpoints")
-        self._lasting: Generation | None = None  # the newest that does not give way
+        self._lasting: Checkpoint | None = None  # the newest that does not give way
         self._is_stopping = self._has_ended = False
         self.state = CheckpointState()
 
-    def restored(self, generation: Generation | None) -> None:
-        """Notes which generation the server has started from, and removes what is too much by the config of now."""
-        self.state, self._lasting = CheckpointState(last=generation), generation
-        if generation is not None:
-            self._generations.highest = max(self._generations.highest, generation.number)
+    def restored(self, checkpoint: Checkpoint | None) -> None:
+        """Notes which checkpoint the server has started from, and removes what is too much by the config of now."""
+        self.state, self._lasting = CheckpointState(last=checkpoint), checkpoint
+        if checkpoint is not None:
+            self._store.highest = max(self._store.highest, checkpoint.number)
             self._prune()
 
-    def write(self, reason: str) -> Generation:
+    def write(self, reason: str) -> Checkpoint:
         """Writes one and waits for it; a second caller waits for the first, then writes its own.
 
         Args:
@@ -131,7 +130,7 @@ class CheckpointWriter:
         """From now on only the last one is written: "shutdown". Those who wait for their turn are refused, too."""
         self._is_stopping = True
 
-    def keep_clients(self) -> Generation | None:
+    def keep_clients(self) -> Checkpoint | None:
         """Keeps the newest checkpoint that a client had Reverb write; None when there is none.
 
         Raises:
@@ -148,8 +147,8 @@ class CheckpointWriter:
                 "checkpoint kept that a client asked for", CLIENT, lambda: self._keep(staged, began, ended)
             )
 
-    def newest(self) -> Generation | None:
-        """The newest generation, as long as nobody has removed it; None also before the first."""
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint, as long as nobody has removed it; None also before the first."""
         last = self.state.last
         try:
             return last if last is not None and stands_at(last.folder) else None
@@ -157,9 +156,9 @@ class CheckpointWriter:
             return last
 
     def space(self) -> Space | None:
-        """Room on the disk, and what the newest generation takes; None when the disk does not answer."""
+        """Room on the disk, and what the newest checkpoint takes; None when the disk does not answer."""
         try:
-            return space_for(self._generations.folder, self.state.last)
+            return space_for(self._store.folder, self.state.last)
         except OSError:
             return None
 
@@ -167,10 +166,10 @@ class CheckpointWriter:
         """Removes what Reverb has left half done, as far as it can: nothing from a folder that is not this server's any more."""
         try:
             with suppress(FolderLost):
-                self._generations.guard()
+                self._store.guard()
                 self._remove_left(wait)
         except OSError as error:
-            self._log.warning("cannot tidy up", path=str(self._generations.reverb), error=str(error))
+            self._log.warning("cannot tidy up", path=str(self._store.reverb), error=str(error))
 
     def failed(self, reason: str, error: Exception) -> CheckpointError:
         """Counts and logs a failure; what to raise for it."""
@@ -185,10 +184,10 @@ class CheckpointWriter:
         for name in self.working.tidy(wait):
             self._log.warning("unfinished checkpoint removed", name=name, meaning="Reverb could not finish it")
 
-    def _told(self, event: str, reason: str, work: Callable[[], Generation]) -> Generation:
+    def _told(self, event: str, reason: str, work: Callable[[], Checkpoint]) -> Checkpoint:
         """Does the work. The state and the log say what came of it."""
         try:
-            generation = work()
+            checkpoint = work()
         except (Rlds2ReverbError, OSError) as error:
             failed = self.failed(reason, error)
             self.tidy(wait=True)
@@ -196,21 +195,21 @@ class CheckpointWriter:
         finally:
             give_back()
         from_clients, last = self.state.from_clients + (reason == CLIENT), self.state.last
-        self.state = replace(self.state, last=generation, reason=reason, last_error="", from_clients=from_clients)
+        self.state = replace(self.state, last=checkpoint, reason=reason, last_error="", from_clients=from_clients)
         self._log.info(
             event,
             reason=reason,
-            generation=generation.number,
-            items=sum(generation.manifest.items.values()),
-            bytes=generation.bytes,
-            seconds=round(generation.manifest.seconds, 3),
+            generation=checkpoint.number,
+            items=sum(checkpoint.manifest.items.values()),
+            bytes=checkpoint.bytes,
+            seconds=round(checkpoint.manifest.seconds, 3),
         )
-        self.tell(Outcome(generation.manifest.created, generation.manifest.seconds, reason, generation))
-        self._rotate(last, generation, reason)
+        self.tell(Outcome(checkpoint.manifest.created, checkpoint.manifest.seconds, reason, checkpoint))
+        self._rotate(last, checkpoint, reason)
         self.tidy()
-        return generation
+        return checkpoint
 
-    def _write(self, began: float, reason: str) -> Generation:
+    def _write(self, began: float, reason: str) -> Checkpoint:
         self._make_folders()
         self.tidy()
         if reason != SHUTDOWN:
@@ -230,10 +229,10 @@ class CheckpointWriter:
             self._check_space()
 
     def _check_space(self) -> None:
-        check_space(self._generations.folder, self._generations.keep, self.state.last, self._items)
+        check_space(self._store.folder, self._store.keep, self.state.last, self._items)
 
     def _make_folders(self) -> None:
-        for path in self._generations.make_folders():
+        for path in self._store.make_folders():
             self._log.warning(
                 "folder made again", path=str(path), meaning="someone removed it, and what it held is gone"
             )
@@ -242,9 +241,9 @@ class CheckpointWriter:
         """Asks Reverb to write one. When that is gone already, any finished one that was begun after the request will do."""
         for _ in range(_ATTEMPTS):
             self._make_folders()
-            with self.working.holding(self._generations.guard) as before, self._telling(before):
+            with self.working.holding(self._store.guard) as before, self._telling(before):
                 name, error = self._asked()
-            self._generations.guard()  # writing may have taken long
+            self._store.guard()  # writing may have taken long
             staged = self.working.take(name, confirmed=True) if name else None
             staged = staged or self._newest_finished(before)
             if staged is not None:
@@ -253,14 +252,14 @@ class CheckpointWriter:
                 raise error
             self.tidy()
         raise CheckpointError(
-            f"Reverb was asked for {_ATTEMPTS} checkpoints, and none was found in {self._generations.reverb} afterwards "
+            f"Reverb was asked for {_ATTEMPTS} checkpoints, and none was found in {self._store.reverb} afterwards "
             f"({error or name or 'it named none'}). It deletes one while a newer one is being written: if clients ask for "
             "checkpoints all the time, let them ask less often; otherwise see what else deletes there"
         )
 
     def _telling(self, before: Collection[str]) -> AbstractContextManager[None]:
         """Tells how much Reverb has written that was not there before; of about how much, when there is one to compare it with."""
-        folder = self._generations.reverb
+        folder = self._store.reverb
         about = 0 if self.state.last is None else self.state.last.bytes
 
         def written() -> int:
@@ -281,28 +280,28 @@ class CheckpointWriter:
                 return staged
         return None
 
-    def _keep(self, staged: Path, began: float, ended: float | None = None) -> Generation:
+    def _keep(self, staged: Path, began: float, ended: float | None = None) -> Checkpoint:
         try:
-            generation = self._generations.adopt(staged, items_by_table(staged), began, ended)
+            checkpoint = self._store.adopt(staged, items_by_table(staged), began, ended)
         except CheckpointError as error:
             if error.is_broken:
                 self.working.discard(staged.name)
             raise
-        self.working.adopted(staged.name, generation.number)
-        return generation
+        self.working.adopted(staged.name, checkpoint.number)
+        return checkpoint
 
-    def _rotate(self, last: Generation | None, generation: Generation, reason: str) -> None:
-        """Removes what a new generation replaces. The new one stays, even when the others cannot be removed."""
+    def _rotate(self, last: Checkpoint | None, checkpoint: Checkpoint, reason: str) -> None:
+        """Removes what a new checkpoint replaces. The new one stays, even when the others cannot be removed."""
         lasting = self._lasting
         gives_way = [] if last is None or last == lasting else [last.folder]
-        age = None if lasting is None else generation.manifest.created - lasting.manifest.created
+        age = None if lasting is None else checkpoint.manifest.created - lasting.manifest.created
         if reason != CLIENT or age is None or age >= self._spacing_seconds:
-            self._lasting = generation
+            self._lasting = checkpoint
         self._prune(gives_way)
 
     def _prune(self, gives_way: Sequence[Path] = ()) -> None:
         try:
-            for old in self._generations.prune(gives_way):
+            for old in self._store.prune(gives_way):
                 self._log.debug("generation removed", generation=old.name)
         except (CheckpointError, OSError) as error:
             self.failed(ROTATION, error)

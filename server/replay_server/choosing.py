@@ -1,14 +1,14 @@
-"""Which generation a start may load, and whether it may go on when some cannot be loaded. Only looks, moves nothing.
+"""Which checkpoint a start may load, and whether it may go on when some cannot be loaded. Only looks, moves nothing.
 
 | newest first | the start |
 | --- | --- |
-| no generation, and the folder's history knows of none | goes on, with `start_from` or empty |
-| no generation, and the history knows one | is refused; with `start_empty` goes on as with none |
+| no checkpoint, and the folder's history knows of none | goes on, with `start_from` or empty |
+| no checkpoint, and the history knows one | is refused; with `start_empty` goes on as with none |
 | valid | loads it |
 | broken, then a valid one | loads the valid one; the broken ones are set aside |
-| all broken | is refused; with `start_empty` they are set aside, and it goes on as with no generation |
+| all broken | is refused; with `start_empty` they are set aside, and it goes on as with no checkpoint |
 | unreadable, then a valid one | is refused; with `start_empty` loads the valid one, and the others stay where they are |
-| unreadable, none valid | is refused; with `start_empty` goes on as with no generation |
+| unreadable, none valid | is refused; with `start_empty` goes on as with no checkpoint |
 
 Nothing is moved before a refusal: a start that is tried again must not find an empty folder, and call that a new one.
 """
@@ -21,23 +21,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.generation import (
-    GENERATIONS,
-    LEFT_OUT_NAME,
-    SET_ASIDE,
-    Generation,
-    number_of,
-    numbered,
-    read_generation,
-)
 from replay_server.history import Written
 from replay_server.reading import listed, stands_at
 from replay_server.record_files import DONE, MANIFEST, as_of, verify_record_files
+from replay_server.store import (
+    CHECKPOINTS,
+    LEFT_OUT_NAME,
+    SET_ASIDE,
+    Checkpoint,
+    number_of,
+    numbered,
+    read_checkpoint,
+)
 
 
 @dataclass(frozen=True)
 class Unloaded:
-    """A generation that exists and was not loaded: where it is, why, and whether it could be read at all."""
+    """A checkpoint that exists and was not loaded: where it is, why, and whether it could be read at all."""
 
     path: Path
     reason: str
@@ -46,37 +46,37 @@ class Unloaded:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the generations of a folder are.
+    """What the checkpoints of a folder are.
 
     Attributes:
       folder: that holds them.
-      generation: the newest valid one.
+      checkpoint: the newest valid one.
       unloaded: those newer than it, newest first; all when none is valid.
     """
 
     folder: Path
-    generation: Generation | None
+    checkpoint: Checkpoint | None
     unloaded: tuple[Unloaded, ...]
 
     @property
     def as_of(self) -> float:
         """Time of the newest one that is not broken, see `record_files.as_of`: 0 without one, infinite when it cannot be told."""
         paths = [one.path for one in self.unloaded if not one.is_readable]
-        if self.generation is not None:
-            paths.append(self.generation.folder)
+        if self.checkpoint is not None:
+            paths.append(self.checkpoint.folder)
         return max((as_of(path) or math.inf for path in paths), default=0)
 
     def refusal(self, missing: str = "") -> str:
         """Why a start should not go on from these by itself; "" when it may.
 
         Args:
-          missing: what is missing, see the function of this name; no reason to refuse where there is an older generation.
+          missing: what is missing, see the function of this name; no reason to refuse where there is an older checkpoint.
         """
         unreadable = [one for one in self.unloaded if not one.is_readable]
-        if self.generation is not None:
+        if self.checkpoint is not None:
             if not unreadable:
                 return ""
-            newest = f"generation {self.generation.number} is older: what came after it would be missing"
+            newest = f"generation {self.checkpoint.number} is older: what came after it would be missing"
             return f"{self.folder}: what is newest is there and cannot be read: {unreadable[0].reason}; {newest}"
         if not self.unloaded:
             return missing
@@ -86,7 +86,7 @@ class Survey:
 
 
 def survey(folder: Path) -> Survey:
-    """Reads and verifies generations, from the newest to the first that is valid.
+    """Reads and verifies checkpoints, from the newest to the first that is valid.
 
     Args:
       folder: that holds them; one that is missing has none.
@@ -98,7 +98,7 @@ def survey(folder: Path) -> Survey:
     try:
         for path in numbered(folder):
             try:
-                return Survey(folder, read_generation(path), tuple(unloaded))
+                return Survey(folder, read_checkpoint(path), tuple(unloaded))
             except CheckpointError as error:
                 unloaded.append(Unloaded(path, str(error), not isinstance(error, CheckpointUnreadable)))
     except CheckpointUnreadable as error:
@@ -107,9 +107,9 @@ def survey(folder: Path) -> Survey:
 
 
 def missing(folder: Path, newest: Written | None) -> str:
-    """What to say where the newest generation that the history knows is in the folder no more, nor set aside; "" where it is.
+    """What to say where the newest checkpoint that the history knows is in the folder no more, nor set aside; "" where it is.
 
-    A copy of what a start has left out does not count: it was made of a generation that stayed.
+    A copy of what a start has left out does not count: it was made of a checkpoint that stayed.
 
     Args:
       folder: of the checkpoints; one that cannot be looked into is judged by `survey`.
@@ -118,7 +118,7 @@ def missing(folder: Path, newest: Written | None) -> str:
     if newest is None:
         return ""
     try:
-        paths = [*listed(folder / GENERATIONS), *listed(folder / SET_ASIDE)]
+        paths = [*listed(folder / CHECKPOINTS), *listed(folder / SET_ASIDE)]
     except CheckpointError:
         return ""
     if any(number_of(path) >= newest.generation and LEFT_OUT_NAME not in path.name for path in paths):
@@ -131,7 +131,7 @@ def missing(folder: Path, newest: Written | None) -> str:
 
 
 def how_to_go_on(refusal: str) -> str:
-    """What to say of a start that was refused because of its own generations."""
+    """What to say of a start that was refused because of its own checkpoints."""
     return (
         f"{refusal}. No generation was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
         "or start without it: --start-empty (checkpoints.start_empty: true)"
@@ -160,26 +160,26 @@ def find_checkpoint(path: Path) -> Found:
     """A checkpoint of another experiment.
 
     Args:
-      path: a server's checkpoint folder (its newest valid generation is taken), a generation, or a checkpoint of Reverb's.
+      path: a server's checkpoint folder (its newest valid checkpoint is taken), a kept checkpoint, or one of Reverb's own.
 
     Raises:
-      CheckpointUnreadable: it is there and cannot be read, or a generation newer than the valid one.
+      CheckpointUnreadable: it is there and cannot be read, or a checkpoint newer than the valid one.
       CheckpointError: none of these, or not valid.
     """
     if stands_at(path / MANIFEST):
-        return Found(read_generation(path).folder)
+        return Found(read_checkpoint(path).folder)
     if stands_at(path / DONE):
         verify_record_files(path)
         return Found(path)
-    found = survey(path / GENERATIONS)
+    found = survey(path / CHECKPOINTS)
     if refusal := found.refusal():
         unreadable = any(not one.is_readable for one in found.unloaded)
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
-    if found.generation is None:
+    if found.checkpoint is None:
         raise CheckpointError(
             f"{path}: expected a checkpoint folder, a generation, or a checkpoint of Reverb's with its {DONE}"
         )
-    return Found(found.generation.folder, found.unloaded)
+    return Found(found.checkpoint.folder, found.unloaded)
 
 
 def find_start(start_from: str) -> Found:

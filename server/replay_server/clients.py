@@ -1,4 +1,4 @@
-"""Checkpoints that clients ask Reverb for, behind the service's back (`reverb.Client.checkpoint()`), become generations.
+"""Checkpoints that clients ask Reverb for, behind the service's back (`reverb.Client.checkpoint()`), are kept as its own are.
 
 Reverb confirms such a checkpoint to the client, and deletes it with the next one. So its folder is looked at, and what is
 finished there is kept: the first at once, then the newest now and then, see `CLIENT_SECONDS` and `BUSY_SHARE`. One that waits
@@ -19,10 +19,9 @@ from replay_server.checkpoints import CLIENT, CheckpointWriter
 from replay_server.choosing import how_to_go_on, survey, why_left_unread
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.fitting import items_by_table
-from replay_server.generation import Generation
-from replay_server.generations import Generations
 from replay_server.logs import Logger, logger
 from replay_server.record_files import RECORD_FILES, written_at
+from replay_server.store import Checkpoint, CheckpointStore
 from replay_server.working_folder import WorkingFolder
 
 LOOK_SECONDS = 0.5
@@ -83,7 +82,7 @@ class ClientCheckpoints:
         self._owed = max(self._owed, name)
 
     def _is_owed(self) -> bool:
-        """Whether no generation is as new as what is gone."""
+        """Whether no checkpoint is as new as what is gone."""
         return self._owed > self._writer.working.last_adopted
 
     def _act(self) -> None:
@@ -116,8 +115,8 @@ class ClientCheckpoints:
                 logger("checkpoints").exception("looking for clients' checkpoints failed")
 
 
-def keep_left(generations: Generations, log: Logger, start_empty: bool = False) -> Generation | None:
-    """At a start: makes what Reverb had finished before a kill the newest generation, if it is newer than that one.
+def keep_left(store: CheckpointStore, log: Logger, start_empty: bool = False) -> Checkpoint | None:
+    """At a start: makes what Reverb had finished before a kill the newest checkpoint, if it is newer than that one.
 
     What is not valid is set aside.
 
@@ -128,71 +127,69 @@ def keep_left(generations: Generations, log: Logger, start_empty: bool = False) 
       CannotKeepError: the disk is full, or does not take it for another reason; starting would lose it.
       CheckpointUnreadable: it is there and cannot be read; likewise.
     """
-    generations.guard()
-    generations.taken.mkdir(exist_ok=True)
+    store.guard()
+    store.taken.mkdir(exist_ok=True)
     try:
-        return _keep_newest(generations, log)
+        return _keep_newest(store, log)
     except (CheckpointUnreadable, OSError) as error:
         if isinstance(error, NotADirectoryError):
             raise
-        reason = why_left_unread(generations.folder, error)
+        reason = why_left_unread(store.folder, error)
         if not start_empty:
             raise CheckpointUnreadable(how_to_go_on(reason)) from error
-    for folder in (generations.reverb, generations.taken):
+    for folder in (store.reverb, store.taken):
         if folder.exists():
-            log.warning(
-                "unreadable folder set aside", path=str(generations.set_aside(folder, "unreadable")), reason=reason
-            )
+            log.warning("unreadable folder set aside", path=str(store.set_aside(folder, "unreadable")), reason=reason)
     return None
 
 
-def set_aside_left(generations: Generations, log: Logger) -> None:
+def set_aside_left(store: CheckpointStore, log: Logger) -> None:
     """At a start: puts away, for people to look at, what Reverb had finished and `keep_left` did not keep.
 
-    By its time it is older than the newest generation. But clocks are set back, so it is not deleted.
+    By its time it is older than the newest checkpoint. But clocks are set back, so it is not deleted.
 
     Raises:
       OSError: it cannot be moved.
     """
-    working = WorkingFolder(generations.reverb, generations.taken)
+    working = WorkingFolder(store.reverb, store.taken)
     for name in working.finished():
         place = working.place(name)
-        if any(_is_same(place, path) for path in generations.readable() or ()):
-            continue  # the server was killed just after it had become that generation
-        aside = generations.set_aside(place, "older", f"of-reverb-{name}")
+        if any(_is_same(place, path) for path in store.readable() or ()):
+            continue  # the server was killed just after it had become that checkpoint
+        aside = store.set_aside(place, "older", f"of-reverb-{name}")
         log.warning("checkpoint set aside that is older than the newest generation", path=str(aside))
 
 
-def _keep_newest(generations: Generations, log: Logger) -> Generation | None:
-    working = WorkingFolder(generations.reverb, generations.taken)
+def _keep_newest(store: CheckpointStore, log: Logger) -> Checkpoint | None:
+    working = WorkingFolder(store.reverb, store.taken)
     if not working.finished():
         return None
     for name in working.make_room():
         log.warning("unfinished checkpoint removed", name=name, meaning="the server was killed while writing it")
-    names = working.finished_after(survey(generations.kept).as_of)
+    names = working.finished_after(survey(store.kept).as_of)
     for place, name in enumerate(names):
         staged = working.take(name)
-        if staged is not None and (generation := _keep_or_set_aside(generations, staged, log)) is not None:
-            working.adopted(name, generation.number)
+        if staged is not None and (checkpoint := _keep_or_set_aside(store, staged, log)) is not None:
+            working.adopted(name, checkpoint.number)
             for older in names[place + 1 :]:  # Reverb was about to delete them
                 working.discard(older)
             log.warning(
                 "checkpoint kept that Reverb had finished before the server was killed",
-                generation=generation.number,
-                items=sum(generation.manifest.items.values()),
+                generation=checkpoint.number,
+                items=sum(checkpoint.manifest.items.values()),
             )
-            return generation
+            return checkpoint
     return None
 
 
-def _keep_or_set_aside(generations: Generations, staged: Path, log: Logger) -> Generation | None:
+def _keep_or_set_aside(store: CheckpointStore, staged: Path, log: Logger) -> Checkpoint | None:
     try:
-        return generations.adopt(staged, items_by_table(staged), *written_at(staged))
+        return store.adopt(staged, items_by_table(staged), *written_at(staged))
     except CheckpointError as error:
         if not error.is_broken:
             raise
         reason = str(error)
-    aside = generations.set_aside(staged, "broken", f"of-reverb-{staged.name}")
+    aside = store.set_aside(staged, "broken", f"of-reverb-{staged.name}")
     log.error("broken checkpoint set aside", path=str(aside), reason=reason)
     return None
 

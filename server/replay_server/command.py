@@ -17,8 +17,8 @@ from replay_server import feasibility, logs
 from replay_server.admission import names_of, wanted_token
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
-from replay_server.generation import GENERATIONS, numbered
 from replay_server.outlook import Outlook, outlook
+from replay_server.store import CHECKPOINTS, numbered
 from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.extras import needing
@@ -91,7 +91,7 @@ def other_folder(path: Path, config: ServerConfig) -> str:
         return ""
     other = Path.cwd() / folder.relative_to(place)
     try:
-        if numbered(folder / GENERATIONS) or not numbered(other / GENERATIONS):
+        if numbered(folder / CHECKPOINTS) or not numbered(other / CHECKPOINTS):
             return ""
     except CheckpointError:
         return ""  # a start says what is wrong with its folder; the other one is not its business

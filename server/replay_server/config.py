@@ -122,15 +122,15 @@ class CheckpointSection(_Section, frozen=True):
     Attributes:
       folder: of this server alone; made when missing. A relative one is taken from the config's own folder.
       every_seconds: between checkpoints; null for none on a schedule.
-      keep: generations kept. One that a client asked Reverb for gives way to the next if it came sooner than
+      keep: checkpoints kept. One that a client asked Reverb for gives way to the next if it came sooner than
         `every_seconds` (10 minutes without) after the one before.
       on_shutdown: whether SIGTERM and SIGINT write one.
-      start_from: a checkpoint of another experiment (its folder, a generation, or one of Reverb's own), taken when
-        this folder has no generation yet. A relative one is taken from the config's own folder.
-      start_empty: whether a start goes on when generations exist that it cannot load: with the newest one that loads,
+      start_from: a checkpoint of another experiment (its folder, one that is kept there, or one of Reverb's own), taken when
+        this folder has no checkpoint yet. A relative one is taken from the config's own folder.
+      start_empty: whether a start goes on when checkpoints exist that it cannot load: with the newest one that loads,
         else as with a new folder. Otherwise it is refused.
       unfit_tables: what becomes of a checkpoint's table whose signature is not the config's: "set_aside" starts it
-        empty and keeps the generation for good, "refuse" does not start.
+        empty and keeps the checkpoint for good, "refuse" does not start.
       deadline_seconds: longest time that Reverb may take to write one.
     """
 

@@ -30,7 +30,7 @@ class CheckpointUnreadable(CheckpointError):
 
 
 class CannotKeepError(CheckpointError):
-    """A checkpoint could not be made a generation though nothing is wrong with it: the disk is full, say."""
+    """A checkpoint could not be kept though nothing is wrong with it: the disk is full, say."""
 
     is_broken = False
 

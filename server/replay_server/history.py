@@ -104,11 +104,11 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
         """With one more."""
         return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))
 
-    def newest_generation(self) -> Written | None:
+    def newest_checkpoint(self) -> Written | None:
         """The newest checkpoint that was written, and should be in the folder."""
         return next((one for one in reversed(self.checkpoints) if one.generation), None)
 
-    def without_generations(self) -> History:
+    def without_checkpoints(self) -> History:
         """With the same checkpoints, of which none is expected in the folder any more."""
         rows = tuple(msgspec.structs.replace(one, generation=0) for one in self.checkpoints)
         return msgspec.structs.replace(self, checkpoints=rows)

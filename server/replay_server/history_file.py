@@ -1,4 +1,4 @@
-"""The history of a checkpoint folder, in a small file beside the generations.
+"""The history of a checkpoint folder, in a small file beside the checkpoints.
 
 ```
 FOLDER/HISTORY.json           see `history`; replaced as a whole
@@ -14,21 +14,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from replay_server.errors import CheckpointError
-from replay_server.generations import Generations
 from replay_server.history import MOST_BYTES, History, Written, decode, encode
 from replay_server.logs import logger
 from replay_server.reading import read_small, stands_at
 from replay_server.record_files import sync_folder, write_synced
+from replay_server.store import CheckpointStore
 
 HISTORY = "HISTORY.json"
 
 _PARTIAL = f"{HISTORY}.partial"
 
 
-def newest_generation(folder: Path) -> Written | None:
-    """The newest generation that a checkpoint folder should have, as its history knows; None where that cannot be told."""
+def newest_checkpoint(folder: Path) -> Written | None:
+    """The newest checkpoint that a checkpoint folder should have, as its history knows; None where that cannot be told."""
     try:
-        return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_generation()
+        return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_checkpoint()
     except CheckpointError:
         return None
 
@@ -37,14 +37,14 @@ class HistoryFile:
     """The file of one server's folder.
 
     Args:
-      generations: of the folder; its guard is asked before each change.
+      store: of the folder; its guard is asked before each change.
 
     Attributes:
       problem: why it is not written, "" when it is.
     """
 
-    def __init__(self, generations: Generations) -> None:
-        self._generations, self.path = generations, generations.folder / HISTORY
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store, self.path = store, store.folder / HISTORY
         self.problem = ""
         self._is_in_the_way = False
         self._log = logger("history")
@@ -77,10 +77,10 @@ class HistoryFile:
 
     def _write(self, data: bytes) -> None:
         partial = self.path.with_name(_PARTIAL)
-        self._generations.guard()
+        self._store.guard()
         try:
             write_synced(partial, data)
-            self._generations.guard()
+            self._store.guard()
             partial.replace(self.path)
         except OSError:
             with suppress(OSError):
@@ -90,7 +90,7 @@ class HistoryFile:
 
     def _set_aside(self, reason: str) -> None:
         try:
-            place = self._generations.set_aside(self.path, "damaged")
+            place = self._store.set_aside(self.path, "damaged")
         except (CheckpointError, OSError) as error:
             self._is_in_the_way = True
             self._tell(f"{self.path}: cannot be read ({reason}), and not be moved away ({error})")

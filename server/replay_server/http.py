@@ -31,11 +31,11 @@ from replay_server.alerts import AlertWatch
 from replay_server.config import HttpSection
 from replay_server.connections import Limits, Pools, bounded_servers
 from replay_server.errors import CheckpointError
-from replay_server.generation import Generation
 from replay_server.metrics import registry
 from replay_server.peers import Peers
 from replay_server.state import ServerState
 from replay_server.status import not_loaded, status
+from replay_server.store import Checkpoint
 from rlds2reverb.errors import ConfigError
 
 Answer = tuple[dict[str, Any], int] | tuple[dict[str, Any], int, dict[str, str]]
@@ -91,7 +91,7 @@ class HttpServer:
             server.close()
 
 
-def make_app(state: ServerState, write: Callable[[], Generation], alerts: AlertWatch | None = None) -> flask.Flask:
+def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertWatch | None = None) -> flask.Flask:
     """The WSGI application.
 
     Args:
@@ -169,7 +169,7 @@ class _Answers:
 class _Checkpoints:
     """Checkpoints on request, for so many at a time."""
 
-    def __init__(self, state: ServerState, write: Callable[[], Generation]) -> None:
+    def __init__(self, state: ServerState, write: Callable[[], Checkpoint]) -> None:
         self._state, self._write = state, write
         self._may_wait = threading.BoundedSemaphore(MOST_WAITING)
 
@@ -180,12 +180,12 @@ class _Checkpoints:
             error = f"{MOST_WAITING} requests wait for a checkpoint already; ask again in {_RETRY_SECONDS} s"
             return {"error": error}, 503, {"Retry-After": _RETRY_SECONDS}
         try:
-            generation = self._write()
+            checkpoint = self._write()
         except CheckpointError as error:
             return {"error": str(error)}, 503
         finally:
             self._may_wait.release()
-        return {**generation.summary(), "folder": str(generation.folder)}, 200
+        return {**checkpoint.summary(), "folder": str(checkpoint.folder)}, 200
 
 
 def check_every_request(app: flask.Flask, section: HttpSection) -> None:

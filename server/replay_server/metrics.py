@@ -1,145 +1,148 @@
-"""What Prometheus reads; the values are the monitor's newest answer, so that reading them asks nothing of Reverb."""
+"""What Prometheus reads; the values are the monitor's newest answer, so that reading them asks nothing of Reverb.
+
+Metrics of tables are fields of `table_status.TableStatus`; those of the server stand below. `METRICS` lists all of them, for the
+docs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from replay_server.generation import Generation
+from replay_server import table_status
 from replay_server.state import ServerState
-from rlds2reverb.wire.limiter import insert_wait, sample_wait
-from rlds2reverb.wire.messages import TableInfo
+from replay_server.table_status import Metric
 
-_Values = dict[tuple[str, ...], float]
-"""Value of each label beside the table's; of () where there is none."""
-
-
-@dataclass(frozen=True)
-class _PerTable:
-    """A metric with one value or more per table."""
-
-    family: Callable[..., Any]
-    name: str
-    help: str
-    values: Callable[[TableInfo], _Values]
-    labels: tuple[str, ...] = ()
-
-    def metric(self, tables: list[TableInfo]) -> Any:
-        """With the values of all tables."""
-        made = self.family(self.name, self.help, labels=["table", *self.labels])
-        for table in tables:
-            for labels, value in self.values(table).items():
-                made.add_metric([table.name, *labels], value)
-        return made
+_Value = float | Mapping[str, float] | None
+"""One, one per value of the label, or none: then the metric is left out."""
 
 
-def _blocked(table: TableInfo) -> _Values:
-    return {(wait.of,): float(wait.blocks) for wait in (insert_wait(table), sample_wait(table))}
+def _items_set_aside(state: ServerState) -> dict[str, float]:
+    items: Counter[str] = Counter()
+    for one in state.left_out():
+        items[one.table] += one.items
+    return dict(items)
 
 
-def _waited(table: TableInfo) -> _Values:
-    return {("insert",): table.worker.waiting_for_samples, ("sample",): table.worker.waiting_for_inserts}
+def _of_newest(value: Callable[[Any], float]) -> Callable[[ServerState], _Value]:
+    """Of the newest checkpoint, if there is one."""
+
+    def found(state: ServerState) -> _Value:
+        newest = state.checkpoints.newest()
+        return None if newest is None else value(newest)
+
+    return found
 
 
-def _worked(table: TableInfo) -> _Values:
-    return {(state,): getattr(table.worker, state) for state in ("running", "sampling", "inserting", "sleeping")}
+def _of_disk(value: Callable[[Any], float]) -> Callable[[ServerState], _Value]:
+    """Of the room for the next checkpoint, where that is known."""
+
+    def found(state: ServerState) -> _Value:
+        space = state.checkpoints.space()
+        return None if space is None else value(space)
+
+    return found
 
 
-_GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
-_TABLE_METRICS = (
-    _PerTable(_GAUGE, "replay_table_size", "items held", lambda table: {(): table.current_size}),
-    _PerTable(_GAUGE, "replay_table_max_size", "items it may hold", lambda table: {(): table.max_size}),
-    _PerTable(
-        _COUNTER,
-        "replay_table_inserts",
-        "inserts since the first start",
-        lambda table: {(): table.rate_limiter.inserts},
+_SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
+    (
+        Metric(
+            "replay_ready", "gauge", "1 when Reverb answered the newest question, and the checkpoint folder is ours"
+        ),
+        lambda state: float(state.was_ready()),
     ),
-    _PerTable(
-        _COUNTER,
-        "replay_table_samples",
-        "samples since the limiter began",
-        lambda table: {(): table.rate_limiter.samples},
+    (Metric("replay_start_time_seconds", "gauge", "Unix time of the start"), lambda state: state.started_at),
+    (
+        Metric("replay_checkpoint_writing", "gauge", "1 while one is written"),
+        lambda state: float(state.checkpoints.state.writing_since is not None),
     ),
-    _PerTable(
-        _COUNTER,
-        "replay_table_unique_samples",
-        "items sampled at least once",
-        lambda table: {(): table.unique_samples},
+    (
+        Metric("replay_checkpoint_failures", "counter", "checkpoints that could not be written"),
+        lambda state: state.checkpoints.state.failures,
     ),
-    _PerTable(_GAUGE, "replay_table_episodes", "episodes that items point into", lambda table: {(): table.episodes}),
-    _PerTable(_GAUGE, "replay_limiter_blocked", "1 when the limiter lets none through", _blocked, ("side",)),
-    _PerTable(_COUNTER, "replay_limiter_wait_seconds", "time the table waited for its limiter", _waited, ("side",)),
-    _PerTable(_COUNTER, "replay_worker_seconds", "what the table's thread did", _worked, ("state",)),
+    (
+        Metric("replay_checkpoint_generations", "gauge", "generations on disk"),
+        lambda state: state.store.count(),
+    ),
+    (
+        Metric("replay_checkpoint_from_clients", "counter", "checkpoints kept that a client asked Reverb for"),
+        lambda state: state.checkpoints.state.from_clients,
+    ),
+    (
+        Metric("replay_checkpoint_free_bytes", "gauge", "free on the disk of the folder"),
+        _of_disk(lambda space: space.free_bytes),
+    ),
+    (
+        Metric("replay_checkpoint_needed_bytes", "gauge", "of the next one, as of the newest"),
+        _of_disk(lambda space: space.needed_bytes),
+    ),
+    (
+        Metric("replay_items_set_aside", "gauge", "items that a start has not restored", ("table",)),
+        _items_set_aside,
+    ),
+    (
+        Metric("replay_generations_not_loaded", "gauge", "newer ones that the start passed over"),
+        lambda state: len(state.unloaded),
+    ),
+    (
+        Metric("replay_checkpoint_timestamp_seconds", "gauge", "Unix time of the newest"),
+        _of_newest(lambda newest: newest.manifest.created),
+    ),
+    (
+        Metric("replay_checkpoint_duration_seconds", "gauge", "time to write the newest"),
+        _of_newest(lambda newest: newest.manifest.seconds),
+    ),
+    (
+        Metric("replay_checkpoint_bytes", "gauge", "size of the newest"),
+        _of_newest(lambda newest: newest.bytes),
+    ),
 )
 
+METRICS: tuple[Metric, ...] = (*table_status.METRICS.values(), *(metric for metric, _ in _SERVER_METRICS))
+"""All that are ours."""
 
-def registry(state: ServerState) -> CollectorRegistry:
-    """All metrics of one server, and those of its process."""
+
+def registry(state: ServerState) -> Any:
+    """All metrics of one server, and those of its process, as a `prometheus_client.CollectorRegistry`."""
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
     made = CollectorRegistry()
-    made.register(_Server(state))
+    made.register(_Server(state))  # asked for nothing but `collect`
     for standard in (ProcessCollector, PlatformCollector, GCCollector):
         standard(registry=made)
     return made
 
 
-class _Server(Collector):
-    """The tables and the checkpoints of a server."""
-
+class _Server:
     def __init__(self, state: ServerState) -> None:
         self._state = state
 
-    def collect(self) -> Iterator[Metric]:
-        yield _GAUGE(
-            "replay_ready",
-            "1 when Reverb answered the newest question, and the checkpoint folder is ours",
-            float(self._state.was_ready()),
-        )
-        yield _GAUGE("replay_start_time_seconds", "Unix time of the start", self._state.started_at)
-        tables = self._state.monitor.snapshot.tables()
-        yield from (one.metric(tables) for one in _TABLE_METRICS)
-        yield from self._checkpoints()
-        yield from self._space()
-        yield from self._not_restored()
-        if (last := self._state.checkpoints.newest()) is not None:
-            yield from _newest(last)
-
-    def _checkpoints(self) -> Iterator[Metric]:
-        state, count = self._state.checkpoints.state, self._state.generations.count()
-        yield _GAUGE("replay_checkpoint_writing", "1 while one is written", float(state.writing_since is not None))
-        yield _COUNTER("replay_checkpoint_failures", "checkpoints that could not be written", state.failures)
-        if count is not None:
-            yield _GAUGE("replay_checkpoint_generations", "generations on disk", count)
-        yield _COUNTER(
-            "replay_checkpoint_from_clients", "checkpoints kept that a client asked Reverb for", state.from_clients
-        )
-
-    def _space(self) -> Iterator[Metric]:
-        if (space := self._state.checkpoints.space()) is not None:
-            yield _GAUGE("replay_checkpoint_free_bytes", "free on the disk of the folder", space.free_bytes)
-            yield _GAUGE("replay_checkpoint_needed_bytes", "of the next one, as of the newest", space.needed_bytes)
-
-    def _not_restored(self) -> Iterator[Metric]:
-        items: Counter[str] = Counter()
-        for one in self._state.left_out():
-            items[one.table] += one.items
-        left_out = _GAUGE("replay_items_set_aside", "items that a start has not restored", labels=["table"])
-        for table, count in items.items():
-            left_out.add_metric([table], count)
-        yield left_out
-        yield _GAUGE(
-            "replay_generations_not_loaded", "newer ones that the start passed over", len(self._state.unloaded)
-        )
+    def collect(self) -> Iterator[Any]:
+        """The family of every metric that has a value now."""
+        tables = table_status.table_statuses(self._state, with_rates=False)
+        for field, metric in table_status.METRICS.items():
+            values = [(table.name, getattr(table, field)) for table in tables]
+            yield _family(
+                metric, [((name, *labels), value) for name, found in values for labels, value in _split(found)]
+            )
+        for metric, value in _SERVER_METRICS:
+            if (found := value(self._state)) is not None:
+                yield _family(metric, _split(found))
 
 
-def _newest(generation: Generation) -> Iterator[Metric]:
-    manifest = generation.manifest
-    yield _GAUGE("replay_checkpoint_timestamp_seconds", "Unix time of the newest", manifest.created)
-    yield _GAUGE("replay_checkpoint_duration_seconds", "time to write the newest", manifest.seconds)
-    yield _GAUGE("replay_checkpoint_bytes", "size of the newest", generation.bytes)
+def _split(value: float | Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
+    """Labels and value of each."""
+    if isinstance(value, Mapping):
+        return [((label,), float(one)) for label, one in value.items()]
+    return [((), float(value))]
+
+
+def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+    family = kinds[metric.kind](metric.name, metric.help, labels=metric.labels)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family

@@ -10,10 +10,10 @@ from replay_server.choosing import Survey, find_start, how_to_go_on, missing, su
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.fitting import TableFit, plan_fit
-from replay_server.generation import GENERATIONS, Generation
-from replay_server.history_file import newest_generation
+from replay_server.history_file import newest_checkpoint
 from replay_server.holder import Holder, holder
 from replay_server.record_files import verify_record_files
+from replay_server.store import CHECKPOINTS, Checkpoint
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.wording import counted
@@ -57,7 +57,7 @@ def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outloo
 
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
-    found = survey(folder / GENERATIONS)
+    found = survey(folder / CHECKPOINTS)
     try:
         left, notes = _left_by_reverb(folder, found)
     except (CheckpointUnreadable, OSError) as error:
@@ -69,7 +69,7 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
         words = f"what Reverb had finished as {left.name} before the server was killed"
         fitted = _fitted(words, left, section, tables, _SET_ASIDE)
         return replace(fitted, notes=(*notes, *fitted.notes))
-    gone = missing(folder, newest_generation(folder))
+    gone = missing(folder, newest_checkpoint(folder))
     if (reason := found.refusal(gone)) and not section.start_empty:
         return Outlook(_REFUSED, notes=tuple(notes), refusal=how_to_go_on(reason))
     chosen = _chosen(section, found, tables)
@@ -78,7 +78,7 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
 
 def _chosen(section: CheckpointSection, found: Survey, tables: Sequence[TableConfig]) -> Outlook:
     """What the tables come from, and what becomes of each."""
-    if (made := found.generation) is not None:
+    if (made := found.checkpoint) is not None:
         return _fitted(_words(made), made.folder, section, tables, _SET_ASIDE)
     if section.start_from is None:
         return Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
@@ -123,7 +123,7 @@ def _started(fit: TableFit, lost: str) -> str:
     return ", ".join(parts)
 
 
-def _words(made: Generation) -> str:
+def _words(made: Checkpoint) -> str:
     return f"generation {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
 
 
@@ -133,7 +133,7 @@ def _passed_over(found: Survey) -> list[str]:
 
 
 def _left_by_reverb(folder: Path, found: Survey) -> tuple[Path | None, list[str]]:
-    """The entry that the start would keep as the newest generation, None for none; and why not newer ones."""
+    """The entry that the start would keep as the newest checkpoint, None for none; and why not newer ones."""
     working = WorkingFolder(folder / "reverb", folder / "taken")
     notes: list[str] = []
     for name in working.finished_after(found.as_of):

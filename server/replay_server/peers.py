@@ -1,106 +1,38 @@
 """What other replay servers tell of themselves, for one status page over all of them.
 
-They are asked for their /status.json, in a thread of its own and only while somebody looks; nobody waits for an answer. What they
-say is data from outside: bounded in size, and of the types that the page needs, or an error.
+They are asked for their /status.json, in a thread of its own and only while somebody looks; nobody waits for an answer.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
+
+from rlds2reverb.errors import Rlds2ReverbError
+from rlds2reverb.transport.http import ServerHttp, Status
 
 ASK_SECONDS = 2.0
 """How often peers are asked while somebody looks."""
 
 _TIMEOUT_SECONDS = 2.0
-_MOST_BYTES = 4 << 20
-"""Of an answer; one of a thousand tables with their curves has less than half of it."""
-
 _MOST_THREADS = 16
 
 
-class _Limiter(msgspec.Struct):
-    inserts_blocked: bool
-    samples_blocked: bool
-
-
-class _Table(msgspec.Struct):
-    name: str
-    size: int
-    max_size: int
-    episodes: int
-    inserts: int
-    samples: int
-    limiter: _Limiter
-
-
-class _Server(msgspec.Struct):
-    state: str
-    problem: str
-    memory_bytes: int
-
-
-class _Status(msgspec.Struct):
-    """What is read of a peer's status document; see `replay_server.status`."""
-
-    server: _Server
-    tables: list[_Table]
-
-
-class PeerError(Exception):
-    """A peer does not answer, or with something else than its status."""
-
-
-def fetch(address: str) -> Any:
-    """A peer's status document. No proxy and no redirect is followed.
+def fetch(address: str) -> Status:
+    """A peer's status.
 
     Args:
       address: "HOST:PORT" of its HTTP.
 
     Raises:
-      PeerError: it does not come.
+      Rlds2ReverbError: it does not come.
     """
-    connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", "/status.json", headers={"Connection": "close"})
-        answer = connection.getresponse()
-        body = _body(answer, time.monotonic() + _TIMEOUT_SECONDS)
-    except (OSError, http.client.HTTPException) as error:
-        raise PeerError(str(error) or type(error).__name__) from error
-    finally:
-        connection.close()
-    if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
-        raise PeerError("it does not know this name of its own; add it to its http.allowed_hosts")
-    if answer.status != HTTPStatus.OK:
-        raise PeerError(f"HTTP {answer.status}")
-    if len(body) > _MOST_BYTES:
-        raise PeerError(f"its status is larger than {_MOST_BYTES:,} bytes")
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise PeerError("its status is not JSON") from error
-
-
-def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
-    """What comes of an answer until then; a little more than `_MOST_BYTES` at most.
-
-    Raises:
-      TimeoutError: its end does not.
-    """
-    body = b""
-    while len(body) <= _MOST_BYTES and (part := answer.read1(1 << 16)):
-        body += part
-        if time.monotonic() > until:
-            raise TimeoutError("it comes too slowly")
-    return body
+    return ServerHttp(f"http://{address}").status(_TIMEOUT_SECONDS)
 
 
 class Peers:
@@ -108,10 +40,10 @@ class Peers:
 
     Args:
       addresses: "HOST:PORT" of their HTTP.
-      ask: gets one's status document; raises `PeerError`.
+      ask: gets one's status; raises `Rlds2ReverbError`.
     """
 
-    def __init__(self, addresses: Sequence[str], ask: Callable[[str], Any] = fetch) -> None:
+    def __init__(self, addresses: Sequence[str], ask: Callable[[str], Status] = fetch) -> None:
         self.addresses, self._ask = tuple(addresses), ask
         self._lock = threading.Lock()
         self._told: dict[str, dict[str, Any]] = {}
@@ -127,7 +59,7 @@ class Peers:
         self._refresh()
         with self._lock:
             told = [self._told.get(address, _unknown(address)) for address in self.addresses]
-        servers = [_entry("this server", own), *told]
+        servers = [_entry("this server", msgspec.convert(own, Status)), *told]
         return {"servers": servers, "tables": _sums(servers)}
 
     def _refresh(self) -> None:
@@ -152,7 +84,7 @@ class Peers:
     def _asked(self, address: str) -> dict[str, Any]:
         try:
             return _entry(address, self._ask(address))
-        except PeerError as error:
+        except Rlds2ReverbError as error:
             return {**_unknown(address), "problem": str(error)}
 
 
@@ -160,17 +92,16 @@ def _unknown(address: str) -> dict[str, Any]:
     return {"address": address, "state": "no answer", "problem": "", "memory_bytes": 0, "tables": []}
 
 
-def _entry(address: str, document: Any) -> dict[str, Any]:
-    """What the page shows of one server.
-
-    Raises:
-      PeerError: the document is none of ours.
-    """
-    try:
-        status = msgspec.convert(document, _Status, strict=True)
-    except msgspec.ValidationError as error:
-        raise PeerError(f"its status is not that of a replay server: {error}") from error
-    return {"address": address, **msgspec.to_builtins(status.server), "tables": msgspec.to_builtins(status.tables)}
+def _entry(address: str, status: Status) -> dict[str, Any]:
+    """What the page shows of one server."""
+    server = status.server
+    return {
+        "address": address,
+        "state": server.state,
+        "problem": server.problem,
+        "memory_bytes": server.memory_bytes,
+        "tables": msgspec.to_builtins(status.tables),
+    }
 
 
 _SUMMED = ("size", "max_size", "episodes", "inserts", "samples")

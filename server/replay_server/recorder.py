@@ -77,10 +77,10 @@ class Recorder:
             self._history = self._history.with_checkpoint(row)
         self._noted.set()
 
-    def forget_generations(self) -> None:
-        """Records that the server has started without the generations of before, and that the next start need not look for them."""
+    def forget_checkpoints(self) -> None:
+        """Records that the server has started without the checkpoints of before, and that the next start need not look for them."""
         with self._changing:
-            self._history = self._history.without_generations()
+            self._history = self._history.without_checkpoints()
         self._noted.set()
 
     def history(self) -> History:
@@ -160,14 +160,14 @@ class Recorder:
 
 def _row(outcome: Outcome) -> Written:
     ended = max(0, int(outcome.ended))
-    generation = outcome.generation
+    checkpoint = outcome.checkpoint
     return Written(
         ended,
         ended,
         1,
         round(max(0.0, outcome.seconds), 2),
-        0 if generation is None else generation.bytes,
-        0 if generation is None else generation.number,
+        0 if checkpoint is None else checkpoint.bytes,
+        0 if checkpoint is None else checkpoint.number,
         outcome.reason,
         _shortened(outcome.error),
     )

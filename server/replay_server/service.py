@@ -21,7 +21,6 @@ from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
 from replay_server.folder_lock import FolderLock
-from replay_server.generations import Generations
 from replay_server.history_file import HistoryFile
 from replay_server.http import HttpServer, make_app
 from replay_server.logs import logger
@@ -31,6 +30,7 @@ from replay_server.prefills import PrefillTeller
 from replay_server.recorder import Recorder
 from replay_server.sharing import Shared
 from replay_server.state import ServerState
+from replay_server.store import CheckpointStore
 from replay_server.tables import TableConfig, reverb_table
 from replay_server.telling import Reading, bytes_in, telling
 from rlds2reverb.errors import ServerUnreachable
@@ -84,7 +84,7 @@ class ReplayService:
         self._saving = GrpcTransport(address)
         self.state = self._new_state(Path(config.checkpoints.folder).absolute())
         self.lock, self.monitor = self.state.lock, self.state.monitor
-        self.checkpoints, self._generations = self.state.checkpoints, self.state.generations
+        self.checkpoints, self._store = self.state.checkpoints, self.state.store
         self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
         self._stop = threading.Event()
         self._log = logger("service")
@@ -108,12 +108,12 @@ class ReplayService:
     def _new_state(self, folder: Path) -> ServerState:
         section, started_at = self.config.checkpoints, time.time()
         lock = FolderLock(folder, started_at)
-        generations = Generations(folder, section.keep, lock.check)
+        store = CheckpointStore(folder, section.keep, lock.check)
         spacing = section.every_seconds or _SPACING_SECONDS
-        checkpoints = CheckpointWriter(generations, self._request_checkpoint, spacing, self._items)
-        recorder = Recorder(HistoryFile(generations), self._known_items, started_at)
+        checkpoints = CheckpointWriter(store, self._request_checkpoint, spacing, self._items)
+        recorder = Recorder(HistoryFile(store), self._known_items, started_at)
         checkpoints.tell = recorder.note
-        return ServerState(self.config, lock, generations, checkpoints, Monitor(self.ask), recorder, started_at)
+        return ServerState(self.config, lock, store, checkpoints, Monitor(self.ask), recorder, started_at)
 
     def _run(self) -> int:
         alerts = AlertWatch(self.state)
@@ -184,19 +184,19 @@ class ReplayService:
         start = self._prepared()
         self.state.phase = "restoring"
         began = time.time()
-        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(self._generations.reverb))
+        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(self._store.reverb))
         tables = [reverb_table(config) for config in start.fit.configs]
         try:
             with self._loading(start):
                 self._server = reverb.Server(tables, port=self.config.grpc.port, checkpointer=checkpointer)
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"Reverb does not start: {error}") from error
-        restore.forget_staged(self._generations)
+        restore.forget_staged(self._store)
         self.state.start = start
-        self.checkpoints.restored(start.generation)
-        known = self.state.recorder.history().newest_generation()
-        if start.generation is None and missing(self._generations.folder, known):
-            self.state.recorder.forget_generations()  # the start was told to: the next one need not be
+        self.checkpoints.restored(start.checkpoint)
+        known = self.state.recorder.history().newest_checkpoint()
+        if start.checkpoint is None and missing(self._store.folder, known):
+            self.state.recorder.forget_checkpoints()  # the start was told to: the next one need not be
         if start.staged is not None:
             items = sum(table.items for table in start.fit.tables)
             self._log.info("restored", items=items, seconds=round(time.time() - began, 3))
@@ -210,10 +210,10 @@ class ReplayService:
 
     def _prepared(self) -> restore.Start:
         try:
-            return restore.prepare(self._generations, self.config.checkpoints, self._tables)
+            return restore.prepare(self._store, self.config.checkpoints, self._tables)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoint folder {self._generations.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
+                f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
             ) from error
 
     def _schedules(self) -> list[Schedule]:

@@ -1,7 +1,7 @@
 """Whether the disk has room for the next checkpoint, before Reverb is asked for it.
 
-What is needed is what the newest generation takes: Reverb writes every item and chunk anew each time, however little has
-changed, and the older generations go only when the new one is finished: a disk holds one more than `checkpoints.keep`. Where that does not fit, the items are counted:
+What is needed is what the newest checkpoint takes: Reverb writes every item and chunk anew each time, however little has
+changed, and the older checkpoints go only when the new one is finished: a disk holds one more than `checkpoints.keep`. Where that does not fit, the items are counted:
 tables that hold fewer by now need that much less, as far as items are of one size. A table that has grown since needs more;
 Reverb finds that out, and what it leaves half done is removed.
 """
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError
-from replay_server.generation import GENERATIONS, SET_ASIDE, Generation, numbered
 from replay_server.reading import listed
+from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, numbered
 
 
 @dataclass(frozen=True)
 class Space:
-    """Bytes that this user may still fill on a folder's file system, and bytes of the newest generation (0 without one)."""
+    """Bytes that this user may still fill on a folder's file system, and bytes of the newest checkpoint (0 without one)."""
 
     free_bytes: int
     needed_bytes: int
 
 
-def space_for(folder: Path, newest: Generation | None) -> Space:
+def space_for(folder: Path, newest: Checkpoint | None) -> Space:
     """Asks the file system.
 
     Raises:
@@ -37,14 +37,14 @@ def space_for(folder: Path, newest: Generation | None) -> Space:
 
 
 def check_space(
-    folder: Path, keep: int, newest: Generation | None, items: Callable[[], int | None] = lambda: None
+    folder: Path, keep: int, newest: Checkpoint | None, items: Callable[[], int | None] = lambda: None
 ) -> None:
     """Refuses a checkpoint that would not fit.
 
     Args:
       folder: of the checkpoints.
-      keep: generations that are kept there.
-      newest: generation.
+      keep: checkpoints that are kept there.
+      newest: of them.
       items: how many all tables hold now, None when they do not answer; asked only when the newest would not fit again.
 
     Raises:
@@ -71,10 +71,10 @@ def _ways_on(folder: Path, keep: int) -> str:
     """How to make room: first what mostly fills the disk."""
     ways = []
     with suppress(CheckpointError):
-        if len(kept := numbered(folder / GENERATIONS)) > 1:
+        if len(kept := numbered(folder / CHECKPOINTS)) > 1:
             ways.append(
                 f"{len(kept)} generations are kept there: lower checkpoints.keep, which is {keep}, and restart, "
-                f"or first delete the oldest of {folder / GENERATIONS}"
+                f"or first delete the oldest of {folder / CHECKPOINTS}"
             )
         if listed(folder / SET_ASIDE):
             ways.append(f"delete what you do not need of {folder / SET_ASIDE}")
@@ -83,7 +83,7 @@ def _ways_on(folder: Path, keep: int) -> str:
     return text[0].upper() + text[1:]
 
 
-def _needed_bytes(newest: Generation, items: int | None) -> int:
+def _needed_bytes(newest: Checkpoint, items: int | None) -> int:
     before = sum(newest.manifest.items.values())
     if items is None or items >= before:
         return newest.bytes

@@ -1,7 +1,7 @@
 """What is known of a server: the service and its parts write it; HTTP, metrics and the status page only read it.
 
 ```
-starting --(generation chosen, fitted)--> restoring --(Reverb answers)--> ready --(SIGTERM, SIGINT)--> stopping
+starting --(checkpoint chosen, fitted)--> restoring --(Reverb answers)--> ready --(SIGTERM, SIGINT)--> stopping
 ```
 """
 
@@ -16,10 +16,10 @@ from replay_server.choosing import Unloaded
 from replay_server.config import ServerConfig
 from replay_server.fitting import TableFit
 from replay_server.folder_lock import FolderLock
-from replay_server.generations import Generations, LeftOut
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.restore import Start
+from replay_server.store import CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 
 Phase = Literal["starting", "restoring", "ready", "stopping"]
@@ -32,7 +32,7 @@ class ServerState:
     Attributes:
       config: the whole configuration.
       lock: what makes the checkpoint folder this server's.
-      generations: files of the finished checkpoints.
+      store: files of the finished checkpoints.
       checkpoints: how writing them goes.
       monitor: newest answer of Reverb.
       recorder: what the folder remembers of its servers.
@@ -43,7 +43,7 @@ class ServerState:
 
     config: ServerConfig
     lock: FolderLock
-    generations: Generations
+    store: CheckpointStore
     checkpoints: CheckpointWriter
     monitor: Monitor
     recorder: Recorder
@@ -63,16 +63,16 @@ class ServerState:
 
     @property
     def unloaded(self) -> tuple[Unloaded, ...]:
-        """Generations that exist and were not loaded at the start."""
+        """Checkpoints that exist and were not loaded at the start."""
         return () if self.start is None else self.start.unloaded
 
     def left_out(self) -> list[LeftOut]:
         """What starts have not restored, as long as it is kept; of `start_from` what this start has not."""
-        if self.start is None or self.start.generation is not None:
-            return self.generations.left_out()
+        if self.start is None or self.start.checkpoint is not None:
+            return self.store.left_out()
         place = str(self.config.checkpoints.start_from)
         own = [LeftOut(one.name, one.lost, one.detail, place) for one in self.tables if one.lost]
-        return own + self.generations.left_out()
+        return own + self.store.left_out()
 
     def obstacle(self) -> str:
         """Why the server is not ready, as far as nobody needs to ask Reverb; "" when nothing is in the way."""

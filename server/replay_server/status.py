@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from replay_server.choosing import Unloaded
 from replay_server.memory import memory_limit, resident_bytes
-from replay_server.monitor import Counts, Moment
 from replay_server.state import ServerState
-from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
-from rlds2reverb.wire.messages import TableInfo
-
-_POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
-"""Most points of a plot, and of all plots of one document: of many tables each has fewer, but so many at least."""
+from replay_server.table_status import table_statuses
 
 
 def status(state: ServerState) -> dict[str, Any]:
     """Everything that the page shows.
 
-    `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: one entry per
-    table, with fill, limiter in words, signature leaves, the view that it is for, and rates (per second) over the last minutes. `checkpoints`: the
+    `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: a
+    `TableStatus` each. `checkpoints`: the
     newest, what went wrong, `problem` (why nothing may be written to the folder, or ""), and what the start passed over.
     """
-    history, tables = state.monitor.history(), state.monitor.snapshot.tables()
-    points = max(_LEAST_POINTS, min(_POINTS, _ALL_POINTS // max(1, len(tables))))
     return {
         "server": _server(state),
-        "tables": [_table(state, table, history, points) for table in tables],
+        "tables": msgspec.to_builtins(table_statuses(state, with_rates=True)),
         "checkpoints": _checkpoints(state),
     }
 
@@ -55,69 +48,6 @@ def _server(state: ServerState) -> dict[str, Any]:
     }
 
 
-def _table(state: ServerState, table: TableInfo, history: Sequence[Moment], points: int) -> dict[str, Any]:
-    is_prefilling = any(one.name == table.name and one.rate_limiter.is_prefill for one in state.table_configs)
-    return {
-        **_counts(table),
-        "limiter": {**_limiter(table), "prefilling": is_prefilling},
-        "signature": _leaves(table),
-        "view": view_in(table.signature) or None,
-        "restored": next((one.items for one in state.tables if one.name == table.name), 0),
-        "rates": _rates(table.name, history, points),
-    }
-
-
-def _counts(table: TableInfo) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "size": table.current_size,
-        "max_size": table.max_size,
-        "sampler": table.sampler,
-        "remover": table.remover,
-        "max_times_sampled": table.max_times_sampled,
-        "episodes": table.episodes,
-        "unique_samples": table.unique_samples,
-        "inserts": table.rate_limiter.inserts,
-        "samples": table.rate_limiter.samples,
-    }
-
-
-def _limiter(table: TableInfo) -> dict[str, Any]:
-    """In words without the table's name, which stands above them on the page."""
-    inserts, samples = insert_wait(table), sample_wait(table)
-    return {
-        "inserts": clause(inserts),
-        "samples": clause(samples),
-        "inserts_blocked": inserts.blocks,
-        "samples_blocked": samples.blocks,
-    }
-
-
-def _leaves(table: TableInfo) -> dict[str, str] | None:
-    if table.signature is None:
-        return None
-    return spec_texts(table.signature)
-
-
-def _rates(name: str, history: Sequence[Moment], most: int = _POINTS) -> dict[str, list[float]]:
-    """Times, and inserts and samples per second between them."""
-    spans = list(_spans(name, history, most))
-    return {
-        "time": [round(when, 2) for when, _, _, _ in spans],
-        "inserts": [round((new.inserts - old.inserts) / seconds, 2) for _, seconds, old, new in spans],
-        "samples": [round((new.samples - old.samples) / seconds, 2) for _, seconds, old, new in spans],
-    }
-
-
-def _spans(name: str, history: Sequence[Moment], most: int) -> Iterator[tuple[float, float, Counts, Counts]]:
-    """End, seconds, and counts at both ends, of at most so many spans as a plot has points; none across a clock set back."""
-    points = [(when, counts[name]) for when, counts in history if name in counts]
-    stride = max(1, -(-len(points) // most))
-    for (earlier, old), (later, new) in itertools.pairwise(points[::-stride][::-1]):
-        if later > earlier:
-            yield later, later - earlier, old, new
-
-
 def _checkpoints(state: ServerState) -> dict[str, Any]:
     section, progress = state.config.checkpoints, state.checkpoints.state
     return {
@@ -128,7 +58,7 @@ def _checkpoints(state: ServerState) -> dict[str, Any]:
         "from_clients": progress.from_clients,
         **_space(state),
         "every_seconds": section.every_seconds,
-        "generations": state.generations.count(),
+        "generations": state.store.count(),
         "keep": section.keep,
         "folder": str(Path(section.folder).absolute()),
         "problem": state.lock.problem,

@@ -2,7 +2,7 @@
 
 ```
 FOLDER/reverb/TIME/   an entry for each checkpoint that anybody asked Reverb for: this service, or a client
-FOLDER/taken/TIME/    the same files under second names, of which a generation is made; with DONE once all are there
+FOLDER/taken/TIME/    the same files under second names, of which a checkpoint is made; with DONE once all are there
 ```
 
 How Reverb writes an entry (read in tfrecord_checkpointer.cc, observed in dm-reverb 0.14): its name is the time at which it
@@ -14,8 +14,8 @@ whose entry another has deleted meanwhile. A call that fails leaves its entry be
 So files are given second names while they are written: such a link is the file itself, whatever is written to it later, and
 outlives the first name. Where the file system has no links, the whole entry is renamed once it is finished.
 
-An entry that became a generation has the generation's number in its DONE, which is empty otherwise: a folder that is moved,
-or whose generations an operator has put away, does not get it a second time. Written in place, it can disturb no call that
+An entry that became a checkpoint has the checkpoint's number in its DONE, which is empty otherwise: a folder that is moved,
+or whose checkpoints an operator has put away, does not get it a second time. Written in place, it can disturb no call that
 is about to delete the entry.
 """
 
@@ -51,7 +51,7 @@ class WorkingFolder:
       reverb, taken: see the module.
 
     Attributes:
-      last_adopted: name of the entry that became a generation last, "" for none since the start.
+      last_adopted: name of the entry that became a checkpoint last, "" for none since the start.
     """
 
     def __init__(self, reverb: Path, taken: Path) -> None:
@@ -127,7 +127,7 @@ class WorkingFolder:
         return target if _has(target, *RECORD_FILES, DONE) else None
 
     def adopted(self, name: str, number: int) -> None:
-        """Notes that an entry is a generation now. Those that were waiting to become one are older, and need not any more."""
+        """Notes that an entry is a checkpoint now. Those that were waiting to become one are older, and need not any more."""
         self._adopted.add(name)
         self.last_adopted = name
         with suppress(OSError):
@@ -147,7 +147,7 @@ class WorkingFolder:
         return sorted({path.name for path in unfinished})
 
     def discard(self, name: str) -> None:
-        """Removes an entry that shall not become a generation."""
+        """Removes an entry that shall not become a checkpoint."""
         shutil.rmtree(self._taken / name, ignore_errors=True)
         self._remove(name)
 
@@ -164,7 +164,7 @@ class WorkingFolder:
         """
         waiting = [name for name in self.finished() if _has(self._taken / name, *RECORD_FILES, DONE)]
         for path in _entries(self._taken):
-            if path.name not in waiting[:1]:  # each takes as much room as a generation
+            if path.name not in waiting[:1]:  # each takes as much room as a checkpoint
                 shutil.rmtree(path, ignore_errors=True)
         end = time.monotonic() + 2 * QUIET_SECONDS
         removed = self._remove_left()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay_server.generation import read_generation
+from replay_server.store import read_checkpoint
 
 from tests.raising import outcome_of
 from tests.server.forks import Forks
@@ -20,7 +20,7 @@ from tests.server.forks import Forks
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 
 ROUNDS = 150
-GENERATIONS = 3
+CHECKPOINTS = 3
 
 
 def test_a_start_from_damaged_files_is_right_or_refused(
@@ -29,13 +29,13 @@ def test_a_start_from_damaged_files_is_right_or_refused(
     folder = tmp_path / "checkpoints"
     config: dict[str, Any] = {
         "tables": [{"name": "one"}],
-        "checkpoints": {"folder": str(folder), "every_seconds": None, "keep": GENERATIONS, "on_shutdown": False},
+        "checkpoints": {"folder": str(folder), "every_seconds": None, "keep": CHECKPOINTS, "on_shutdown": False},
     }
     _fill(forks, config)
     whole = tmp_path / "whole"
     _copy(folder, whole)
-    held = {int(path.name): read_generation(path).manifest.items for path in (whole / "generations").iterdir()}
-    assert len(held) == GENERATIONS
+    held = {int(path.name): read_checkpoint(path).manifest.items for path in (whole / "generations").iterdir()}
+    assert len(held) == CHECKPOINTS
     for _ in range(round(ROUNDS * size) or 1):
         files = sorted(path for path in (folder / "generations").rglob("*") if path.is_file())
         damaged = [files[n] for n in rng.choice(len(files), rng.integers(1, 5), replace=False)]
@@ -63,7 +63,7 @@ def _copy(source: Path, target: Path) -> None:
 def _fill(forks: Forks, config: dict[str, Any]) -> None:
     """Checkpoints of ever more items."""
     service = forks.start(config, insert_into="one")
-    for _ in range(GENERATIONS):
+    for _ in range(CHECKPOINTS):
         assert _checkpoint(service.url) == 200
     forks.end(service, signal.SIGKILL)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_server.generation import Generation, read_generation
+from replay_server.store import Checkpoint, read_checkpoint
 
 from tests.processes import wait_until
 from tests.profiles import drawn
@@ -21,10 +21,10 @@ LONGEST_SECONDS = 0.3
 """Until a kill; a checkpoint of these tables takes some 0.05 to 0.2 s."""
 
 
-def newest(folder: Path) -> Generation | None:
+def newest(folder: Path) -> Checkpoint | None:
     """The newest finished generation, which must be valid."""
     numbered = sorted(path for path in (folder / "generations").glob("*") if path.name.isdecimal())
-    return read_generation(numbered[-1]) if numbered else None
+    return read_checkpoint(numbered[-1]) if numbered else None
 
 
 def items_of_newest(folder: Path) -> int:

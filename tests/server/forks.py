@@ -380,7 +380,7 @@ def _watch(service: Any) -> tuple[list[Any], list[str]]:
     restored: list[Any] = []
     urls: list[str] = []
     note, http = service.checkpoints.restored, module.HttpServer
-    service.checkpoints.restored = lambda generation: (restored.append(generation), note(generation))
+    service.checkpoints.restored = lambda checkpoint: (restored.append(checkpoint), note(checkpoint))
 
     def listening(*args: Any) -> Any:
         made = http(*args)
@@ -394,14 +394,14 @@ def _watch(service: Any) -> tuple[list[Any], list[str]]:
 def _tell_when_ready(service: Any, request: dict[str, Any], tell: Any, restored: list[Any], urls: list[str]) -> None:
     while service.state.phase != "ready":
         time.sleep(0.001)
-    [generation] = restored
+    [checkpoint] = restored
     tell(
         {
             "pid": os.getpid(),
             "port": service.config.grpc.port,
             "url": urls[0],
-            "restored": None if generation is None else generation.number,
-            "manifest": {} if generation is None else generation.manifest.items,
+            "restored": None if checkpoint is None else checkpoint.number,
+            "manifest": {} if checkpoint is None else checkpoint.manifest.items,
             "sizes": {name: table.current_size for name, table in _answer(service).tables.items()},
             "tables": {table.name: list(table.changes) for table in service.state.tables},
         }

@@ -19,13 +19,13 @@ from replay_server.checkpoints import CheckpointState, Outcome
 from replay_server.choosing import Unloaded
 from replay_server.config import decode, table_configs
 from replay_server.fitting import Fit, TableFit
-from replay_server.generation import Generation, Manifest
 from replay_server.memory import Limit
 from replay_server.monitor import Counts, Monitor
 from replay_server.restore import Start
 from replay_server.service import ReplayService
 from replay_server.space import Space
 from replay_server.state import ServerState
+from replay_server.store import Checkpoint, Manifest
 
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from tests.push.in_memory import table
@@ -167,7 +167,7 @@ def test_no_checkpoint_for_long(world: World) -> None:
 
 def test_a_checkpoint_that_is_gone_is_none(world: World, tmp_path: Path) -> None:
     world.state.started_at = time.time() - 3700
-    newest = Generation(12, tmp_path / "000012", Manifest(time.time(), 1.0, {}))
+    newest = Checkpoint(12, tmp_path / "000012", Manifest(time.time(), 1.0, {}))
     world.state.checkpoints.state = CheckpointState(last=newest)
     words = world.told(after=300)["ReplayCheckpointTooOld"]["found"][0]["words"]
     assert words == "no good checkpoint for 61 minutes; generation 12 is gone from the folder"

@@ -21,9 +21,8 @@ from replay_server import checkpoints, working_folder
 from replay_server.checkpoints import CheckpointWriter
 from replay_server.clients import BUSY_SHARE, CLIENT_SECONDS, ClientCheckpoints
 from replay_server.errors import CannotKeepError, CheckpointError, FolderLost
-from replay_server.generation import Generation, read_generation
-from replay_server.generations import Generations
 from replay_server.record_files import DONE
+from replay_server.store import Checkpoint, CheckpointStore, read_checkpoint
 
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from tests.server.test_generations import opened, refuse, write_checkpoint
@@ -40,8 +39,8 @@ def entry(number: int) -> str:
 class Reverb:
     """Writes made-up checkpoints, one per second of its own clock."""
 
-    def __init__(self, generations: Generations) -> None:
-        self.folder, self.seconds, self.asked = generations.reverb, 0, 0
+    def __init__(self, store: CheckpointStore) -> None:
+        self.folder, self.seconds, self.asked = store.reverb, 0, 0
 
     def finish(self, keep: bool = True) -> str:
         """The next entry, when all older ones are deleted; its path."""
@@ -72,26 +71,26 @@ def made_up_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def generations(tmp_path: Path) -> Generations:
+def store(tmp_path: Path) -> CheckpointStore:
     return opened(tmp_path / "checkpoints", KEEP)
 
 
 @pytest.fixture
-def server(generations: Generations) -> Reverb:
-    return Reverb(generations)
+def server(store: CheckpointStore) -> Reverb:
+    return Reverb(store)
 
 
 @pytest.fixture
-def writer(generations: Generations, server: Reverb) -> CheckpointWriter:
-    return CheckpointWriter(generations, server.request, SPACING_SECONDS)
+def writer(store: CheckpointStore, server: Reverb) -> CheckpointWriter:
+    return CheckpointWriter(store, server.request, SPACING_SECONDS)
 
 
-def numbers(generations: Generations) -> list[int]:
-    return [int(path.name) for path in generations.paths()]
+def numbers(store: CheckpointStore) -> list[int]:
+    return [int(path.name) for path in store.paths()]
 
 
 def test_of_a_clients_checkpoints_those_are_kept_that_are_far_enough_apart(
-    generations: Generations, server: Reverb, writer: CheckpointWriter
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter
 ) -> None:
     """One per second: every twentieth lasts, and the newest is always there."""
     lasting = [1, 21, 41, 61]
@@ -101,38 +100,38 @@ def test_of_a_clients_checkpoints_those_are_kept_that_are_far_enough_apart(
         assert kept is not None
         assert kept.number == number
         expected = [n for n in (*lasting, number) if n <= number]
-        assert numbers(generations) == sorted({*expected}, reverse=True)[:KEEP]
+        assert numbers(store) == sorted({*expected}, reverse=True)[:KEEP]
     assert writer.keep_clients() is None
     assert (writer.state.reason, writer.state.from_clients, server.asked) == ("client", 64, 0)
 
 
 def test_memory_is_given_back_after_every_checkpoint_and_after_a_failure(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[None] = []
     monkeypatch.setattr(checkpoints, "give_back", lambda: given.append(None))
     writer.write("request")
     server.finish()
     assert writer.keep_clients() is not None
-    monkeypatch.setattr(generations, "adopt", refuse)
+    monkeypatch.setattr(store, "adopt", refuse)
     with pytest.raises(CheckpointError):
         writer.write("request")
     assert len(given) == 3
 
 
 def test_a_looping_client_leaves_the_services_own_generations(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: float(server.seconds))
     own = [writer.write("schedule").number for _ in range(2)]
     for _ in range(12):
         server.finish()
         writer.keep_clients()
-    assert numbers(generations) == [14, *reversed(own)]
+    assert numbers(store) == [14, *reversed(own)]
     newest = writer.write("schedule").number
-    assert numbers(generations) == [newest, *reversed(own)]
+    assert numbers(store) == [newest, *reversed(own)]
     assert [writer.write("schedule").number for _ in range(2)] == [16, 17]
-    assert numbers(generations) == [17, 16, 15]
+    assert numbers(store) == [17, 16, 15]
 
 
 def test_what_reverb_deletes_at_once_is_asked_for_again(
@@ -151,7 +150,7 @@ def test_what_reverb_deletes_at_once_is_asked_for_again(
     assert writer.state.failures == 1
 
 
-def test_a_newer_one_of_a_client_will_do(generations: Generations, server: Reverb, writer: CheckpointWriter) -> None:
+def test_a_newer_one_of_a_client_will_do(store: CheckpointStore, server: Reverb, writer: CheckpointWriter) -> None:
     def another_finishes_first() -> str:
         path = server.finish(keep=False)
         server.finish()
@@ -176,7 +175,7 @@ def test_room_is_asked_for_where_there_is_none(
         raise OSError(number, os.strerror(number))
 
     server.finish()
-    monkeypatch.setattr("replay_server.generations.write_synced", fail)
+    monkeypatch.setattr("replay_server.store.write_synced", fail)
     with pytest.raises(CannotKeepError) as error:
         writer.keep_clients()
     assert (os.strerror(number) in str(error.value), "make room" in str(error.value)) == (True, asks)
@@ -185,7 +184,7 @@ def test_room_is_asked_for_where_there_is_none(
 @pytest.mark.parametrize("was_taken", [False, True])
 @pytest.mark.parametrize("error", [TransportError("No space left on device"), ServerUnreachable("no answer")])
 def test_one_that_was_finished_before_the_request_will_not_do(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, error: TransportError, was_taken: bool
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter, error: TransportError, was_taken: bool
 ) -> None:
     """Nor one that waits to become a generation, and of which Reverb has deleted the first name."""
     asked = []
@@ -202,33 +201,33 @@ def test_one_that_was_finished_before_the_request_will_not_do(
     with pytest.raises(CheckpointError, match=str(error)):
         writer.write("request")
     assert len(asked) == 1
-    assert numbers(generations) == []
+    assert numbers(store) == []
     assert writer.keep_clients() is not None
 
 
 def test_what_is_not_valid_is_removed_and_said(
-    generations: Generations, server: Reverb, writer: CheckpointWriter
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter
 ) -> None:
     path = Path(server.finish())
     (path / "chunks.tfrecord").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"chunks\.tfrecord: empty"):
         writer.keep_clients()
     assert not path.exists()
-    assert (list(generations.taken.iterdir()), writer.state.failures) == ([], 1)
+    assert (list(store.taken.iterdir()), writer.state.failures) == ([], 1)
     assert "chunks.tfrecord" in writer.state.last_error
 
 
 def test_what_cannot_be_kept_now_is_kept_later(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.finish()
     with monkeypatch.context() as patched:
-        patched.setattr("replay_server.generations.write_synced", refuse)
+        patched.setattr("replay_server.store.write_synced", refuse)
         with pytest.raises(CannotKeepError):
             writer.keep_clients()
     assert writer.keep_clients() is not None
-    assert numbers(generations) == [1]
-    assert list(generations.taken.iterdir()) == []
+    assert numbers(store) == [1]
+    assert list(store.taken.iterdir()) == []
 
 
 def cannot(path: Path) -> Callable[..., Any]:
@@ -240,28 +239,28 @@ def cannot(path: Path) -> Callable[..., Any]:
     return fail
 
 
-def test_nothing_is_taken_from_a_folder_that_was_lost_meanwhile(generations: Generations, server: Reverb) -> None:
+def test_nothing_is_taken_from_a_folder_that_was_lost_meanwhile(store: CheckpointStore, server: Reverb) -> None:
     def guard() -> None:
         if server.asked:
             raise FolderLost("another server has it")
 
-    generations.guard = guard
+    store.guard = guard
     with pytest.raises(FolderLost):
-        CheckpointWriter(generations, server.request).write("request")
+        CheckpointWriter(store, server.request).write("request")
     assert [path.name for path in server.folder.iterdir()] == [entry(1)]
-    assert not any((path / DONE).exists() for path in generations.taken.iterdir())
+    assert not any((path / DONE).exists() for path in store.taken.iterdir())
 
 
 @pytest.mark.parametrize("name", ["generations", "set_aside", "taken", "reverb"])
 @pytest.mark.parametrize("of_client", [True, False], ids=["client", "own"])
 def test_a_folder_that_someone_removes_is_made_again(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, name: str, of_client: bool
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter, name: str, of_client: bool
 ) -> None:
     for _ in range(2):
         writer.write("schedule")
-    shutil.rmtree(generations.folder / name)
+    shutil.rmtree(store.folder / name)
     assert (writer.newest() is None) == (name == "generations")
-    generations.reverb.mkdir(exist_ok=True)  # Reverb itself makes its own
+    store.reverb.mkdir(exist_ok=True)  # Reverb itself makes its own
     if of_client:
         server.finish()
         kept = writer.keep_clients()
@@ -269,19 +268,19 @@ def test_a_folder_that_someone_removes_is_made_again(
         kept = writer.write("schedule")
     assert kept is not None
     assert (kept.number, kept, writer.state.failures) == (3, writer.newest(), 0)
-    assert read_generation(kept.folder) == kept
-    assert (generations.folder / name).is_dir()
+    assert read_checkpoint(kept.folder) == kept
+    assert (store.folder / name).is_dir()
 
 
 def test_the_folder_of_generations_may_go_while_reverb_writes(
-    generations: Generations, server: Reverb, writer: CheckpointWriter
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter
 ) -> None:
     writer.restored(replace(writer.write("schedule"), number=7))
 
     def request() -> str:
         path = server.request()
         if server.asked == 2:
-            remove_all(generations.taken)
+            remove_all(store.taken)
             remove_all(Path(path))  # and what Reverb wrote
         return path
 
@@ -291,23 +290,23 @@ def test_the_folder_of_generations_may_go_while_reverb_writes(
 
 
 def test_what_is_no_folder_is_said_and_the_whole_folder_is_never_made_again(
-    generations: Generations, writer: CheckpointWriter
+    store: CheckpointStore, writer: CheckpointWriter
 ) -> None:
-    shutil.rmtree(generations.kept)
-    generations.kept.write_text("in the way")
+    shutil.rmtree(store.kept)
+    store.kept.write_text("in the way")
     with pytest.raises(CannotKeepError, match=r"generations: no folder, and none can be made .*clear the way"):
         writer.write("schedule")
-    shutil.rmtree(generations.folder)
+    shutil.rmtree(store.folder)
     with pytest.raises(CheckpointError):
         writer.write("schedule")
-    assert not generations.folder.exists()
+    assert not store.folder.exists()
 
 
 def test_a_failure_to_tidy_up_hides_no_other(
-    generations: Generations, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails() -> str:
-        monkeypatch.setattr(writer.working, "tidy", cannot(generations.reverb))
+        monkeypatch.setattr(writer.working, "tidy", cannot(store.reverb))
         raise TransportError("No space left on device")
 
     writer._request = fails
@@ -316,22 +315,22 @@ def test_a_failure_to_tidy_up_hides_no_other(
 
 
 def test_a_generation_that_cannot_be_removed_costs_no_checkpoint_and_goes_the_next_time(
-    generations: Generations, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(KEEP):
         writer.write("schedule")
     with monkeypatch.context() as patched:
-        patched.setattr("replay_server.generations.shutil.rmtree", cannot(generations.kept))
+        patched.setattr("replay_server.store.shutil.rmtree", cannot(store.kept))
         newest = writer.write("request")
     assert (writer.state.last, writer.state.reason, writer.state.failures) == (newest, "request", 1)
     assert "Too many open files" in writer.state.last_error
     writer.write("schedule")
-    assert sorted(path.name for path in generations.kept.iterdir()) == ["000003", "000004", "000005"]
+    assert sorted(path.name for path in store.kept.iterdir()) == ["000003", "000004", "000005"]
     assert (writer.state.failures, writer.state.last_error) == (1, "")
 
 
 def test_after_the_stop_began_only_the_last_one_is_written(
-    generations: Generations, server: Reverb, writer: CheckpointWriter
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         with writer.turn:
@@ -343,7 +342,7 @@ def test_after_the_stop_began_only_the_last_one_is_written(
     for reason in ("schedule", "shutdown"):
         with pytest.raises(CheckpointError, match="the server is stopping"):
             writer.write(reason)
-    assert (numbers(generations), server.asked, writer.state.failures) == ([1], 1, 0)
+    assert (numbers(store), server.asked, writer.state.failures) == ([1], 1, 0)
 
 
 class Clock:
@@ -370,24 +369,24 @@ class TestClientCheckpoints:
         return ClientCheckpoints(writer, clock)
 
     def test_the_first_is_kept_at_once_and_then_the_newest_now_and_then(
-        self, generations: Generations, server: Reverb, clients: ClientCheckpoints, clock: Clock
+        self, store: CheckpointStore, server: Reverb, clients: ClientCheckpoints, clock: Clock
     ) -> None:
         clients.look()
-        assert numbers(generations) == []
+        assert numbers(store) == []
         for _ in range(30):
             server.finish()
             clients.look()
             clock.now += CLIENT_SECONDS / 10
-        assert max(numbers(generations)) == 3
+        assert max(numbers(store)) == 3
         clock.now += CLIENT_SECONDS
         clients.look()
         clients.look()
-        assert max(numbers(generations)) == 4
+        assert max(numbers(store)) == 4
         assert server.asked == 0
 
     def test_most_of_the_time_nothing_is_kept(
         self,
-        generations: Generations,
+        store: CheckpointStore,
         server: Reverb,
         writer: CheckpointWriter,
         clients: ClientCheckpoints,
@@ -396,7 +395,7 @@ class TestClientCheckpoints:
         """Each takes 5 seconds."""
         keep = writer.keep_clients
 
-        def slowly() -> Generation | None:
+        def slowly() -> Checkpoint | None:
             clock.now += 5
             return keep()
 
@@ -405,10 +404,10 @@ class TestClientCheckpoints:
             server.finish()
             clients.look()
             clock.now += 1
-        assert max(numbers(generations)) == 200 * BUSY_SHARE // 5
+        assert max(numbers(store)) == 200 * BUSY_SHARE // 5
 
     def test_one_that_was_deleted_unseen_is_made_good_by_one_of_our_own(
-        self, generations: Generations, server: Reverb, clients: ClientCheckpoints, clock: Clock
+        self, store: CheckpointStore, server: Reverb, clients: ClientCheckpoints, clock: Clock
     ) -> None:
         """Two clients whose checkpoints overlap all the time: there is always one that is being written."""
         asked = []
@@ -418,7 +417,7 @@ class TestClientCheckpoints:
             asked.append(server.asked)
             clock.now += CLIENT_SECONDS / 10
         assert asked[:10] == [0] * 10
-        assert asked[-1] == max(numbers(generations)) in (2, 3)
+        assert asked[-1] == max(numbers(store)) in (2, 3)
 
     def overlapping(self, server: Reverb) -> None:
         """The one being written is deleted, another has begun."""
@@ -439,14 +438,14 @@ class TestClientCheckpoints:
         assert server.asked == 1
 
     def test_a_broken_one_is_made_good(
-        self, generations: Generations, server: Reverb, clients: ClientCheckpoints, clock: Clock
+        self, store: CheckpointStore, server: Reverb, clients: ClientCheckpoints, clock: Clock
     ) -> None:
         (Path(server.finish()) / "items.tfrecord").write_bytes(b"")
         clients.look()
-        assert numbers(generations) == []
+        assert numbers(store) == []
         clock.now += 100 * CLIENT_SECONDS
         clients.look()
-        assert (numbers(generations), server.asked) == ([1], 1)
+        assert (numbers(store), server.asked) == ([1], 1)
 
     def test_what_a_call_left_half_done_is_owed_to_nobody(
         self, server: Reverb, clients: ClientCheckpoints, clock: Clock
@@ -471,14 +470,14 @@ class TestClientCheckpoints:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         server.finish()
-        monkeypatch.setattr("replay_server.generations.write_synced", refuse)
+        monkeypatch.setattr("replay_server.store.write_synced", refuse)
         look_each_second(clients, clock, 20)
         assert writer.state.failures == 1  # and not one every half second
         assert not any((path / DONE).stat().st_size for path in server.folder.iterdir())
 
     def test_an_error_of_the_file_system_is_counted_and_the_looking_goes_on_later(
         self,
-        generations: Generations,
+        store: CheckpointStore,
         server: Reverb,
         writer: CheckpointWriter,
         clients: ClientCheckpoints,
@@ -492,10 +491,10 @@ class TestClientCheckpoints:
         assert writer.state.failures == 1
         clock.now += 100
         clients.look()
-        assert numbers(generations) == [1]
+        assert numbers(store) == [1]
 
     def test_the_thread_outlives_an_error_that_nobody_thought_of(
-        self, generations: Generations, server: Reverb, clients: ClientCheckpoints, monkeypatch: pytest.MonkeyPatch
+        self, store: CheckpointStore, server: Reverb, clients: ClientCheckpoints, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         look, looked = clients.look, threading.Event()
 
@@ -509,19 +508,19 @@ class TestClientCheckpoints:
         server.finish()
         clients.start()
         end = time.monotonic() + 60
-        while not numbers(generations):
+        while not numbers(store):
             assert time.monotonic() < end
             time.sleep(0.01)
         clients.stop()
         clients._thread.join(60)
 
     def test_after_the_stop_nothing_is_kept(
-        self, generations: Generations, server: Reverb, clients: ClientCheckpoints
+        self, store: CheckpointStore, server: Reverb, clients: ClientCheckpoints
     ) -> None:
         server.finish()
         clients.stop()
         clients.look()
-        assert numbers(generations) == []
+        assert numbers(store) == []
 
     def test_the_thread_ends(self, clients: ClientCheckpoints) -> None:
         clients.start()
@@ -531,7 +530,7 @@ class TestClientCheckpoints:
 
 
 def test_what_clients_calls_have_left_is_kept_or_removed_before_a_checkpoint_is_refused(
-    generations: Generations, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that waits to become a generation, and one half done, stand where the next one needs room."""
     monkeypatch.setattr(working_folder, "QUIET_SECONDS", 0.02)
@@ -541,13 +540,13 @@ def test_what_clients_calls_have_left_is_kept_or_removed_before_a_checkpoint_is_
     left = server.folder / entry(server.seconds + 1)
     write_checkpoint(left, 1)
     (left / DONE).unlink()
-    size = bytes_on_disk(generations.folder) + one // 2
+    size = bytes_on_disk(store.folder) + one // 2
     monkeypatch.setattr(
         "replay_server.space.shutil.disk_usage",
-        lambda folder: SimpleNamespace(free=size - bytes_on_disk(generations.folder)),
+        lambda folder: SimpleNamespace(free=size - bytes_on_disk(store.folder)),
     )
     assert writer.write("request").number == KEEP + 2
-    assert numbers(generations) == [KEEP + 2, KEEP, KEEP - 1]  # the client's gave way
+    assert numbers(store) == [KEEP + 2, KEEP, KEEP - 1]  # the client's gave way
     assert not left.exists()
     size -= 2 * one
     asked = server.asked

@@ -19,14 +19,13 @@ from replay_server.choosing import find_checkpoint, find_start, survey
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.folder_lock import FolderLock
-from replay_server.generation import Generation
-from replay_server.generations import Generations, LeftOut
 from replay_server.history import History, Written
 from replay_server.history_file import HISTORY, HistoryFile
 from replay_server.outlook import outlook
 from replay_server.reading import listed, opened, read_small
 from replay_server.record_files import DONE, MANIFEST
 from replay_server.restore import choose
+from replay_server.store import Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 
 from rlds2reverb.specs import ArraySpec
@@ -62,7 +61,7 @@ NO_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture
-def generations(tmp_path: Path) -> Generations:
+def store(tmp_path: Path) -> CheckpointStore:
     """Three generations, 1 to 3."""
     made = open_folder(tmp_path / "checkpoints", keep=9)
     for number in (1, 2, 3):
@@ -76,53 +75,53 @@ def names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_is_broken_and_nobody_waits_for_it(generations: Generations, name: str, kind: str) -> None:
-    path = generations.paths()[0] / name
+def test_what_is_no_file_is_broken_and_nobody_waits_for_it(store: CheckpointStore, name: str, kind: str) -> None:
+    path = store.paths()[0] / name
     path.unlink()
     NO_FILES[kind](path)
-    found, [passed] = choose(generations, start_empty=False)
+    found, [passed] = choose(store, start_empty=False)
     assert found is not None
     assert which(found) == 2
     assert name in passed.reason
-    assert passed.path == generations.folder / "set_aside" / "000003-broken"
+    assert passed.path == store.folder / "set_aside" / "000003-broken"
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_cannot_be_read_stops_the_start_and_stays_where_it_is(generations: Generations, name: str) -> None:
-    io_error(generations.paths()[0] / name)
-    before = names(generations.folder)
+def test_what_cannot_be_read_stops_the_start_and_stays_where_it_is(store: CheckpointStore, name: str) -> None:
+    io_error(store.paths()[0] / name)
+    before = names(store.folder)
     for _ in range(2):
         with pytest.raises(
             CheckpointError, match=rf"000003/{name}: cannot be read \(Input/output error\).*--start-empty"
         ):
-            choose(generations, start_empty=False)
-        assert names(generations.folder) == before
+            choose(store, start_empty=False)
+        assert names(store.folder) == before
 
 
-def test_told_to_go_on_a_start_takes_the_older_one_and_keeps_what_it_could_not_read(generations: Generations) -> None:
-    io_error(generations.paths()[0] / "items.tfrecord")
-    found, [passed] = choose(generations, start_empty=True)
+def test_told_to_go_on_a_start_takes_the_older_one_and_keeps_what_it_could_not_read(store: CheckpointStore) -> None:
+    io_error(store.paths()[0] / "items.tfrecord")
+    found, [passed] = choose(store, start_empty=True)
     assert found is not None
     assert (which(found), passed.path.name, passed.is_readable) == (2, "000003", False)
-    fewer = Generations(generations.folder, 2)
+    fewer = CheckpointStore(store.folder, 2)
     for number in range(4, 8):
         assert add(fewer, number).number == number
     assert [path.name for path in fewer.paths()] == ["000007", "000006", "000003"]  # whole, should it be read again
 
 
-def test_unreadable_and_broken_ones_without_a_valid_one(generations: Generations, tmp_path: Path) -> None:
-    three, two, one = generations.paths()
+def test_unreadable_and_broken_ones_without_a_valid_one(store: CheckpointStore, tmp_path: Path) -> None:
+    three, two, one = store.paths()
     (three / DONE).write_text("longer")
     io_error(two / MANIFEST)
     os.truncate(one / "items.tfrecord", 1)
-    before = names(generations.folder)
+    before = names(store.folder)
     with pytest.raises(CheckpointError, match=rf"none of 3 loads: .*000002/{MANIFEST}: cannot be read"):
-        choose(generations, start_empty=False)
-    assert names(generations.folder) == before
-    found, passed = choose(generations, start_empty=True)
+        choose(store, start_empty=False)
+    assert names(store.folder) == before
+    found, passed = choose(store, start_empty=True)
     assert found is None
     assert [one.path.name for one in passed] == ["000003-broken", "000002", "000001-broken"]
-    assert [path.name for path in generations.paths()] == ["000002"]
+    assert [path.name for path in store.paths()] == ["000002"]
 
 
 @given(states=st.lists(st.sampled_from(["valid", "broken", "unreadable"]), max_size=4), start_empty=st.booleans())
@@ -130,26 +129,26 @@ def test_nothing_newer_is_passed_over_in_silence(
     tmp_path_factory: pytest.TempPathFactory, states: list[str], start_empty: bool
 ) -> None:
     """Against the table of the module: the newest first."""
-    generations = open_folder(tmp_path_factory.mktemp("states"), keep=9)
+    store = open_folder(tmp_path_factory.mktemp("states"), keep=9)
     for number, state in enumerate(states[::-1], 1):
-        folder = add(generations, number).folder
+        folder = add(store, number).folder
         if state == "broken":
             (folder / DONE).unlink()
         if state == "unreadable":
             io_error(folder / "tables.tfrecord")
     newer = states[: states.index("valid")] if "valid" in states else states
     refused = "unreadable" in newer or (bool(states) and "valid" not in states)
-    before = names(generations.folder)
+    before = names(store.folder)
     if refused and not start_empty:
         with pytest.raises(CheckpointError, match="start_empty: true"):
-            choose(generations, start_empty)
-        assert names(generations.folder) == before
+            choose(store, start_empty)
+        assert names(store.folder) == before
         return
-    found, passed = choose(generations, start_empty)
+    found, passed = choose(store, start_empty)
     assert (None if found is None else which(found)) == (len(states) - len(newer) if "valid" in states else None)
     assert [one.is_readable for one in passed] == [state == "broken" for state in newer]
     assert all(one.path.exists() for one in passed)
-    shutil.rmtree(generations.folder)
+    shutil.rmtree(store.folder)
 
 
 @pytest.fixture
@@ -172,39 +171,39 @@ def as_nobody() -> Iterator[Callable[[], None]]:
 def test_a_permission_says_nothing_of_the_content(
     open_to_all: Path, as_nobody: Callable[[], None], locked: str
 ) -> None:
-    generations = open_folder(open_to_all / "c")
+    store = open_folder(open_to_all / "c")
     for number in (1, 2):
-        add(generations, number)
-    path = generations.kept / locked
+        add(store, number)
+    path = store.kept / locked
     path.chmod(0)
     as_nobody()
-    found = survey(generations.kept)
+    found = survey(store.kept)
     assert "cannot be read (Permission denied)" in found.refusal()
     assert [one.is_readable for one in found.unloaded] == [False]
-    assert (found.generation is None) == (not locked)
+    assert (found.checkpoint is None) == (not locked)
     with pytest.raises(CheckpointUnreadable, match="Permission denied"):
         find_checkpoint(open_to_all / "c")
     assert "Permission denied" in outlook(CheckpointSection(folder=str(open_to_all / "c")), TABLES).refusal
 
 
 def test_a_folder_that_cannot_be_listed_can_be_left_as_it_is(
-    generations: Generations, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     iterdir = Path.iterdir
 
     def stale(path: Path) -> Any:
-        if path == generations.kept:
+        if path == store.kept:
             raise OSError(116, "Stale file handle")
         return iterdir(path)
 
     monkeypatch.setattr(Path, "iterdir", stale)
-    assert generations.clean() == []
+    assert store.clean() == []
     with pytest.raises(CheckpointError, match=r"Stale file handle.*--start-empty"):
-        choose(generations, start_empty=False)
-    found, [passed] = choose(generations, start_empty=True)
-    assert (found, passed.path, passed.is_readable) == (None, generations.kept, False)
+        choose(store, start_empty=False)
+    found, [passed] = choose(store, start_empty=True)
+    assert (found, passed.path, passed.is_readable) == (None, store.kept, False)
     with pytest.raises(CheckpointError, match="Stale file handle"):
-        generations.adopt(write_checkpoint(generations.reverb / "2026", 4), {}, 0.0)
+        store.adopt(write_checkpoint(store.reverb / "2026", 4), {}, 0.0)
 
 
 @given(number=st.integers(1, 200))
@@ -231,14 +230,14 @@ def test_every_error_of_the_system_is_a_checkpoint_error_of_one_kind(number: int
             assert isinstance(error, CheckpointUnreadable) != missing
 
 
-def test_a_manifest_without_end_is_broken(generations: Generations) -> None:
-    os.truncate(generations.paths()[0] / MANIFEST, 1 << 40)  # takes no room
-    found, [passed] = choose(generations, start_empty=False)
+def test_a_manifest_without_end_is_broken(store: CheckpointStore) -> None:
+    os.truncate(store.paths()[0] / MANIFEST, 1 << 40)  # takes no room
+    found, [passed] = choose(store, start_empty=False)
     assert found is not None
     assert "more than" in passed.reason
 
 
-def other(tmp_path: Path, kind: str) -> tuple[Path, Generation]:
+def other(tmp_path: Path, kind: str) -> tuple[Path, Checkpoint]:
     """A checkpoint of another experiment: a server's folder, one generation, or Reverb's own."""
     made = open_folder(tmp_path / "other", keep=9)
     add(made, 1)
@@ -279,37 +278,37 @@ def test_a_pipe_in_another_experiment_hangs_nobody(tmp_path: Path, kind: str, na
 
 
 def test_links_that_lead_out_of_the_folder_are_not_followed_by_cleaning(tmp_path: Path) -> None:
-    generations = open_folder(tmp_path / "c")
+    store = open_folder(tmp_path / "c")
     (tmp_path / "precious").mkdir()
-    (generations.kept / "000001.partial").symlink_to(tmp_path / "precious")
-    os.mkfifo(generations.reverb / "pipe")
-    (generations.reverb / "link").symlink_to(tmp_path / "precious")
-    assert len(generations.clean()) == 3
+    (store.kept / "000001.partial").symlink_to(tmp_path / "precious")
+    os.mkfifo(store.reverb / "pipe")
+    (store.reverb / "link").symlink_to(tmp_path / "precious")
+    assert len(store.clean()) == 3
     assert (tmp_path / "precious").is_dir()
 
 
-def test_an_outlook_moves_nothing_and_says_what_a_start_would(generations: Generations) -> None:
-    section = CheckpointSection(folder=str(generations.folder))
+def test_an_outlook_moves_nothing_and_says_what_a_start_would(store: CheckpointStore) -> None:
+    section = CheckpointSection(folder=str(store.folder))
     assert outlook(section, TABLES).starts_from.startswith("generation 3, 3 items")
-    (generations.paths()[0] / DONE).unlink()
-    before = names(generations.folder)
+    (store.paths()[0] / DONE).unlink()
+    before = names(store.folder)
     found = outlook(section, TABLES)
     assert (found.starts_from.split(",")[0], found.refusal) == ("generation 2", "")
     [note] = found.notes
     assert note.endswith("it would be set aside")
-    for path in generations.paths():
+    for path in store.paths():
         (path / DONE).unlink(missing_ok=True)
     assert "none of 3 loads" in outlook(section, TABLES).refusal
-    allowed = outlook(CheckpointSection(folder=str(generations.folder), start_empty=True), TABLES)
+    allowed = outlook(CheckpointSection(folder=str(store.folder), start_empty=True), TABLES)
     assert (allowed.starts_from, allowed.refusal, len(allowed.notes)) == ("nothing: empty tables", "", 3)
-    assert [name for name in names(generations.folder) if DONE not in name] == [n for n in before if DONE not in n]
+    assert [name for name in names(store.folder) if DONE not in name] == [n for n in before if DONE not in n]
 
 
 @pytest.mark.parametrize(("way", "lost"), [("own", "set aside"), ("start_from", "left out")])
 def test_an_outlook_says_what_becomes_of_each_table(
-    generations: Generations, tmp_path: Path, way: str, lost: str
+    store: CheckpointStore, tmp_path: Path, way: str, lost: str
 ) -> None:
-    folder = str(generations.folder)
+    folder = str(store.folder)
     own = CheckpointSection(folder=folder)
     section = own if way == "own" else CheckpointSection(folder=str(tmp_path / "new"), start_from=folder)
     found = outlook(section, [TableConfig("one", max_size=3), TableConfig("two")])
@@ -337,11 +336,11 @@ def test_an_outlook_says_what_becomes_of_each_table(
 def remembers(folder: Path, *numbers: int) -> None:
     """The folder's history has these generations."""
     rows = tuple(Written(number, number, 1, 1.0, 100, number, "schedule") for number in numbers)
-    HistoryFile(Generations(folder, 3)).write(History(checkpoints=rows))
+    HistoryFile(CheckpointStore(folder, 3)).write(History(checkpoints=rows))
 
 
-def test_generations_that_are_gone_are_no_new_folder(generations: Generations, tmp_path: Path) -> None:
-    folder, kept = generations.folder, generations.kept
+def test_generations_that_are_gone_are_no_new_folder(store: CheckpointStore, tmp_path: Path) -> None:
+    folder, kept = store.folder, store.kept
     remembers(folder, 1, 2, 3)
     own = CheckpointSection(folder=str(folder))
     assert outlook(own, TABLES).notes == ()
@@ -349,10 +348,10 @@ def test_generations_that_are_gone_are_no_new_folder(generations: Generations, t
     found = outlook(own, TABLES)
     assert (found.starts_from.split(",")[0], found.refusal) == ("generation 2", "")
     assert found.notes[0].startswith(f"{folder}: generation 3, written at 1970-01-01 00:00:03Z, is not there any more")
-    generation, _ = choose(generations, start_empty=False)
-    assert generation is not None
-    assert which(generation) == 2
-    copy = generations.note_left_out(generation, [LeftOut("one", 3, "why")])
+    checkpoint, _ = choose(store, start_empty=False)
+    assert checkpoint is not None
+    assert which(checkpoint) == 2
+    copy = store.note_left_out(checkpoint, [LeftOut("one", 3, "why")])
     assert copy is not None
     copy.rename(copy.with_name("000003-left-out-20260102"))  # a copy is no generation to start from
     shutil.rmtree(kept)
@@ -364,22 +363,22 @@ def test_generations_that_are_gone_are_no_new_folder(generations: Generations, t
         assert "--start-empty" in found.refusal
     for _ in range(2):
         with pytest.raises(CheckpointError, match=r"generation 3, written at .*--start-empty"):
-            choose(generations, start_empty=False)
-    assert choose(generations, start_empty=True) == (None, ())
+            choose(store, start_empty=False)
+    assert choose(store, start_empty=True) == (None, ())
     allowed = outlook(msgspec.structs.replace(elsewhere, start_empty=True), TABLES)
     assert (allowed.starts_from.endswith("named by start_from"), allowed.refusal, len(allowed.notes)) == (True, "", 1)
 
 
-def test_a_history_that_says_nothing_of_generations_stops_no_start(generations: Generations) -> None:
-    shutil.rmtree(generations.kept)
-    remembers(generations.folder)
-    assert choose(generations, start_empty=False) == (None, ())
-    (generations.folder / HISTORY).write_bytes(b"{")
-    assert choose(generations, start_empty=False) == (None, ())
-    remembers(generations.folder, 3)
-    generations.make_folders()
-    (generations.folder / "set_aside" / "000003-broken").mkdir()  # then a start was told to go on without it
-    assert choose(generations, start_empty=False) == (None, ())
+def test_a_history_that_says_nothing_of_generations_stops_no_start(store: CheckpointStore) -> None:
+    shutil.rmtree(store.kept)
+    remembers(store.folder)
+    assert choose(store, start_empty=False) == (None, ())
+    (store.folder / HISTORY).write_bytes(b"{")
+    assert choose(store, start_empty=False) == (None, ())
+    remembers(store.folder, 3)
+    store.make_folders()
+    (store.folder / "set_aside" / "000003-broken").mkdir()  # then a start was told to go on without it
+    assert choose(store, start_empty=False) == (None, ())
 
 
 def test_a_description_of_tables_that_is_none_is_a_refusal_with_its_file(tmp_path: Path) -> None:
@@ -389,14 +388,14 @@ def test_a_description_of_tables_that_is_none_is_a_refusal_with_its_file(tmp_pat
     assert f"{path}/tables.tfrecord: not the description of a table" in outlook(section, TABLES).refusal
 
 
-def test_an_outlook_on_a_folder_in_use_is_a_refusal_and_tells_the_rest(generations: Generations) -> None:
-    lock, section = FolderLock(generations.folder, 0.0), CheckpointSection(folder=str(generations.folder))
+def test_an_outlook_on_a_folder_in_use_is_a_refusal_and_tells_the_rest(store: CheckpointStore) -> None:
+    lock, section = FolderLock(store.folder, 0.0), CheckpointSection(folder=str(store.folder))
     lock.take()
     assert lock.settle(lambda _: False)
     found = outlook(section, TABLES)
     assert f"another server uses it: process {os.getpid()} on host" in found.refusal
     assert (found.used_by in found.refusal, found.starts_from.split(",")[0]) == (True, "generation 3")
-    for path in generations.paths():
+    for path in store.paths():
         (path / DONE).unlink()
     used, unloadable = outlook(section, TABLES).refusal.splitlines()
     assert ("another server uses it" in used, "none of 3 loads" in unloadable) == (True, True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import reverb
-from replay_server.generation import read_generation
+from replay_server.store import read_checkpoint
 
 from tests.processes import wait_until
 from tests.server.forks import Forks, Running
@@ -58,7 +58,7 @@ def test_a_clients_checkpoint_becomes_a_generation_while_running(forks: Forks, t
     found = last(running)
     assert (found["generation"], found["reason"], found["items"]) == (1, "client", {"t": 20})
     assert metrics(running.url)["replay_checkpoint_from_clients_total", "", ""] == 1
-    kept = read_generation(tmp_path / "checkpoints" / "generations" / "000001")
+    kept = read_checkpoint(tmp_path / "checkpoints" / "generations" / "000001")
     assert kept.manifest.items == {"t": 20}
     forks.end(running, signal.SIGKILL)
     again = forks.start(config_of(tmp_path))

@@ -52,7 +52,7 @@ def service(folder: Path, reverb: Embedded) -> Iterator[ReplayService]:
     made = ReplayService(config, table_configs(config))
     made.lock.take()
     assert made.lock.settle(lambda _: False)
-    made._generations.clean()  # as a start does
+    made._store.clean()  # as a start does
     made.state.phase = "ready"
     yield made
     made.lock.release()

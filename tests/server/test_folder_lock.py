@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from replay_server import owner
 from replay_server.errors import CheckpointError
 from replay_server.folder_lock import SILENT_BEATS, FolderLock
-from replay_server.generations import Generations, LeftOut
 from replay_server.holder import Holder, holder
 from replay_server.kernel_lock import LOCK
 from replay_server.owner import OWNER, decoded, read_record
+from replay_server.store import CheckpointStore, LeftOut
 
 from tests.server.test_generations import add, opened, write_checkpoint
 
@@ -441,18 +441,18 @@ def test_a_writer_that_lost_the_folder_changes_nothing(
 ) -> None:
     lock = claim(tmp_path)
     plain = opened(tmp_path, keep=9)
-    generation, _ = [add(plain, number) for number in (1, 2)]
+    checkpoint, _ = [add(plain, number) for number in (1, 2)]
     path = write_checkpoint(plain.reverb / "2026", 3)
-    generations = Generations(tmp_path, 1, lock.check)
+    store = CheckpointStore(tmp_path, 1, lock.check)
     claim(tmp_path, never_stop)
     before = tree(tmp_path)
     calls: dict[str, Callable[[], object]] = {
-        "adopt": lambda: generations.adopt(path, {}, 0.0),
-        "prune": generations.prune,
-        "set_aside": lambda: generations.set_aside(generation.folder, "broken"),
-        "note_left_out": lambda: generations.note_left_out(generation, [LeftOut("one", 1, "why")]),
-        "clean": generations.clean,
-        "pin": lambda: generations.pin(generation.folder),
+        "adopt": lambda: store.adopt(path, {}, 0.0),
+        "prune": store.prune,
+        "set_aside": lambda: store.set_aside(checkpoint.folder, "broken"),
+        "note_left_out": lambda: store.note_left_out(checkpoint, [LeftOut("one", 1, "why")]),
+        "clean": store.clean,
+        "pin": lambda: store.pin(checkpoint.folder),
     }
     with pytest.raises(CheckpointError, match="another server has taken it"):
         calls[change]()
@@ -473,5 +473,5 @@ def test_a_folder_lost_while_a_checkpoint_is_verified_gets_no_generation(
         lock.check()
 
     with pytest.raises(CheckpointError, match="another server has taken it"):
-        Generations(tmp_path, 1, guard).adopt(path, {}, 0.0)
+        CheckpointStore(tmp_path, 1, guard).adopt(path, {}, 0.0)
     assert plain.paths() == []

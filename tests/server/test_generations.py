@@ -18,10 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay_server.choosing import Found, find_checkpoint
 from replay_server.errors import CheckpointError
-from replay_server.generation import Generation, read_generation
-from replay_server.generations import LEFT_OUT, Generations, LeftOut
 from replay_server.record_files import DONE, MANIFEST, RECORD_FILES, link_files, read_records
 from replay_server.restore import choose
+from replay_server.store import LEFT_OUT, Checkpoint, CheckpointStore, LeftOut, read_checkpoint
 
 from rlds2reverb.wire.schema import message_class
 from tests.raising import error_of, outcome_of
@@ -56,83 +55,83 @@ def write_checkpoint(folder: Path, number: int) -> Path:
     return folder
 
 
-def add(generations: Generations, number: int) -> Generation:
+def add(store: CheckpointStore, number: int) -> Checkpoint:
     """A generation of the made-up checkpoint `number`, as the server writes one."""
-    path = write_checkpoint(generations.reverb / f"2026-{number}", number)
-    generation = generations.adopt(path, {"one": number}, 0.0)
-    generations.prune()
-    return generation
+    path = write_checkpoint(store.reverb / f"2026-{number}", number)
+    checkpoint = store.adopt(path, {"one": number}, 0.0)
+    store.prune()
+    return checkpoint
 
 
-def opened(folder: Path, keep: int = 3) -> Generations:
+def opened(folder: Path, keep: int = 3) -> CheckpointStore:
     """As a server opens them at its start."""
-    generations = Generations(folder, keep)
-    generations.clean()
-    return generations
+    store = CheckpointStore(folder, keep)
+    store.clean()
+    return store
 
 
-def newest_valid(generations: Generations, start_empty: bool = False) -> tuple[Generation | None, list[Any]]:
+def newest_valid(store: CheckpointStore, start_empty: bool = False) -> tuple[Checkpoint | None, list[Any]]:
     """What a start loads, and (place, reason) of what it passes over."""
-    generation, unloaded = choose(generations, start_empty)
-    return generation, [(one.path, one.reason) for one in unloaded]
+    checkpoint, unloaded = choose(store, start_empty)
+    return checkpoint, [(one.path, one.reason) for one in unloaded]
 
 
-def which(generation: Generation | None) -> int:
+def which(checkpoint: Checkpoint | None) -> int:
     """The number of the made-up checkpoint in a generation, all of whose records must be right."""
-    assert generation is not None
-    number = generation.manifest.items["one"]
+    assert checkpoint is not None
+    number = checkpoint.manifest.items["one"]
     for name, records in contents(number).items():
-        assert list(read_records(generation.folder / name)) == records
+        assert list(read_records(checkpoint.folder / name)) == records
     return number
 
 
 @pytest.fixture
-def generations(tmp_path: Path) -> Generations:
+def store(tmp_path: Path) -> CheckpointStore:
     return opened(tmp_path / "checkpoints")
 
 
-def test_an_adopted_checkpoint_is_the_newest_and_has_left_the_folder_of_reverb(generations: Generations) -> None:
-    assert newest_valid(generations) == (None, [])
-    written = add(generations, 7)
+def test_an_adopted_checkpoint_is_the_newest_and_has_left_the_folder_of_reverb(store: CheckpointStore) -> None:
+    assert newest_valid(store) == (None, [])
+    written = add(store, 7)
     assert (written.number, written.folder.name) == (1, "000001")
-    assert list(generations.reverb.iterdir()) == []
-    assert newest_valid(generations) == (written, [])
+    assert list(store.reverb.iterdir()) == []
+    assert newest_valid(store) == (written, [])
     assert which(written) == 7
     sizes = {name: (written.folder / name).stat().st_size for name in (*RECORD_FILES, DONE)}
     assert {name: entry.bytes for name, entry in written.manifest.files.items()} == sizes
     assert written.bytes == sum(sizes.values())
-    assert add(generations, 8).number == 2
-    assert which(newest_valid(generations)[0]) == 8
+    assert add(store, 8).number == 2
+    assert which(newest_valid(store)[0]) == 8
 
 
-def test_generations_beyond_those_to_keep_are_removed_oldest_first(generations: Generations) -> None:
+def test_generations_beyond_those_to_keep_are_removed_oldest_first(store: CheckpointStore) -> None:
     for number in range(1, 6):
-        add(generations, number)
-    assert [path.name for path in generations.paths()] == ["000005", "000004", "000003"]
-    assert generations.prune() == []
-    fewer = opened(generations.folder, keep=1)
+        add(store, number)
+    assert [path.name for path in store.paths()] == ["000005", "000004", "000003"]
+    assert store.prune() == []
+    fewer = opened(store.folder, keep=1)
     assert [path.name for path in fewer.prune()] == ["000004", "000003"]
     assert [path.name for path in fewer.paths()] == ["000005"]
 
 
 def test_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
-    generations = opened(tmp_path)
-    add(generations, 1).folder.rename(tmp_path / "generations" / "999999")
-    assert add(generations, 2).folder.name == "1000000"
-    assert which(newest_valid(generations)[0]) == 2
+    store = opened(tmp_path)
+    add(store, 1).folder.rename(tmp_path / "generations" / "999999")
+    assert add(store, 2).folder.name == "1000000"
+    assert which(newest_valid(store)[0]) == 2
 
 
-def test_numbers_never_repeat(generations: Generations) -> None:
+def test_numbers_never_repeat(store: CheckpointStore) -> None:
     numbers = []
     for n in range(12):
-        numbers.append(add(generations, n).number)
+        numbers.append(add(store, n).number)
         if n % 3 == 0:
-            generations.set_aside(generations.paths()[0], "broken")
+            store.set_aside(store.paths()[0], "broken")
         if n % 4 == 0:
-            generations = opened(generations.folder, keep=1)
+            store = opened(store.folder, keep=1)
         if n == 7:
-            for path in generations.paths():
-                generations.set_aside(path, "other")
+            for path in store.paths():
+                store.set_aside(path, "other")
     assert numbers == list(range(1, 13))
 
 
@@ -163,13 +162,13 @@ def remove(path: Path, _: np.random.Generator) -> bool:
 @pytest.mark.parametrize("damage", [truncate, flip, lengthen, remove])
 @pytest.mark.parametrize("name", FILES)
 def test_damage_to_any_file_costs_exactly_one_generation(
-    generations: Generations, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], bool]
+    store: CheckpointStore, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], bool]
 ) -> None:
-    add(generations, 1)
-    add(generations, 2)
+    add(store, 1)
+    add(store, 2)
     for seed in range(12):
         folder = tmp_path / f"copy-{seed}"
-        shutil.copytree(generations.folder, folder)
+        shutil.copytree(store.folder, folder)
         copy = opened(folder)
         newest = copy.paths()[0]
         if not damage(newest / name, np.random.default_rng(seed)):
@@ -185,9 +184,9 @@ def test_damage_to_any_file_costs_exactly_one_generation(
         assert add(copy, 3).number == 3
 
 
-def test_every_bit_of_the_manifest_counts(generations: Generations) -> None:
+def test_every_bit_of_the_manifest_counts(store: CheckpointStore) -> None:
     """But those that change no value, such as the last digits of a time."""
-    written = add(generations, 1)
+    written = add(store, 1)
     path = written.folder / MANIFEST
     data = path.read_bytes()
     unnoticed = 0
@@ -195,7 +194,7 @@ def test_every_bit_of_the_manifest_counts(generations: Generations) -> None:
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
         path.write_bytes(damaged)
-        found = outcome_of(CheckpointError, lambda: read_generation(written.folder))
+        found = outcome_of(CheckpointError, lambda: read_checkpoint(written.folder))
         if isinstance(found, CheckpointError):
             assert str(written.folder) in str(found)
         else:
@@ -204,124 +203,124 @@ def test_every_bit_of_the_manifest_counts(generations: Generations) -> None:
     assert unnoticed < 8
 
 
-def test_damage_to_all_leaves_none(generations: Generations) -> None:
+def test_damage_to_all_leaves_none(store: CheckpointStore) -> None:
     for number in (1, 2, 3):
-        flip(add(generations, number).folder / "items.tfrecord", np.random.default_rng(number))
-    before = [path.name for path in generations.paths()]
+        flip(add(store, number).folder / "items.tfrecord", np.random.default_rng(number))
+    before = [path.name for path in store.paths()]
     for _ in range(2):  # a supervisor tries again
         with pytest.raises(CheckpointError, match=r"none of 3 loads: .*000003/items\.tfrecord.*--start-empty"):
-            newest_valid(generations)
-        assert [path.name for path in generations.paths()] == before
-    found, broken = newest_valid(generations, start_empty=True)
+            newest_valid(store)
+        assert [path.name for path in store.paths()] == before
+    found, broken = newest_valid(store, start_empty=True)
     assert found is None
     assert [path.name for path, _ in broken] == ["000003-broken", "000002-broken", "000001-broken"]
-    assert add(generations, 4).number == 4
+    assert add(store, 4).number == 4
 
 
-def test_a_file_among_the_generations_is_set_aside(generations: Generations) -> None:
-    written = add(generations, 1)
+def test_a_file_among_the_generations_is_set_aside(store: CheckpointStore) -> None:
+    written = add(store, 1)
     (written.folder.parent / "000009").write_text("what is this")
     (written.folder.parent / "lost+found").mkdir()
-    found, broken = newest_valid(generations)
+    found, broken = newest_valid(store)
     assert (found, [path.name for path, _ in broken]) == (written, ["000009-broken"])
 
 
-def test_nothing_set_aside_takes_the_place_of_another(generations: Generations) -> None:
+def test_nothing_set_aside_takes_the_place_of_another(store: CheckpointStore) -> None:
     for _ in range(3):
-        generations.set_aside(write_checkpoint(generations.folder / "generations" / "000001", 1), "broken")
-    names = sorted(path.name for path in (generations.folder / "set_aside").iterdir())
+        store.set_aside(write_checkpoint(store.folder / "generations" / "000001", 1), "broken")
+    names = sorted(path.name for path in (store.folder / "set_aside").iterdir())
     assert names == ["000001-broken", "000001-broken-2", "000001-broken-3"]
 
 
 @pytest.mark.parametrize("can_link", [True, False])
 def test_what_is_kept_for_good_outlives_its_generation(
-    generations: Generations, monkeypatch: pytest.MonkeyPatch, can_link: bool
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, can_link: bool
 ) -> None:
     if not can_link:
         monkeypatch.setattr(os, "link", refuse)
-    first = add(generations, 1)
+    first = add(store, 1)
     left_out = [LeftOut("one", 1, "why")]
-    kept = generations.note_left_out(first, left_out)
+    kept = store.note_left_out(first, left_out)
     assert kept is not None
-    assert kept == generations.note_left_out(first, left_out)
+    assert kept == store.note_left_out(first, left_out)
     for number in range(2, 7):
-        add(generations, number)
+        add(store, number)
     assert not first.folder.exists()
-    assert which(read_generation(kept)) == 1
-    assert generations.clean() == []
-    assert which(read_generation(kept)) == 1
-    assert Generations(generations.folder, 3).left_out() == [LeftOut("one", 1, "why", str(kept))]
+    assert which(read_checkpoint(kept)) == 1
+    assert store.clean() == []
+    assert which(read_checkpoint(kept)) == 1
+    assert CheckpointStore(store.folder, 3).left_out() == [LeftOut("one", 1, "why", str(kept))]
 
 
-def test_the_newest_start_from_a_generation_says_what_was_left_out_of_it(generations: Generations) -> None:
-    first, second = add(generations, 1), add(generations, 2)
-    yesterday = generations.note_left_out(first, [LeftOut("one", 1, "another signature")])
+def test_the_newest_start_from_a_generation_says_what_was_left_out_of_it(store: CheckpointStore) -> None:
+    first, second = add(store, 1), add(store, 2)
+    yesterday = store.note_left_out(first, [LeftOut("one", 1, "another signature")])
     assert yesterday is not None
     yesterday = yesterday.rename(yesterday.with_name("000001-left-out-20200102"))
-    kept = generations.note_left_out(second, [LeftOut("one", 2, "smaller"), LeftOut("two", 3, "gone")])
+    kept = store.note_left_out(second, [LeftOut("one", 2, "smaller"), LeftOut("two", 3, "gone")])
     assert kept is not None
-    assert [(one.table, one.items, Path(one.folder)) for one in generations.left_out()] == [
+    assert [(one.table, one.items, Path(one.folder)) for one in store.left_out()] == [
         ("one", 2, kept),
         ("two", 3, kept),
         ("one", 1, yesterday),
     ]
-    assert generations.note_left_out(first, []) is None  # now it was restored as a whole
-    assert {one.folder for one in generations.left_out()} == {str(kept)}
-    assert which(read_generation(yesterday)) == 1  # and nothing is deleted
+    assert store.note_left_out(first, []) is None  # now it was restored as a whole
+    assert {one.folder for one in store.left_out()} == {str(kept)}
+    assert which(read_checkpoint(yesterday)) == 1  # and nothing is deleted
     (kept / LEFT_OUT).write_bytes(b"[{")
-    [damaged] = generations.left_out()
+    [damaged] = store.left_out()
     assert (damaged.table, damaged.items, damaged.folder) == ("", 0, str(kept))
     shutil.rmtree(kept)
-    assert generations.left_out() == []
+    assert store.left_out() == []
 
 
 def refuse(*_: Any, **__: Any) -> None:
     raise OSError("not here")
 
 
-def test_links_to_a_generation_are_files_of_their_own_names(generations: Generations, tmp_path: Path) -> None:
-    generation = add(generations, 1)
-    link_files(generation.folder, tmp_path / "staged")
+def test_links_to_a_generation_are_files_of_their_own_names(store: CheckpointStore, tmp_path: Path) -> None:
+    checkpoint = add(store, 1)
+    link_files(checkpoint.folder, tmp_path / "staged")
     for path in (tmp_path / "staged").iterdir():
         path.unlink()
-    assert which(generation) == 1
+    assert which(checkpoint) == 1
 
 
-def test_what_was_never_finished_is_removed_at_the_start(generations: Generations) -> None:
-    generation = add(generations, 1)
-    half = write_checkpoint(generations.reverb / "2026-half", 2)
-    shutil.copytree(generation.folder, generation.folder.parent / "000002.partial")
-    (generations.reverb / "stray").write_text("a file")
-    removed = generations.clean()
+def test_what_was_never_finished_is_removed_at_the_start(store: CheckpointStore) -> None:
+    checkpoint = add(store, 1)
+    half = write_checkpoint(store.reverb / "2026-half", 2)
+    shutil.copytree(checkpoint.folder, checkpoint.folder.parent / "000002.partial")
+    (store.reverb / "stray").write_text("a file")
+    removed = store.clean()
     assert sorted(path.name for path in removed) == ["000002.partial", half.name, "stray"]
     assert not any(path.exists() for path in removed)
-    assert newest_valid(generations) == (generation, [])
-    assert list(generations.reverb.iterdir()) == []
+    assert newest_valid(store) == (checkpoint, [])
+    assert list(store.reverb.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [*RECORD_FILES, DONE])
 def test_an_incomplete_checkpoint_is_refused_and_does_not_stand_in_the_way_of_the_next(
-    generations: Generations, name: str
+    store: CheckpointStore, name: str
 ) -> None:
-    add(generations, 1)
+    add(store, 1)
     for attempt in range(3):
-        path = write_checkpoint(generations.reverb / f"2026-bad-{attempt}", 2)
+        path = write_checkpoint(store.reverb / f"2026-bad-{attempt}", 2)
         (path / name).unlink()
         with pytest.raises(CheckpointError, match=re.escape(name)):
-            generations.adopt(path, {}, 0.0)
-        assert which(newest_valid(generations)[0]) == 1
-    assert add(generations, 3).number == 2
-    assert which(newest_valid(generations)[0]) == 3
+            store.adopt(path, {}, 0.0)
+        assert which(newest_valid(store)[0]) == 1
+    assert add(store, 3).number == 2
+    assert which(newest_valid(store)[0]) == 3
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_damaged_record_file_is_never_adopted(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    generations = opened(tmp_path_factory.mktemp("damaged"))
-    path = write_checkpoint(generations.reverb / "2026", 5)
+    store = opened(tmp_path_factory.mktemp("damaged"))
+    path = write_checkpoint(store.reverb / "2026", 5)
     damaged = path / RECORD_FILES[rng.integers(3)]
     rng.choice(np.array([flip, truncate]))(damaged, rng)
-    error = error_of(CheckpointError, lambda: generations.adopt(path, {"one": 5}, 0.0))
+    error = error_of(CheckpointError, lambda: store.adopt(path, {"one": 5}, 0.0))
     if error is not None:
         assert damaged.name in str(error)
     else:
@@ -332,17 +331,17 @@ def test_a_damaged_record_file_is_never_adopted(tmp_path_factory: pytest.TempPat
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"cannot be written to .*set checkpoints\.folder"):
-        Generations(tmp_path / "file", 3)
+        CheckpointStore(tmp_path / "file", 3)
 
 
-def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(generations: Generations) -> None:
-    add(generations, 1)
-    newest = add(generations, 2)
-    of_reverb = write_checkpoint(generations.folder.parent / "2026-01", 3)
-    assert find_checkpoint(generations.folder) == find_checkpoint(newest.folder) == Found(newest.folder)
+def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(store: CheckpointStore) -> None:
+    add(store, 1)
+    newest = add(store, 2)
+    of_reverb = write_checkpoint(store.folder.parent / "2026-01", 3)
+    assert find_checkpoint(store.folder) == find_checkpoint(newest.folder) == Found(newest.folder)
     assert find_checkpoint(of_reverb) == Found(of_reverb)
     truncate(newest.folder / "items.tfrecord", np.random.default_rng(0))
-    found = find_checkpoint(generations.folder)
+    found = find_checkpoint(store.folder)
     assert (found.folder.name, [one.path for one in found.unloaded]) == ("000001", [newest.folder])
     with pytest.raises(CheckpointError, match=r"items\.tfrecord"):
         find_checkpoint(newest.folder)
@@ -350,7 +349,7 @@ def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(generat
     with pytest.raises(CheckpointError, match=r"chunks\.tfrecord"):
         find_checkpoint(of_reverb)
     with pytest.raises(CheckpointError, match="expected a checkpoint folder"):
-        find_checkpoint(generations.folder.parent)
+        find_checkpoint(store.folder.parent)
 
 
 class KilledError(BaseException):
@@ -419,17 +418,17 @@ def test_a_kill_at_any_step_of_a_checkpoint_leaves_the_old_or_the_new(
     seen, at, killed = set(), 0, True
     while killed:
         at += 1
-        generations = opened(tmp_path / f"{at}", keep=2)
+        store = opened(tmp_path / f"{at}", keep=2)
         for number in (1, 2):
-            add(generations, number)
-        path = write_checkpoint(generations.reverb / "2026", 3)
+            add(store, number)
+        path = write_checkpoint(store.reverb / "2026", 3)
 
-        def write(generations: Generations = generations, path: Path = path) -> None:
-            generations.adopt(path, {"one": 3}, 0.0)
-            generations.prune()
+        def write(store: CheckpointStore = store, path: Path = path) -> None:
+            store.adopt(path, {"one": 3}, 0.0)
+            store.prune()
 
         killed = killed_at(monkeypatch, at, after, write)
-        again = opened(generations.folder, keep=2)
+        again = opened(store.folder, keep=2)
         found, broken = newest_valid(again)
         assert found is not None
         assert broken == []
@@ -438,8 +437,8 @@ def test_a_kill_at_any_step_of_a_checkpoint_leaves_the_old_or_the_new(
         following = add(again, 4)
         assert following.number == found.number + 1
         assert which(newest_valid(again)[0]) == 4
-        assert [which(read_generation(one)) for one in again.paths()] == [4, which(found)]
-        shutil.rmtree(generations.folder)
+        assert [which(read_checkpoint(one)) for one in again.paths()] == [4, which(found)]
+        shutil.rmtree(store.folder)
     assert seen == {2, 3}
     assert at > 20
 
@@ -452,19 +451,19 @@ def test_a_kill_at_any_step_of_a_start_costs_nothing_more(
     while killed:
         at += 1
         folder = tmp_path / f"{at}"
-        generations = opened(folder)
+        store = opened(folder)
         for number in (1, 2, 3):
-            add(generations, number)
-        lengthen(generations.paths()[0] / "items.tfrecord", np.random.default_rng(0))
-        write_checkpoint(generations.reverb / "2026", 4)
-        shutil.copytree(generations.paths()[1], folder / "generations" / "000004.partial")
+            add(store, number)
+        lengthen(store.paths()[0] / "items.tfrecord", np.random.default_rng(0))
+        write_checkpoint(store.reverb / "2026", 4)
+        shutil.copytree(store.paths()[1], folder / "generations" / "000004.partial")
 
         def start(folder: Path = folder) -> None:
             starting = opened(folder)
-            generation, _ = newest_valid(starting)
-            assert generation is not None
-            starting.note_left_out(generation, [LeftOut("one", 1, "why")])
-            link_files(generation.folder, starting.reverb / "0-restored")
+            checkpoint, _ = newest_valid(starting)
+            assert checkpoint is not None
+            starting.note_left_out(checkpoint, [LeftOut("one", 1, "why")])
+            link_files(checkpoint.folder, starting.reverb / "0-restored")
 
         killed = killed_at(monkeypatch, at, after, start)
         again = opened(folder)
@@ -474,7 +473,7 @@ def test_a_kill_at_any_step_of_a_start_costs_nothing_more(
         assert (folder / "set_aside" / "000003-broken").is_dir()
         kept = again.note_left_out(found, [LeftOut("one", 1, "why")])
         assert kept is not None
-        assert which(read_generation(kept)) == 2
+        assert which(read_checkpoint(kept)) == 2
         assert add(again, 5).number == 4
         shutil.rmtree(folder)
     assert at > 20

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_server.checkpoints import Outcome
 from replay_server.errors import CheckpointError, FolderLost
-from replay_server.generations import Generations
 from replay_server.history import (
     DAYS,
     MOST_BYTES,
@@ -31,6 +30,7 @@ from replay_server.history import (
 )
 from replay_server.history_file import HISTORY, HistoryFile
 from replay_server.recorder import GAP_SECONDS, Recorder
+from replay_server.store import CheckpointStore
 
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.raising import outcome_of
@@ -186,7 +186,7 @@ def test_every_bit_counts() -> None:
 
 
 @pytest.fixture
-def generations(tmp_path: Path) -> Generations:
+def store(tmp_path: Path) -> CheckpointStore:
     return opened(tmp_path / "checkpoints")
 
 
@@ -198,12 +198,12 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_every_generation(
     seen, at, killed = set(), 0, True
     while killed:
         at += 1
-        generations = opened(tmp_path / f"{at}")
-        add(generations, 5)
-        file = HistoryFile(generations)
+        store = opened(tmp_path / f"{at}")
+        add(store, 5)
+        file = HistoryFile(store)
         file.write(old)
         killed = killed_at(monkeypatch, at, after, lambda file=file: file.write(new))  # type: ignore[misc]
-        again = opened(generations.folder)
+        again = opened(store.folder)
         assert which(newest_valid(again)[0]) == 5
         found = HistoryFile(again).read()
         assert found in (old, new)
@@ -216,13 +216,13 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_every_generation(
     assert at > 4
 
 
-def test_it_is_no_generation_and_stays_when_a_start_cleans_up(generations: Generations) -> None:
-    file = HistoryFile(generations)
+def test_it_is_no_generation_and_stays_when_a_start_cleans_up(store: CheckpointStore) -> None:
+    file = HistoryFile(store)
     file.write(busy(days=1))
-    add(generations, 1)
-    assert generations.clean() == []
+    add(store, 1)
+    assert store.clean() == []
     assert file.read() == busy(days=1)
-    assert [path.name for path in generations.paths()] == ["000001"]
+    assert [path.name for path in store.paths()] == ["000001"]
 
 
 def a_folder(path: Path) -> None:
@@ -243,27 +243,27 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_one_is_set_aside_and_told_and_another_one_begins(
-    generations: Generations, damage: str, capfd: pytest.CaptureFixture[str]
+    store: CheckpointStore, damage: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file = HistoryFile(generations)
+    file = HistoryFile(store)
     DAMAGES[damage](file.path)
     assert file.read() == History()
-    assert os.path.lexists(generations.folder / "set_aside" / f"{HISTORY}-damaged")
+    assert os.path.lexists(store.folder / "set_aside" / f"{HISTORY}-damaged")
     told = capfd.readouterr()
     assert "history set aside" in told.out + told.err
     file.write(History((Run(1, 2),)))
     assert (file.problem, file.read()) == ("", History((Run(1, 2),)))
-    assert add(generations, 1).number == 1
+    assert add(store, 1).number == 1
 
 
-def test_one_that_is_in_the_way_is_told_and_left(generations: Generations, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = HistoryFile(generations)
+def test_one_that_is_in_the_way_is_told_and_left(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = HistoryFile(store)
     file.path.write_text("what is this")
 
     def refuse(*_: object) -> Path:
         raise OSError("read-only file system")
 
-    monkeypatch.setattr(generations, "set_aside", refuse)
+    monkeypatch.setattr(store, "set_aside", refuse)
     assert file.read() == History()
     file.write(History((Run(1, 2),)))
     assert "not be moved away (read-only file system)" in file.problem
@@ -277,7 +277,7 @@ def test_a_folder_that_is_another_servers_by_now_is_left_alone(tmp_path: Path) -
         if lost:
             raise FolderLost("another server has it")
 
-    file = HistoryFile(Generations(tmp_path, 3, guard))
+    file = HistoryFile(CheckpointStore(tmp_path, 3, guard))
     file.write(History((Run(1, 2),)))
     lost = True
     file.write(History((Run(3, 4),)))
@@ -288,11 +288,11 @@ def test_a_folder_that_is_another_servers_by_now_is_left_alone(tmp_path: Path) -
     assert (file.problem, file.read()) == ("", History((Run(3, 4),)))
 
 
-def outcome(generations: Generations, number: int, error: str = "") -> Outcome:
+def outcome(store: CheckpointStore, number: int, error: str = "") -> Outcome:
     if error:
         return Outcome(time.time(), 0.5, "request", error=error)
-    generation = add(generations, number)
-    return Outcome(time.time(), 0.25, "request", generation)
+    checkpoint = add(store, number)
+    return Outcome(time.time(), 0.25, "request", checkpoint)
 
 
 @pytest.fixture(autouse=True)
@@ -302,31 +302,31 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bug_of_the_history_is_told_and_ends_nothing_else(
-    generations: Generations, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = recorder(generations)
+    one = recorder(store)
     monkeypatch.setattr(one, "_run", lambda: 1 / 0)
     one.start()
     wait_until(lambda: "a bug" in one.document(None)["problem"])
-    one.note(outcome(generations, 1))
+    one.note(outcome(store, 1))
     one.stop()
     assert [row["generation"] for row in one.document(None)["checkpoints"]] == [1]
 
 
-def recorder(generations: Generations, items: int | None = 7) -> Recorder:
-    return Recorder(HistoryFile(generations), lambda: items, time.time())
+def recorder(store: CheckpointStore, items: int | None = 7) -> Recorder:
+    return Recorder(HistoryFile(store), lambda: items, time.time())
 
 
-def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(generations: Generations) -> None:
-    one = recorder(generations)
-    one.note(outcome(generations, 1))  # kept by the start, before the folder's history was read
+def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(store: CheckpointStore) -> None:
+    one = recorder(store)
+    one.note(outcome(store, 1))  # kept by the start, before the folder's history was read
     one.start()
-    one.note(outcome(generations, 2, error="no\x1b[31m room\nat all"))
-    wait_until(lambda: len(HistoryFile(generations).read().checkpoints) == 2)
+    one.note(outcome(store, 2, error="no\x1b[31m room\nat all"))
+    wait_until(lambda: len(HistoryFile(store).read().checkpoints) == 2)
     one.stop()
-    again = recorder(generations, items=None)
+    again = recorder(store, items=None)
     again.start()
-    again.note(outcome(generations, 3))
+    again.note(outcome(store, 3))
     again.stop()
     told = again.document(600.0)
     assert [row["generation"] for row in told["checkpoints"]] == [1, 0, 2]
@@ -335,14 +335,14 @@ def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(generations: Gen
     assert set(told["samples"]["items"]) == {7}
     assert sum(run["starts"] for run in told["runs"]) == len(told["runs"])
     assert told["gaps"] == []
-    assert HistoryFile(generations).read().checkpoints[-1].generation == 2
+    assert HistoryFile(store).read().checkpoints[-1].generation == 2
 
 
-def test_what_is_told_of_the_fullest_history_is_small(generations: Generations) -> None:
-    file = HistoryFile(generations)
+def test_what_is_told_of_the_fullest_history_is_small(store: CheckpointStore) -> None:
+    file = HistoryFile(store)
     rows = tuple(bad(int(time.time()) - 60 * n, "€" * MOST_TEXT) for n in range(500, 0, -1))
     file.write(fitted(msgspec.structs.replace(busy(days=7, now=int(time.time())), checkpoints=rows), time.time()))
-    one = recorder(generations)
+    one = recorder(store)
     one.start()
     one.stop()
     told = one.document(60.0)
@@ -351,11 +351,11 @@ def test_what_is_told_of_the_fullest_history_is_small(generations: Generations) 
 
 
 def test_the_peak_of_memory_since_the_last_sample_counts(
-    generations: Generations, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = [3000, 9000]
     monkeypatch.setattr("replay_server.recorder.resident_bytes", lambda: readings.pop() if readings else 1000)
-    one = recorder(generations)  # looks once
+    one = recorder(store)  # looks once
     one.start()
     one.stop()
     assert max(one.document(None)["samples"]["memory_bytes"]) == 9000
@@ -364,19 +364,19 @@ def test_the_peak_of_memory_since_the_last_sample_counts(
 
 @pytest.mark.parametrize("hours", [0.5, 48.0])
 def test_a_clock_that_goes_back_stops_nothing(
-    generations: Generations, monkeypatch: pytest.MonkeyPatch, hours: float
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, hours: float
 ) -> None:
-    first = recorder(generations)
+    first = recorder(store)
     first.start()
-    first.note(outcome(generations, 1))
+    first.note(outcome(store, 1))
     first.stop()
     ahead = time.time() - hours * 3600
     monkeypatch.setattr(time, "time", lambda: ahead)
-    again = recorder(generations)
+    again = recorder(store)
     again.start()
-    again.note(outcome(generations, 2))
+    again.note(outcome(store, 2))
     again.stop()
-    kept = [one.generation for one in HistoryFile(generations).read().checkpoints]
+    kept = [one.generation for one in HistoryFile(store).read().checkpoints]
     assert kept == ([1, 2] if hours < 1 else [2])
     assert all(run.last <= ahead for run in again.history().runs)
     assert len(again.history().runs) <= 2
@@ -384,9 +384,9 @@ def test_a_clock_that_goes_back_stops_nothing(
 
 
 def test_a_disk_that_takes_nothing_costs_the_history_only(
-    generations: Generations, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = recorder(generations)
+    one = recorder(store)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -394,11 +394,11 @@ def test_a_disk_that_takes_nothing_costs_the_history_only(
     with monkeypatch.context() as patched:
         patched.setattr("replay_server.history_file.write_synced", full)
         one.start()
-        one.note(outcome(generations, 1))
+        one.note(outcome(store, 1))
         wait_until(lambda: "No space left" in one.document(None)["problem"])
         assert [row["generation"] for row in one.document(None)["checkpoints"]] == [1]
-        assert list(generations.folder.glob(f"{HISTORY}*")) == []
-    one.note(outcome(generations, 2))
+        assert list(store.folder.glob(f"{HISTORY}*")) == []
+    one.note(outcome(store, 2))
     wait_until(lambda: not one.document(None)["problem"])
     one.stop()
-    assert [row.generation for row in HistoryFile(generations).read().checkpoints] == [1, 2]
+    assert [row.generation for row in HistoryFile(store).read().checkpoints] == [1, 2]

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from replay_server.config import HttpSection, decode, table_configs
-from replay_server.generations import Generations
 from replay_server.history import History, Sample, Written, fitted
 from replay_server.history_file import HISTORY, HistoryFile
 from replay_server.http import HttpServer, make_app
 from replay_server.monitor import Monitor
 from replay_server.service import ReplayService
+from replay_server.store import CheckpointStore
 
 import rlds2reverb
 from rlds2reverb.wire.messages import ServerInfo
@@ -62,7 +62,7 @@ def days(now: int) -> History:
 def server(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With five days behind it, whose newest checkpoint has failed."""
     folder = tmp_path_factory.mktemp("days")
-    HistoryFile(Generations(folder / "checkpoints", 3)).write(days(int(time.time())))
+    HistoryFile(CheckpointStore(folder / "checkpoints", 3)).write(days(int(time.time())))
     (folder / "checkpoints" / "set_aside" / "009999").mkdir()  # else a start misses the generations of these days
     with Server(forks, folder, {"tables": TABLES, "checkpoints": {"every_seconds": 1800}}).until_ready() as running:
         with rlds2reverb.connect(running.address) as client:

@@ -12,8 +12,8 @@ import pytest
 import reverb
 from replay_server.checkpoints import CheckpointWriter
 from replay_server.errors import CheckpointError
-from replay_server.generations import LeftOut
 from replay_server.space import check_space, space_for
+from replay_server.store import LeftOut
 
 from tests.disks import small_disk_at
 from tests.processes import wait_until
@@ -108,9 +108,9 @@ def test_the_last_checkpoint_is_tried_however_full_the_disk_looks(forks: Forks, 
 
 
 def test_what_is_needed_is_what_the_newest_generation_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generations = opened(tmp_path)
+    store = opened(tmp_path)
     check_space(tmp_path, 3, None)
-    newest = add(generations, 1)
+    newest = add(store, 1)
     for free, fits in ((newest.bytes, True), (newest.bytes - 1, False)):
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: Usage(free))
         assert space_for(tmp_path, newest).free_bytes == free
@@ -125,14 +125,14 @@ def test_what_is_needed_is_what_the_newest_generation_takes(tmp_path: Path, monk
 
 
 def test_a_full_disk_is_told_with_what_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generations = opened(tmp_path)
-    newest = [add(generations, number) for number in (1, 2, 3)][-1]
+    store = opened(tmp_path)
+    newest = [add(store, number) for number in (1, 2, 3)][-1]
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0))
     with pytest.raises(CheckpointError) as error:
         check_space(tmp_path, 3, newest)
     assert "3 generations are kept there: lower checkpoints.keep, which is 3, and restart" in str(error.value)
     assert "set_aside" not in str(error.value)
-    generations.note_left_out(newest, [LeftOut("one", 1, "why")])
+    store.note_left_out(newest, [LeftOut("one", 1, "why")])
     with pytest.raises(CheckpointError, match=f"delete what you do not need of {tmp_path}/set_aside; or make the disk"):
         check_space(tmp_path, 3, newest)
 
@@ -146,8 +146,8 @@ def test_a_start_that_keeps_fewer_generations_makes_room_at_once(tmp_path: Path)
 
 
 def test_tables_that_hold_fewer_items_need_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generations = opened(tmp_path)
-    newest = add(generations, 10)  # of ten items
+    store = opened(tmp_path)
+    newest = add(store, 10)  # of ten items
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(newest.bytes // 3))
     check_space(tmp_path, 3, newest, lambda: 3)
     with pytest.raises(CheckpointError, match="as many as generation 1 takes for each of its items, for 5 items"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replay_server.history_file import newest_generation
+from replay_server.history_file import newest_checkpoint
 from replay_server.owner import OWNER, Owner, this_process
 
 from tests.processes import wait_until
@@ -171,7 +171,7 @@ def test_a_folder_without_its_generations_is_started_empty_only_when_told_to(
         assert "--start-empty (checkpoints.start_empty: true)" in reason
     running = start(config_of(tmp_path, start_empty=True))
     assert (running.restored, running.sizes) == (None, {"t": 0})
-    wait_until(lambda: newest_generation(folder) is None)
+    wait_until(lambda: newest_checkpoint(folder) is None)
     forks.end(running, signal.SIGKILL)
     running = start(config_of(tmp_path))  # once is enough, also where no checkpoint came since
     assert running.restored is None

@@ -15,15 +15,16 @@ from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_server import http as http_module
-from replay_server import peers
 from replay_server.config import decode, table_configs
 from replay_server.http import make_app
 from replay_server.monitor import Counts, Monitor
 from replay_server.service import ReplayService
 from replay_server.state import ServerState
-from replay_server.status import _rates, status
+from replay_server.status import status
+from replay_server.table_status import rates_of
 
 from rlds2reverb.errors import ServerUnreachable
+from rlds2reverb.transport.http import MOST_BYTES
 from rlds2reverb.wire.messages import ServerInfo
 from tests.push.in_memory import table
 
@@ -146,9 +147,9 @@ def test_rates_are_finite_and_never_negative_whatever_the_clock_does(steps: list
     for when, inserts in steps:
         total += inserts
         history.append((round(when, 3), {"t": Counts(total, total, total)}))
-    rates = _rates("t", history)
-    assert len(rates["time"]) == len(rates["inserts"]) == len(rates["samples"]) < 120
-    assert all(0 <= rate < float("inf") for rate in rates["inserts"])
+    rates = rates_of("t", history)
+    assert len(rates.time) == len(rates.inserts) == len(rates.samples) < 120
+    assert all(0 <= rate < float("inf") for rate in rates.inserts)
 
 
 def test_a_thousand_tables_with_their_curves_are_less_than_a_peer_reads(http: FlaskClient, state: ServerState) -> None:
@@ -160,7 +161,7 @@ def test_a_thousand_tables_with_their_curves_are_less_than_a_peer_reads(http: Fl
         counts = dict.fromkeys(names, Counts(second * 123_457, second * 123_457, 10**6))
         state.monitor._history.append((1.8e9 + second * 1.001, counts))
     answer = http.get("/status.json").get_data()
-    assert len(answer) < peers._MOST_BYTES // 2
+    assert len(answer) < MOST_BYTES // 2
     assert len(json.loads(answer)["tables"][0]["rates"]["time"]) > 10
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, int_field, varint, varint_columns, varint_width
+from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, int_field, read_varint, varint, varint_columns, varint_width
 
 TABLE = [
     (0, "00"),
@@ -95,3 +95,15 @@ def test_protobuf_reads_and_writes_the_same_bytes_field(payload: bytes) -> None:
 def test_a_field_with_a_large_number_has_a_tag_of_two_bytes() -> None:
     assert int_field(16, 5).hex() == "800105"
     assert message_class("StructuredValue").FromString(bytes_field(33, b"")).HasField("tensor_spec_value")
+
+
+@given(st.binary(max_size=5), uint64, st.binary(max_size=5))
+def test_a_varint_is_read_where_it_stands(before: bytes, value: int, after: bytes) -> None:
+    end = len(before) + len(varint(value))
+    assert read_varint(before + varint(value) + after, len(before)) == (value, end)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 9 + b"\x02", b"\x80" * 10 + b"\x00"])
+def test_what_is_no_varint_of_64_bits_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no varint at byte 0"):
+        read_varint(data, 0)

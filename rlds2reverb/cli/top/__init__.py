@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 import threading
 import time
@@ -17,17 +19,13 @@ from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
 from rlds2reverb.cli.streams import is_heard
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.addresses import paired
-from rlds2reverb.cli.top.keys import Choice
 from rlds2reverb.cli.top.rows import SORTS
-from rlds2reverb.cli.top.service import Address
 from rlds2reverb.cli.top.state import Known
 from rlds2reverb.cli.top.watching import Target, Watch
 from rlds2reverb.connecting import way_to
 from rlds2reverb.errors import ConfigError, ServerUnreachable
-from rlds2reverb.formats import Lazily
-
-_show: Callable[[Watch, Choice], None] = Lazily("rlds2reverb.cli.top.live:show")  # rich, only where it is drawn
-_why_not: Callable[[], str] = Lazily("rlds2reverb.cli.top.live:why_not")
+from rlds2reverb.extras import how_to_install
+from rlds2reverb.transport.http import ServerHttp
 
 _LEAST_INTERVAL, _MOST_INTERVAL = 0.05, 86_400.0
 _SLACK_SECONDS = 5.0
@@ -73,11 +71,16 @@ def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float
         raise ConfigError(f"--interval {interval:g}: expected {_LEAST_INTERVAL:g} to {_MOST_INTERVAL:g} seconds")
     targets = _targets(**places)
     watch = Watch(targets, interval, places["timeout"])
+    why = ""
     if once:
         _print_once(watch, interval, 2 * places["timeout"], _printer(as_json, sort, reverse))
-    elif not as_json and sys.stdout.isatty() and not _said_why_not():
-        _show(watch, Choice(sort, reverse))
+    elif not as_json and sys.stdout.isatty() and not (why := _why_not_live()):
+        from rlds2reverb.cli.top import app  # textual, only where it is drawn
+
+        app.show(watch, sort, reverse)
     else:
+        if why:
+            output.talk(f"rlds2reverb: {why}: a block of lines for every interval")
         _print_blocks(watch, interval, _line_printer if as_json else _printer(False, sort, reverse))
 
 
@@ -97,17 +100,20 @@ def _targets(
     metadata, credentials = metadata_of(header), credentials_of(tls_ca=tls_ca, **pair)
     files = (tls_ca, pair["tls_cert"], pair["tls_key"])
     return [
-        Target(name, way_to(address, credentials, metadata, timeout), None if url is None else Address(url, *files))
+        Target(name, way_to(address, credentials, metadata, timeout), None if url is None else ServerHttp(url, *files))
         for name, address, url in paired(servers, urls)
     ]
 
 
-def _said_why_not() -> bool:
-    """Whether there can be no live view on this terminal; says why."""
-    why = _why_not()
-    if why:
-        output.talk(f"rlds2reverb: {why}: a block of lines for every interval")
-    return bool(why)
+def _why_not_live() -> str:
+    """Why there can be no live view on this terminal, or ""."""
+    if importlib.util.find_spec("textual") is None:
+        return f"the live view needs textual; {how_to_install('top')}"
+    if os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return "this terminal cannot move its cursor (TERM)"
+    if not all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stderr__)):
+        return "the live view needs a terminal for standard input and standard error"  # textual draws on the latter
+    return ""
 
 
 Print = Callable[[Sequence[Known]], None]
@@ -142,7 +148,7 @@ def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> N
 
 
 def _told(known: Known) -> bool:
-    return known.service is not None or bool(known.service_problem)
+    return known.status is not None or bool(known.status_problem)
 
 
 def _print_blocks(watch: Watch, interval: float, show: Print) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.transport.address import named_address
 
 Place = tuple[str, str, str | None]
 """Name, HOST:PORT, and URL or None."""
@@ -20,7 +21,9 @@ def paired(servers: Sequence[str], urls: Sequence[str]) -> list[Place]:
     Raises:
       ConfigError: a server or a name stands twice, or a URL belongs to none of them.
     """
-    named = [_named(text.strip()) for listed in servers for text in listed.split(",") if text.strip()]
+    named = [
+        named_address(text.strip(), "--server") for listed in servers for text in listed.split(",") if text.strip()
+    ]
     if not named:
         raise ConfigError("--server: expected HOST:PORT, such as localhost:8000")
     for number, what in enumerate(("name", "address")):
@@ -35,18 +38,6 @@ def paired(servers: Sequence[str], urls: Sequence[str]) -> list[Place]:
             raise ConfigError(f'--http "{text}": the server "{named[number][0]}" has one already, {found[number]}')
         found[number] = url
     return [(name, address, found.get(number)) for number, (name, address) in enumerate(named)]
-
-
-def _named(text: str) -> tuple[str, str]:
-    """Name and address; the address is the name of one without.
-
-    Raises:
-      ConfigError: an empty name, or one with a space.
-    """
-    name, separator, address = text.rpartition("=")
-    if separator and (not name or " " in name):
-        raise ConfigError(f'--server "{text}": expected NAME=HOST:PORT, a name without spaces')
-    return name or address, address
 
 
 def _owner(text: str, place: int, named: Sequence[tuple[str, str]]) -> tuple[int, str]:

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from rlds2reverb.cli.top.rows import Row, rows, wait_text
-from rlds2reverb.cli.top.service import Service
 from rlds2reverb.cli.top.state import Known
-from rlds2reverb.cli.top.telling import answering, resources, troubles
-from rlds2reverb.cli.top.texts import rate, ratio, visible
+from rlds2reverb.cli.top.telling import answering, checkpoint_problem, resources, troubles
+from rlds2reverb.cli.top.texts import one_line, rate, ratio, visible
+from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
 
 
@@ -56,24 +58,24 @@ def _server(known: Known) -> dict[str, Any]:
         "answered_at": known.answered_at,
         "restarted_at": known.restarted_at,
         "http": known.url or None,
-        "http_problem": known.service_problem,
-        "service": None if known.service is None else _service(known.service),
+        "http_problem": known.status_problem,
+        "service": None if known.status is None else _service(known.status),
         "tables": [_row(row) for row in rows(known.tables, known.rates(), "name", is_reverse=False)],
     }
 
 
-def _service(service: Service) -> dict[str, Any]:
-    last = service.checkpoint
+def _service(status: Status) -> dict[str, Any]:
+    server, checkpoints = status.server, status.checkpoints
     return {
-        "state": service.phase,
-        "problem": service.problem,
-        "now": service.now,
-        "started_at": service.started_at,
-        "memory_bytes": service.memory_bytes,
-        "checkpoint": None if last is None else dict(vars(last)),
-        "writing_since": service.writing_since,
-        "checkpoint_failures": service.failures,
-        "checkpoint_problem": service.checkpoint_problem,
+        "state": one_line(server.state),
+        "problem": one_line(server.problem),
+        "now": server.now,
+        "started_at": server.started_at,
+        "memory_bytes": server.memory_bytes,
+        "checkpoint": msgspec.to_builtins(checkpoints.last),
+        "writing_since": checkpoints.writing_since,
+        "checkpoint_failures": checkpoints.failures,
+        "checkpoint_problem": checkpoint_problem(status),
     }
 
 

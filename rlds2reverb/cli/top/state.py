@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rlds2reverb.cli.top.rates import History, Rate, rates
-from rlds2reverb.cli.top.service import Service
+from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import TableInfo
 
 PATIENCE_SECONDS = 3.0
@@ -27,9 +27,9 @@ class Known:
       asked_at: Unix time of a question that is under way, or None.
       restarted_at: Unix time at which another process was found to answer, or None.
       url: of its HTTP, or "" when that is not known.
-      service: what it last told over HTTP, or None.
-      service_at: Unix time of that.
-      service_problem: why it told nothing when it was last asked over HTTP, or "".
+      status: as it last came over HTTP, or None.
+      status_at: Unix time of that.
+      status_problem: why none came when it was last asked for, or "".
     """
 
     name: str
@@ -41,9 +41,9 @@ class Known:
     answered_at: float | None = None
     asked_at: float | None = None
     restarted_at: float | None = None
-    service: Service | None = None
-    service_at: float = 0.0
-    service_problem: str = ""
+    status: Status | None = None
+    status_at: float = 0.0
+    status_problem: str = ""
 
     @property
     def answers(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlds2reverb.cli.top.service import Service
 from rlds2reverb.cli.top.state import PATIENCE_SECONDS, Known
-from rlds2reverb.cli.top.texts import clock, duration, size, visible
+from rlds2reverb.cli.top.texts import clock, duration, one_line, size, visible
+from rlds2reverb.transport.http import Status
 from rlds2reverb.wording import counted
 
 RECENT_SECONDS = 600.0
@@ -35,38 +35,35 @@ def resources(known: Known, now: float) -> str:
     """Phase, memory and the newest checkpoint; or why they are not known."""
     if not known.url:
         return "memory, checkpoints: not known (no --http)"
-    if known.service is None:
-        return "memory, checkpoints: not known" if known.service_problem else "memory, checkpoints: asked"
-    told, age = _of_service(known.service), now - known.service_at
-    return f"{duration(age)} ago: {told}" if known.service_problem or age >= PATIENCE_SECONDS else told
+    if known.status is None:
+        return "memory, checkpoints: not known" if known.status_problem else "memory, checkpoints: asked"
+    told, age = _resources_in(known.status), now - known.status_at
+    return f"{duration(age)} ago: {told}" if known.status_problem or age >= PATIENCE_SECONDS else told
 
 
-def _of_service(service: Service) -> str:
-    """What it told, with the times as they were then: nobody knows whether it has lived on."""
-    now = service.now  # by the server's clock
-    memory = size(service.memory_bytes) if service.memory_bytes else "not known"
-    phase = [] if service.phase == "ready" else [service.phase]
-    return ", ".join([*phase, f"up {duration(now - service.started_at)}", f"memory {memory}", checkpoint(service, now)])
+def _resources_in(status: Status) -> str:
+    """Times are as they were when it came, by the server's clock: nobody knows whether the server has lived on."""
+    server, checkpoints = status.server, status.checkpoints
+    last, now = checkpoints.last, server.now
+    if checkpoints.writing_since is not None:
+        checkpoint = f"writing a checkpoint for {duration(now - checkpoints.writing_since)}"
+    elif last is None:
+        checkpoint = "no checkpoint yet"
+    else:
+        checkpoint = f"checkpoint {last.generation} ({size(last.bytes)}) {duration(now - last.created)} ago"
+    memory = size(server.memory_bytes) if server.memory_bytes else "not known"
+    phase = [] if server.state == "ready" else [one_line(server.state)]
+    return ", ".join([*phase, f"up {duration(now - server.started_at)}", f"memory {memory}", checkpoint])
 
 
-def checkpoint(service: Service, now: float) -> str:
-    """The newest checkpoint, or the one that is being written.
-
-    Args:
-      now: by the server's clock.
-    """
-    if service.writing_since is not None:
-        return f"writing a checkpoint for {duration(now - service.writing_since)}"
-    last = service.checkpoint
-    if last is None:
-        return "no checkpoint yet"
-    return f"checkpoint {last.generation} ({size(last.bytes)}) {duration(now - last.created)} ago"
+def checkpoint_problem(status: Status) -> str:
+    """What is wrong with the newest attempt or the folder, or ""."""
+    return one_line(status.checkpoints.problem or status.checkpoints.last_error)
 
 
 def troubles(known: Known) -> list[str]:
     """All that is wrong with it, each in a sentence."""
-    service = known.service
     failed = ""
-    if service is not None and service.checkpoint_problem:
-        failed = f"checkpoints ({counted(service.failures, 'failure')}): {service.checkpoint_problem}"
-    return [visible(text) for text in (known.problem, known.service_problem, failed) if text]
+    if known.status is not None and (problem := checkpoint_problem(known.status)):
+        failed = f"checkpoints ({counted(known.status.checkpoints.failures, 'failure')}): {problem}"
+    return [visible(text) for text in (known.problem, known.status_problem, failed) if text]

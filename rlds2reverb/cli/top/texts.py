@@ -28,6 +28,11 @@ def visible(text: str) -> str:
     return wording.visible(text)
 
 
+def one_line(text: str) -> str:
+    """A text of a server, with any white space as one space; see `visible`."""
+    return visible(" ".join(text.split()))
+
+
 def compact(value: float) -> str:
     """A count in at most seven characters, up to a quadrillion.
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlds2reverb.cli.top.rates import SPAN_SECONDS, moment, with_moment
-from rlds2reverb.cli.top.service import Service
 from rlds2reverb.cli.top.state import Known
-from rlds2reverb.cli.top.texts import visible
 from rlds2reverb.errors import Rlds2ReverbError
+from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import ServerInfo
-from rlds2reverb.wording import line_of
+from rlds2reverb.wording import line_of, visible
 
 _END_SECONDS = 2.0
 """For the threads to end, together; they end with the process in any case."""
@@ -32,13 +31,13 @@ class Way(Protocol):
         ...
 
 
-class Telling(Protocol):
-    """Where a service tells of itself; see `rlds2reverb.cli.top.service.Address`."""
+class Http(Protocol):
+    """The HTTP of a server; see `rlds2reverb.transport.http.ServerHttp`."""
 
     url: str
 
-    def ask(self, seconds: float) -> Service:
-        """What it tells now."""
+    def status(self, seconds: float) -> Status:
+        """What it tells of itself now."""
         ...
 
 
@@ -49,12 +48,12 @@ class Target:
     Attributes:
       name: what it is called.
       way: to it; the watch closes it.
-      http: where it tells of itself, or None.
+      http: its HTTP, or None.
     """
 
     name: str
     way: Way
-    http: Telling | None = None
+    http: Http | None = None
 
 
 class Watch:
@@ -77,7 +76,7 @@ class Watch:
         self._threads = [
             threading.Thread(target=self._run, args=(job, number), name=f"top {target.name}", daemon=True)
             for number, target in enumerate(targets)
-            for job in ((self._ask, self._ask_service) if target.http else (self._ask,))
+            for job in ((self._ask, self._ask_status) if target.http else (self._ask,))
         ]
         self.on_change: Callable[[], object] = lambda: None
 
@@ -148,15 +147,15 @@ class Watch:
         known: dict[str, Any] = {"tables": info.tables, "history": history, "restarted_at": restarted_at}
         self._set(number, problem="", answered_at=now, asked_at=None, **known)
 
-    def _ask_service(self, number: int) -> None:
+    def _ask_status(self, number: int) -> None:
         http = self._targets[number].http
         assert http is not None  # else there is no such thread
         try:
-            service = http.ask(self._timeout)
+            status = http.status(self._timeout)
         except Rlds2ReverbError as error:
-            self._set(number, service_problem=visible(line_of(error)))
+            self._set(number, status_problem=visible(line_of(error)))
         else:
-            self._set(number, service=service, service_at=time.time(), service_problem="")
+            self._set(number, status=status, status_at=time.time(), status_problem="")
 
     def _set(self, number: int, **changes: Any) -> None:
         with self._changed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rlds2reverb.cli.top.rates import Counts, Moment
@@ -21,6 +20,7 @@ STATUS: dict[str, Any] = {
         "last_error": "",
         "problem": "",
     },
+    "tables": [],
 }
 """What is read of a status document."""
 
@@ -49,8 +49,3 @@ def known(*tables: TableInfo, name: str = "localhost:8000", grown: int = 0, **ch
     tables_by_name = {one.name: one for one in tables}
     given: dict[str, Any] = {"tables": tables_by_name, "history": history, "answered_at": NOW - 1, **changes}
     return Known(name, NOW - 100, **given)
-
-
-def plain(lines: Sequence[Any]) -> str:
-    """The text of a drawn view."""
-    return "\n".join(line.plain for line in lines)

@@ -7,10 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from rlds2reverb.cli.top import keys, texts, wrapping
+from rlds2reverb.cli.top import texts
+from rlds2reverb.transport import address
 
 
-@pytest.mark.parametrize("module", [keys, texts, wrapping])
+@pytest.mark.parametrize("module", [texts, address])
 def test_examples(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
 import pytest
 
-from rlds2reverb.cli.top.service import Service, read
 from rlds2reverb.cli.top.state import Known
 from rlds2reverb.cli.top.watching import Target, Watch
 from rlds2reverb.errors import ServerUnreachable, TransportError
+from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import ServerInfo
 from tests.cli.top.made import STATUS, info, table
 from tests.processes import PATIENCE_SECONDS, wait_until
@@ -32,13 +33,17 @@ class Way:
         self.is_closed.set()
 
 
+def read() -> Status:
+    return msgspec.convert(STATUS, Status)
+
+
 class Http:
     url = "http://a"
 
-    def __init__(self, answer: Callable[[], Service]) -> None:
+    def __init__(self, answer: Callable[[], Status]) -> None:
         self.answer = answer
 
-    def ask(self, seconds: float) -> Service:
+    def status(self, seconds: float) -> Status:
         return self.answer()
 
 
@@ -102,16 +107,16 @@ def test_a_server_that_hangs_keeps_no_other_waiting(watching: Callable[..., Watc
 def test_http_that_hangs_keeps_the_tables_coming(watching: Callable[..., Watch]) -> None:
     released = threading.Event()
 
-    def hang() -> Service:
+    def hang() -> Status:
         released.wait(PATIENCE_SECONDS)
-        return read(STATUS)
+        return read()
 
     watch = watching(Target("a", Way(growing()), Http(hang)))
     try:
-        assert until(watch, lambda one: bool(one.rates())).service is None
+        assert until(watch, lambda one: bool(one.rates())).status is None
     finally:
         released.set()
-    assert until(watch, lambda one: one.service is not None).service == read(STATUS)
+    assert until(watch, lambda one: one.status is not None).status == read()
 
 
 def test_a_server_that_goes_away_is_told_and_taken_up_again(watching: Callable[..., Watch]) -> None:
@@ -148,16 +153,16 @@ def test_a_server_that_never_answered_is_silent_since_the_first_question(watchin
 
 
 def test_http_that_fails_keeps_what_it_told(watching: Callable[..., Watch]) -> None:
-    http = Http(lambda: read(STATUS))
+    http = Http(lambda: read())
     watch = watching(Target("a", Way(growing()), http))
-    until(watch, lambda one: one.service is not None)
+    until(watch, lambda one: one.status is not None)
 
-    def fail() -> Service:
+    def fail() -> Status:
         raise TransportError("http://a: HTTP 500")
 
     http.answer = fail
-    known = until(watch, lambda one: bool(one.service_problem))
-    assert (known.service, known.service_problem) == (read(STATUS), "http://a: HTTP 500")
+    known = until(watch, lambda one: bool(one.status_problem))
+    assert (known.status, known.status_problem) == (read(), "http://a: HTTP 500")
 
 
 def test_a_bug_in_a_thread_is_raised_where_it_is_drawn(watching: Callable[..., Watch]) -> None:

@@ -1,16 +1,16 @@
-"""Checkpoints as generations on disk: kept, verified, set aside. No Reverb here, only files.
+"""The checkpoints that are kept on disk: numbered, verified, rotated, set aside. No Reverb here, only files.
 
 ```
 FOLDER/generations/000012/   tables.tfrecord items.tfrecord chunks.tfrecord DONE MANIFEST.json
-FOLDER/set_aside/            generations that are broken, or hold items that a start has left out; then with LEFT_OUT.json, which says so
+FOLDER/set_aside/            checkpoints that are broken, or hold items that a start has left out; then with LEFT_OUT.json, which says so
 FOLDER/reverb/               what Reverb itself writes to and starts from; made anew at every start
-FOLDER/taken/                what has been taken out of it and is no generation yet, see `working_folder`
+FOLDER/taken/                what has been taken out of it and is not kept yet, see `working_folder`
 ```
 
 Reverb's own folder keeps one checkpoint, is not fsynced, and is refused as a whole when its newest entry is truncated
 (observed in dm-reverb 0.14). On a full disk Reverb even confirms a checkpoint of which only the last block of a file is
 missing: it does not look at what closing the file says. So a checkpoint is taken out of it as soon as it is written: hashed, its compressed streams
-read to the end, fsynced, and renamed into place with its manifest. A generation is valid when every file still has the
+read to the end, fsynced, and renamed into place with its manifest. A checkpoint is valid when every file still has the
 size and hash of the manifest; whatever was not finished has another name.
 """
 
@@ -21,22 +21,123 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import xxhash
 
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
-from replay_server.generation import GENERATIONS, LEFT_OUT_NAME, SET_ASIDE, Generation, Manifest, number_of, numbered
 from replay_server.reading import listed, read_small
 from replay_server.record_files import (
     DONE,
     MANIFEST,
     RECORD_FILES,
+    FileEntry,
+    entry_of,
     link_files,
     sync_folder,
     verified_entry,
     write_synced,
 )
+
+CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
+"""Folders in a checkpoint folder: of the checkpoints, and of what was put away."""
+
+LEFT_OUT_NAME = "-left-out-"
+"""In the name of a checkpoint in `SET_ASIDE` between its number and the date on which a start left something out of it."""
+
+_MANIFEST_BYTES = 1 << 24
+"""Most bytes of a manifest, which has a line per table."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a checkpoint is made of.
+
+    Attributes:
+      created: Unix time.
+      seconds: how long it took, from the request to the finished checkpoint.
+      files: by name.
+      items: table -> items held.
+      xxh3: of all this, see `digest`.
+    """
+
+    created: float
+    seconds: float
+    files: dict[str, FileEntry]
+    items: dict[str, int] = {}
+    xxh3: str = ""
+
+    def digest(self) -> str:
+        """xxh3-128 of everything but `xxh3` itself."""
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(msgspec.structs.replace(self, xxh3="")))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint: `number` grows by one with each."""
+
+    number: int
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(entry.bytes for entry in self.manifest.files.values())
+
+    def summary(self) -> dict[str, Any]:
+        """What is told of it over HTTP."""
+        return {
+            "generation": self.number,
+            "items": self.manifest.items,
+            "bytes": self.bytes,
+            "seconds": self.manifest.seconds,
+        }
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first; not verified.
+
+    Raises:
+      CheckpointUnreadable: it cannot be listed.
+      CheckpointError: it is no folder.
+    """
+    return sorted((path for path in listed(folder) if path.name.isdecimal()), key=number_of, reverse=True)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """A checkpoint whose files are those of its manifest.
+
+    Raises:
+      CheckpointUnreadable: a file is there and cannot be read; says which.
+      CheckpointError: no manifest, or a file is missing or changed; says which.
+    """
+    data = read_small(folder / MANIFEST, _MANIFEST_BYTES)
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{folder / MANIFEST}: not a manifest ({error})") from error
+    if manifest.xxh3 != manifest.digest():
+        raise CheckpointError(f"{folder / MANIFEST}: changed since it was written")
+    missing = {*RECORD_FILES, DONE} - manifest.files.keys()
+    if missing:
+        raise CheckpointError(f"{folder}: its manifest lacks {', '.join(sorted(missing))}")
+    for name, wanted in manifest.files.items():
+        found = entry_of(folder / name)
+        if found != wanted:
+            raise CheckpointError(
+                f"{folder / name}: {found.bytes} bytes ({found.xxh3}), expected {wanted.bytes} ({wanted.xxh3})"
+            )
+    return Checkpoint(number_of(folder), folder, manifest)
+
+
+def number_of(path: Path) -> int:
+    """The number of a checkpoint, or of one that was set aside; 0 for anything else."""
+    digits = path.name.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
 
 LEFT_OUT = "LEFT_OUT.json"
 
@@ -49,13 +150,13 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Items of a table that a start has not restored from its generation.
+    """Items of a table that a start has not restored from its checkpoint.
 
     Attributes:
       table: its name.
       items: how many.
       reason: for people.
-      folder: where the generation is kept, in `set_aside`.
+      folder: where the checkpoint is kept, in `set_aside`.
     """
 
     table: str
@@ -64,17 +165,17 @@ class LeftOut(msgspec.Struct, frozen=True):
     folder: str = ""
 
 
-class Generations:
+class CheckpointStore:
     """The folder of one server.
 
     Args:
       folder: of this server alone; made when missing.
-      keep: newest generations to keep.
+      keep: newest checkpoints to keep.
       guard: called before each change; raises `CheckpointError` when the folder is another server's by now.
 
     Attributes:
-      highest: number of the newest generation that was written or restored; the next one is higher, whatever became of it.
-      kept: the folder of the finished generations.
+      highest: number of the newest checkpoint that was written or restored; the next one is higher, whatever became of it.
+      kept: the folder of the finished checkpoints.
       reverb, taken: see the module.
 
     Raises:
@@ -85,7 +186,7 @@ class Generations:
         self.folder, self.keep, self.guard = folder, keep, guard
         self.highest = 0
         self.reverb, self.taken = folder / "reverb", folder / "taken"
-        self.kept, self._set_aside = folder / GENERATIONS, folder / SET_ASIDE
+        self.kept, self._set_aside = folder / CHECKPOINTS, folder / SET_ASIDE
         try:
             for path in (self.kept, self._set_aside):
                 path.mkdir(parents=True, exist_ok=True)
@@ -116,7 +217,7 @@ class Generations:
         return made
 
     def paths(self) -> list[Path]:
-        """Folders of all finished generations, newest first; not verified.
+        """Folders of all finished checkpoints, newest first; not verified.
 
         Raises:
           CheckpointUnreadable: they cannot be listed.
@@ -136,11 +237,11 @@ class Generations:
         return None if paths is None else len(paths)
 
     def set_aside(self, path: Path, why: str, name: str = "") -> Path:
-        """Moves a generation out of the way, for people to look at; it is never deleted.
+        """Moves a checkpoint out of the way, for people to look at; it is never deleted.
 
         Args:
           why: a word or two, for its name.
-          name: in place of the generation's, for something else; it does not begin with a number.
+          name: in place of the checkpoint's, for something else; it does not begin with a number.
 
         Returns:
           Its new place.
@@ -158,36 +259,36 @@ class Generations:
         return target
 
     def pin(self, path: Path) -> None:
-        """Makes `prune` leave a generation where it is, until someone removes the file that says so (NUMBER.keep)."""
+        """Makes `prune` leave a checkpoint where it is, until someone removes the file that says so (NUMBER.keep)."""
         self.guard()
         path.with_name(path.name + _PINNED).touch()
 
-    def note_left_out(self, generation: Generation, left_out: Sequence[LeftOut]) -> Path | None:
-        """Notes what this start has not restored from its generation, in place of what earlier starts from it have noted.
+    def note_left_out(self, checkpoint: Checkpoint, left_out: Sequence[LeftOut]) -> Path | None:
+        """Notes what this start has not restored from its checkpoint, in place of what earlier starts from it have noted.
 
-        The generation gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
+        The checkpoint gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
 
         Returns:
           The second name; None where everything was restored.
         """
         self.guard()
-        target = self._set_aside / f"{generation.folder.name}{LEFT_OUT_NAME}{time.strftime('%Y%m%d', time.gmtime())}"
+        target = self._set_aside / f"{checkpoint.folder.name}{LEFT_OUT_NAME}{time.strftime('%Y%m%d', time.gmtime())}"
         if left_out:
             if not target.exists():
                 partial = target.with_name(target.name + _PARTIAL)
                 shutil.rmtree(partial, ignore_errors=True)
-                link_files(generation.folder, partial)
+                link_files(checkpoint.folder, partial)
                 partial.rename(target)
                 sync_folder(self._set_aside)
             write_synced(target / LEFT_OUT, msgspec.json.format(msgspec.json.encode(left_out)))
             sync_folder(target)
         for path in self._with_left_out():
-            if number_of(path) == generation.number and not (left_out and path == target):
+            if number_of(path) == checkpoint.number and not (left_out and path == target):
                 (path / LEFT_OUT).unlink()
         return target if left_out else None
 
     def left_out(self) -> list[LeftOut]:
-        """What starts have left out, as far as it is still in `set_aside` with its `LEFT_OUT`; the newest generation first.
+        """What starts have left out, as far as it is still in `set_aside` with its `LEFT_OUT`; the newest checkpoint first.
 
         One whose record cannot be read is told without a table. Nothing where the folder cannot be listed.
         """
@@ -219,7 +320,7 @@ class Generations:
         self.guard()
         found: list[Path] = []
         for folder in (self.kept, self._set_aside):
-            with suppress(CheckpointUnreadable):  # the choice of a generation says so
+            with suppress(CheckpointUnreadable):  # the choice of a checkpoint says so
                 found += listed(folder)
         partial = [path for path in found if path.name.endswith(_PARTIAL)]
         working = [path for folder in (self.reverb, self.taken) if folder.is_dir() for path in folder.iterdir()]
@@ -230,11 +331,11 @@ class Generations:
             folder.mkdir(exist_ok=True)
         return unfinished
 
-    def adopt(self, checkpoint: Path, items: Mapping[str, int], began: float, ended: float | None = None) -> Generation:
-        """Verifies a checkpoint that Reverb has written and makes it the newest generation.
+    def adopt(self, checkpoint: Path, items: Mapping[str, int], began: float, ended: float | None = None) -> Checkpoint:
+        """Verifies a checkpoint that Reverb has written and makes it the newest checkpoint.
 
         Args:
-          checkpoint: its folder, which becomes the generation's; verified where it is, so that a kill leaves it there.
+          checkpoint: its folder, which is moved to the kept ones; verified where it is, so that a kill leaves it there.
           items: table -> items held, for the manifest.
           began: Unix time of the request.
           ended: Unix time at which it was written; now by default.
@@ -262,10 +363,10 @@ class Generations:
             hint = "; make room on the disk" if error.errno in _FULL else ""
             raise CannotKeepError(f"{checkpoint}: cannot be kept ({error}){hint}") from error
         self.highest = number
-        return Generation(number, final, manifest)
+        return Checkpoint(number, final, manifest)
 
     def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
-        """Removes the generations beyond the newest `keep`, and those that have given way to a newer one; what was removed.
+        """Removes the checkpoints beyond the newest `keep`, and those that have given way to a newer one; what was removed.
 
         Pinned ones stay, and do not count. What could not be removed is tried again the next time.
 
@@ -278,7 +379,7 @@ class Generations:
         old = [path for path in free if path not in kept]
         for path in old:
             self.guard()
-            path.rename(path.with_name(path.name + _PARTIAL))  # half a generation never looks like one
+            path.rename(path.with_name(path.name + _PARTIAL))  # half a checkpoint never looks like one
         failed: OSError | None = None
         for partial in (path for path in listed(self.kept) if path.name.endswith(_PARTIAL)):
             self.guard()

@@ -1,0 +1,251 @@
+"""HTTP to a replay server (`rlds2reverb serve`): its status, and checkpoints on request.
+
+No proxy and no redirect is followed: a token is for the server that was named. What comes is data from outside, bounded in size
+and time, and of the types that are needed, or an error.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, WireError
+
+MOST_BYTES = 8 << 20
+"""Of an answer; a status of a thousand tables with all their rates has 4 MB."""
+
+_MOST_SECONDS = 86_400.0
+"""For an answer; sockets take no more than some 68 years."""
+
+_EXPECTED = "expected an address such as http://127.0.0.1:8080"
+
+Number = Annotated[float, msgspec.Meta(gt=-(2.0**63), lt=2.0**63)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class ServerPart(msgspec.Struct, frozen=True):
+    """`server` of a status document. Times are Unix times of the server's clock.
+
+    Attributes:
+      state: phase of its life, such as "ready".
+      problem: why Reverb does not answer it, or "".
+      now: when it said so.
+      started_at: of the process.
+      memory_bytes: of the process; 0 where it cannot tell.
+    """
+
+    state: str
+    problem: str
+    now: Number
+    started_at: Number
+    memory_bytes: Count
+
+
+class LastCheckpoint(msgspec.Struct, frozen=True):
+    """The newest checkpoint: its number, when it was made (the server's clock), and its bytes on disk."""
+
+    generation: Count
+    created: Number
+    bytes: Count
+
+
+class CheckpointPart(msgspec.Struct, frozen=True):
+    """`checkpoints` of a status document.
+
+    Attributes:
+      last: None before the first.
+      writing_since: when the one began that is being written.
+      failures: checkpoints that could not be written since the start.
+      last_error: why the newest attempt failed, or "".
+      problem: why nothing may be written to the folder, or "".
+    """
+
+    last: LastCheckpoint | None
+    writing_since: Number | None
+    failures: Count
+    last_error: str
+    problem: str
+
+
+class LimiterPart(msgspec.Struct, frozen=True):
+    """Whether a table's rate limiter lets none through now."""
+
+    inserts_blocked: bool
+    samples_blocked: bool
+
+
+class TablePart(msgspec.Struct, frozen=True):
+    """An entry of `tables` of a status document."""
+
+    name: str
+    size: Count
+    max_size: Count
+    episodes: int
+    inserts: int
+    samples: int
+    limiter: LimiterPart
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What is read of /status.json; see `replay_server.status`."""
+
+    server: ServerPart
+    checkpoints: CheckpointPart
+    tables: list[TablePart]
+
+
+class WrittenCheckpoint(msgspec.Struct, frozen=True):
+    """The answer to a request for a checkpoint: its number, folder, items by table, bytes, and seconds that it took."""
+
+    generation: Count
+    folder: str
+    items: dict[str, Count]
+    bytes: Count
+    seconds: Number
+
+
+class _Refusal(msgspec.Struct):
+    error: str
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    reason: str
+    body: bytes
+
+
+class ServerHttp:
+    """The HTTP of one replay server.
+
+    Args:
+      url: such as http://127.0.0.1:8080, with a path behind a proxy.
+      authority, certificate, key: files (PEM) for https; None for the system's authorities, and for no certificate of ours.
+
+    Attributes:
+      url: as given, without a slash at its end.
+
+    Raises:
+      ConfigError: not an address of http or https, or a file that cannot be used.
+    """
+
+    def __init__(
+        self, url: str, authority: Path | None = None, certificate: Path | None = None, key: Path | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._parts = _split(url)
+        self._tls = None if self._parts.scheme == "http" else _tls(url, authority, certificate, key)
+
+    def status(self, seconds: float) -> Status:
+        """What the server tells of itself now.
+
+        Raises:
+          ServerUnreachable: no answer within so many seconds, or what answers does not speak HTTP.
+          TransportError: it refuses.
+          WireError: what answers is no replay server.
+        """
+        answer = self._ask("GET", "/status.json", {}, seconds)
+        if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
+            raise TransportError(f"{self.url}: it does not know this name of its own; add it to its http.allowed_hosts")
+        if answer.status != HTTPStatus.OK:
+            raise TransportError(f"{self.url}: HTTP {answer.status}; is this the server's http.port?")
+        return self._decoded(answer.body, Status, "status")
+
+    def checkpoint(self, seconds: float, token: str | None = None) -> WrittenCheckpoint:
+        """Has the server write a checkpoint, and waits for it.
+
+        Args:
+          seconds: deadline; the server goes on writing after it.
+          token: its http.token, if it has one.
+
+        Raises:
+          ServerUnreachable: no answer in time, or what answers does not speak HTTP.
+          TransportError: the server could not write one; says why. Retryable when it is busy, or not ready.
+          WireError: what answers is no replay server.
+        """
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        answer = self._ask("POST", "/checkpoint", headers, seconds)
+        if answer.status != HTTPStatus.OK:
+            try:
+                why = msgspec.json.decode(answer.body, type=_Refusal).error
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                why = f"HTTP {answer.status} {answer.reason}; is this the replay server's HTTP address?"
+            is_busy = answer.status == HTTPStatus.SERVICE_UNAVAILABLE
+            raise TransportError(f"{self.url}: no checkpoint: {why}", retryable=is_busy)
+        return self._decoded(answer.body, WrittenCheckpoint, "answer")
+
+    def _ask(self, method: str, path: str, headers: dict[str, str], seconds: float) -> _Answer:
+        seconds = min(seconds, _MOST_SECONDS)
+        host, port = self._parts.hostname or "", self._parts.port
+        connection = (
+            http.client.HTTPConnection(host, port, timeout=seconds)
+            if self._tls is None
+            else http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
+        )
+        try:
+            connection.request(
+                method, f"{self._parts.path.rstrip('/')}{path}", headers={**headers, "Connection": "close"}
+            )
+            answer = connection.getresponse()
+            return _Answer(answer.status, answer.reason, self._body(answer, time.monotonic() + seconds))
+        except http.client.HTTPException as error:
+            raise ServerUnreachable(
+                f"{self.url}: what answers there does not speak HTTP; give http.port of `rlds2reverb serve`, not the port of gRPC"
+            ) from error
+        except OSError as error:
+            raise ServerUnreachable(
+                f"{self.url}: no answer ({error or type(error).__name__}); "
+                "is `rlds2reverb serve` running there, and is this its http.port?"
+            ) from error
+        finally:
+            connection.close()
+
+    def _body(self, answer: http.client.HTTPResponse, until: float) -> bytes:
+        body = b""
+        while part := answer.read1(1 << 16):
+            body += part
+            if len(body) > MOST_BYTES:
+                raise WireError(f"{self.url}: its answer is larger than {MOST_BYTES:,} bytes")
+            if time.monotonic() > until:
+                raise TimeoutError("it comes too slowly")
+        return body
+
+    def _decoded(self, body: bytes, kind: type[T], what: str) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError as error:
+            raise WireError(f"{self.url}: its {what} is not that of a replay server: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(f"{self.url}: its {what} is not JSON; is this the server's http.port?") from error
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        is_known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise ConfigError(f'--http "{url}": {_EXPECTED} ({error})') from error
+    if not is_known or parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError(f'--http "{url}": {_EXPECTED}')
+    return parts
+
+
+def _tls(url: str, authority: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f'--http "{url}": the certificates cannot be used ({error})') from error
+    return context
