@@ -12,9 +12,9 @@ from benchmarks.common import Result, Size, figure, note
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import Episode
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.insert.chunks import choose_chunk_length
+from rlds2reverb.wire.insert import choose_chunk_length
 
 FULL = Size(items=100_000, reference_items=0, repeats=3)
 SHORT = Size(items=20_000, reference_items=0, repeats=1)

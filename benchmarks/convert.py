@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
-from rlds2reverb.conversion import convert
+from rlds2reverb.conversion.convert import convert
 
 FULL = Size(items=400_000, reference_items=20_000, repeats=5)
 SHORT = Size(items=60_000, reference_items=4_000, repeats=1)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb import Episode
-from rlds2reverb.episodes import Array
-from rlds2reverb.sources.base import spec_of
+from rlds2reverb.episode import Array
+from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.views.trajectory import FIELDS, trajectory_rows, trajectory_spec, with_window
 

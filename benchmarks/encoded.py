@@ -16,12 +16,11 @@ from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparis
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import open_source
-from rlds2reverb.conventions import filled_spec
+from rlds2reverb.formats.source import with_encoded
+from rlds2reverb.formats.transform import transform_of, transformed
 from rlds2reverb.images import decode_columns
-from rlds2reverb.sources.base import with_encoded
-from rlds2reverb.sources.transformed import transformed
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
-from rlds2reverb.transforms.reading import transform_of
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
 

@@ -16,7 +16,7 @@ from benchmarks import datasets, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.format_files import FORMATS, TRANSITIONS, FormatFiles
 from benchmarks.servers import BenchServer
-from rlds2reverb.sources import open_source
+from rlds2reverb.formats import open_source
 
 FULL = Size(items=1_000_000, reference_items=200_000, repeats=5)
 SHORT = Size(items=40_000, reference_items=20_000, repeats=1)

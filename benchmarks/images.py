@@ -9,7 +9,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Side, Size, alternate, comparison
 from benchmarks.servers import BenchServer
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 
 FULL = Size(items=20_000, reference_items=10_000, repeats=5)
 SHORT = Size(items=8_000, reference_items=4_000, repeats=2)

@@ -19,7 +19,7 @@ from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, note, timed
 from benchmarks.servers import BenchServer, rss_bytes
 from rlds2reverb import connect
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import SequenceView, two_step

@@ -13,7 +13,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Size, figure, note
 from benchmarks.servers import BenchServer
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 
 FULL = Size(items=200_000, reference_items=100_000, repeats=2)
 SHORT = Size(items=60_000, reference_items=20_000, repeats=1)

@@ -17,16 +17,14 @@ from benchmarks import data, datasets, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
 from rlds2reverb import Episode
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.source import spec_of
 from rlds2reverb.identity import Occurrences, copy_name
-from rlds2reverb.push.sender import Sender
-from rlds2reverb.push.writer import Writer
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import spec_of
+from rlds2reverb.push.sender import Sender, Writer
 from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.insert.encoder import Part
-from rlds2reverb.wire.insert.requests import Request
+from rlds2reverb.wire.insert import Part, Request
 
 FULL = Size(items=200_000, reference_items=200_000, repeats=5)
 SHORT = Size(items=160_000, reference_items=160_000, repeats=3)

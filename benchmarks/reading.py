@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import data, datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
-from rlds2reverb.sources import open_source
+from rlds2reverb.formats import open_source
 
 FULL = Size(items=400_000, reference_items=20_000, repeats=5)
 SHORT = Size(items=60_000, reference_items=5_000, repeats=1)

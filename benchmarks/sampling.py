@@ -12,7 +12,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 
 FULL = Size(items=150_000, reference_items=150_000, repeats=5)
 SHORT = Size(items=40_000, reference_items=40_000, repeats=2)

@@ -18,14 +18,13 @@ from typing import NamedTuple
 from benchmarks import datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.sink import TABLE, Sink, SinkWay
+from rlds2reverb.fleet.driver import Executor, Job, Outcome, Task, Tell, Work
+from rlds2reverb.fleet.processes import Processes
+from rlds2reverb.fleet.push import DistributedPush
+from rlds2reverb.fleet.servers import Connected, PushServers
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.run import Push
-from rlds2reverb.scale.executor import Executor, Job, Tell, Work
-from rlds2reverb.scale.processes import Processes
-from rlds2reverb.scale.pushing import DistributedPush
-from rlds2reverb.scale.servers import Connected, PushServers
-from rlds2reverb.scale.tasks import Outcome, Task
 
 FULL = Size(items=10_000_000, reference_items=500_000, repeats=3)
 SHORT = Size(items=200_000, reference_items=200_000, repeats=1)

@@ -8,14 +8,14 @@ from typing import Any
 
 from benchmarks import data, datasets, encoded, writers
 from rlds2reverb import Episode, PushReport, open_source
-from rlds2reverb.conventions import filled_spec
-from rlds2reverb.episodes import Array
-from rlds2reverb.sources.base import with_encoded
+from rlds2reverb.episode import Array
+from rlds2reverb.formats.source import with_encoded
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import View
 from rlds2reverb.views.sequence import SequenceView, two_step
 from rlds2reverb.views.trajectory import table_signature
-from rlds2reverb.wire.insert.chunks import choose_chunk_length
+from rlds2reverb.wire.insert import choose_chunk_length
 
 ACTIONS = 2
 FILE_LENGTH = 100

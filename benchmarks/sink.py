@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rlds2reverb.transport.memory import table_info
+from rlds2reverb.testing import table_info
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.wire.schema import message_class

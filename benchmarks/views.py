@@ -11,7 +11,7 @@ from replay_server import TableConfig
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.servers import BenchServer
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.registry import view_of

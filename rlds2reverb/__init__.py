@@ -13,53 +13,59 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlds2reverb.client import Client, Target
-    from rlds2reverb.connecting import connect
-    from rlds2reverb.conversion import ConvertOptions, convert
-    from rlds2reverb.destinations.report import ConvertReport
-    from rlds2reverb.episodes import Episode
-    from rlds2reverb.errors import Rlds2ReverbError
-    from rlds2reverb.learner.batch import Batch, BatchInfo
-    from rlds2reverb.learner.local import Local, local
-    from rlds2reverb.learner.local_options import LocalOptions
-    from rlds2reverb.learner.mix import Mix, mix
-    from rlds2reverb.learner.mix_options import MixOptions
-    from rlds2reverb.learner.options import SampleOptions
-    from rlds2reverb.learner.sampler import Sampler
-    from rlds2reverb.learner.slices import SliceSpec
-    from rlds2reverb.learner.view_items import ViewSpec
-    from rlds2reverb.learner.writing.options import WriteOptions
-    from rlds2reverb.learner.writing.writer import EpisodeWriter
-    from rlds2reverb.push.options import PushOptions
-    from rlds2reverb.push.plan import PushPlan
-    from rlds2reverb.push.report import Progress, PushReport
-    from rlds2reverb.reports.asked import inspect
-    from rlds2reverb.sources import load, open_source
-    from rlds2reverb.tf_agents import (
-        convert_rlds_to_trajectories,
-        create_trajectory_data_spec,
-        push_rlds_to_reverb,
-    )
-    from rlds2reverb.transforms.transform import Transform
-    from rlds2reverb.transport.certificates import Certificates
-    from rlds2reverb.validation import Problem, find_problems
+    from rlds2reverb.client import Client as Client
+    from rlds2reverb.client import Target as Target
+    from rlds2reverb.connecting import connect as connect
+    from rlds2reverb.conversion.convert import ConvertOptions as ConvertOptions
+    from rlds2reverb.conversion.convert import convert as convert
+    from rlds2reverb.conversion.report import ConvertReport as ConvertReport
+    from rlds2reverb.episode import Episode as Episode
+    from rlds2reverb.errors import Rlds2ReverbError as Rlds2ReverbError
+    from rlds2reverb.formats import load as load
+    from rlds2reverb.formats import open_source as open_source
+    from rlds2reverb.formats.transform import Transform as Transform
+    from rlds2reverb.inspection.inspection import inspect as inspect
+    from rlds2reverb.learner.batch import Batch as Batch
+    from rlds2reverb.learner.batch import BatchInfo as BatchInfo
+    from rlds2reverb.learner.local import Local as Local
+    from rlds2reverb.learner.local import LocalOptions as LocalOptions
+    from rlds2reverb.learner.local import local as local
+    from rlds2reverb.learner.mix import Mix as Mix
+    from rlds2reverb.learner.mix import MixOptions as MixOptions
+    from rlds2reverb.learner.mix import mix as mix
+    from rlds2reverb.learner.options import SampleOptions as SampleOptions
+    from rlds2reverb.learner.recording import WriteOptions as WriteOptions
+    from rlds2reverb.learner.sampler import Sampler as Sampler
+    from rlds2reverb.learner.slices import SliceSpec as SliceSpec
+    from rlds2reverb.learner.slices import ViewSpec as ViewSpec
+    from rlds2reverb.learner.writer import EpisodeWriter as EpisodeWriter
+    from rlds2reverb.prepare.checks import find_problems as find_problems
+    from rlds2reverb.prepare.problems import Problem as Problem
+    from rlds2reverb.push.options import PushOptions as PushOptions
+    from rlds2reverb.push.plan import PushPlan as PushPlan
+    from rlds2reverb.push.report import Progress as Progress
+    from rlds2reverb.push.report import PushReport as PushReport
+    from rlds2reverb.tf_agents import convert_rlds_to_trajectories as convert_rlds_to_trajectories
+    from rlds2reverb.tf_agents import create_trajectory_data_spec as create_trajectory_data_spec
+    from rlds2reverb.tf_agents import push_rlds_to_reverb as push_rlds_to_reverb
+    from rlds2reverb.transport.grpc import Certificates as Certificates
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Batch": "learner.batch",
     "BatchInfo": "learner.batch",
-    "Certificates": "transport.certificates",
+    "Certificates": "transport.grpc",
     "Client": "client",
-    "ConvertOptions": "conversion",
-    "ConvertReport": "destinations.report",
-    "Episode": "episodes",
+    "ConvertOptions": "conversion.convert",
+    "ConvertReport": "conversion.report",
+    "Episode": "episode",
+    "EpisodeWriter": "learner.writer",
     "Local": "learner.local",
-    "LocalOptions": "learner.local_options",
+    "LocalOptions": "learner.local",
     "Mix": "learner.mix",
-    "MixOptions": "learner.mix_options",
-    "EpisodeWriter": "learner.writing.writer",
-    "Problem": "validation",
+    "MixOptions": "learner.mix",
+    "Problem": "prepare.problems",
     "Progress": "push.report",
     "PushOptions": "push.options",
     "PushPlan": "push.plan",
@@ -69,60 +75,24 @@ _HOMES = {
     "Sampler": "learner.sampler",
     "SliceSpec": "learner.slices",
     "Target": "client",
-    "Transform": "transforms.transform",
-    "ViewSpec": "learner.view_items",
-    "WriteOptions": "learner.writing.options",
+    "Transform": "formats.transform",
+    "ViewSpec": "learner.slices",
+    "WriteOptions": "learner.recording",
     "connect": "connecting",
-    "convert": "conversion",
+    "convert": "conversion.convert",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
-    "find_problems": "validation",
-    "inspect": "reports.asked",
-    "load": "sources",
+    "find_problems": "prepare.checks",
+    "inspect": "inspection.inspection",
+    "load": "formats",
     "local": "learner.local",
     "mix": "learner.mix",
-    "open_source": "sources",
+    "open_source": "formats",
     "push_rlds_to_reverb": "tf_agents",
 }
+"""Each public name, and the module that defines it."""
 
-__all__ = [
-    "Batch",
-    "BatchInfo",
-    "Certificates",
-    "Client",
-    "ConvertOptions",
-    "ConvertReport",
-    "Episode",
-    "EpisodeWriter",
-    "Local",
-    "LocalOptions",
-    "Mix",
-    "MixOptions",
-    "Problem",
-    "Progress",
-    "PushOptions",
-    "PushPlan",
-    "PushReport",
-    "Rlds2ReverbError",
-    "SampleOptions",
-    "Sampler",
-    "SliceSpec",
-    "Target",
-    "Transform",
-    "ViewSpec",
-    "WriteOptions",
-    "connect",
-    "convert",
-    "convert_rlds_to_trajectories",
-    "create_trajectory_data_spec",
-    "find_problems",
-    "inspect",
-    "load",
-    "local",
-    "mix",
-    "open_source",
-    "push_rlds_to_reverb",
-]
+__all__ = [*_HOMES]
 
 
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above does not exist

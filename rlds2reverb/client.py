@@ -9,22 +9,20 @@ from typing import Any
 import numpy.typing as npt
 
 from rlds2reverb.errors import ConfigError, ServerUnreachable
-from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.batch_iterator import only_sample
+from rlds2reverb.fleet.push import DistributedPush, distributed
+from rlds2reverb.learner.batch import Batch, only_sample
 from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
+from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool
-from rlds2reverb.learner.writing.options import WriteOptions
-from rlds2reverb.learner.writing.writer import EpisodeWriter
-from rlds2reverb.push.calling import takes
-from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.outputs import Output, outputs_of
+from rlds2reverb.learner.writer import EpisodeWriter
+from rlds2reverb.prepare.cutting import Output, outputs_of
+from rlds2reverb.push.options import PushOptions, takes
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.scale.pushing import DistributedPush, distributed
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.views.registry import ViewLike

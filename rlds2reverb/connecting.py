@@ -10,8 +10,8 @@ from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
 from rlds2reverb.transport.address import named_address
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.grpc_transport import GrpcTransport
-from rlds2reverb.transport.waiting import Deadlines, retry_until
+from rlds2reverb.transport.grpc import GrpcTransport
+from rlds2reverb.transport.retry import Deadlines, retry_until
 
 _WAITED_FOR = "One that is just starting is waited for with --wait SECONDS (wait_seconds=)"
 

@@ -30,9 +30,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlds2reverb.destinations.report import ConvertReport
+    from rlds2reverb.conversion.report import ConvertReport
+    from rlds2reverb.prepare.problems import Problem
     from rlds2reverb.push.report import PushReport
-    from rlds2reverb.validation.problems import Problem
 
 
 class Rlds2ReverbError(Exception):

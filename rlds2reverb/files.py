@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rlds2reverb.errors import SourceError, WriteError
+from rlds2reverb.text import shortened
 
 
 def check_regular(path: Path) -> os.stat_result:
@@ -79,3 +83,156 @@ def append_whole(path: Path, text: str, name: object, way_out: str) -> None:
                 with suppress(OSError):
                     file.truncate(found.st_size)
             raise
+
+
+# Small JSON files that anybody may have written: bounded, and nothing but an object.
+
+MOST_BYTES = 16 << 20
+"""Most bytes of a file, unless a format says otherwise. Those of large robot datasets have some hundred kilobytes."""
+
+
+def read_object(path: Path, expected: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Args:
+      path: the file.
+      expected: what was expected where it is missing; the end of a sentence.
+      most: bytes that it may have.
+
+    Raises:
+      SourceError: it is missing, no regular file, larger than `most`, not JSON, or no object.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise SourceError(f"{path}: not a regular file")
+        if found.st_size > most:
+            raise SourceError(f"{path}: has {found.st_size:,} bytes; expected at most {most:,}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}; expected {expected}") from error
+    except ValueError as error:  # a NUL in the path
+        raise SourceError(f"{str(path)!r}: no path: {error}") from error
+    return parsed_object(path, data)
+
+
+def parsed_object(path: Path, data: bytes) -> dict[str, Any]:
+    """The JSON object that the bytes of a file are.
+
+    Raises:
+      SourceError: they are not JSON, or no object.
+    """
+    try:
+        found = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: not JSON: {shortened(' '.join(str(error).split()))}") from error
+    if not isinstance(found, dict):
+        raise SourceError(f"{path}: expected a JSON object, found {shortened(json.dumps(found))}")
+    return found
+
+
+# Files that have their names only when all of them is on disk.
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file; it gets the name `path` afterwards, and what had that name is replaced.
+
+    After an error, or a kill, the unfinished file stays; the next one is written over it.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    yield unfinished
+    sync(unfinished)
+    unfinished.replace(path)
+    sync(path.parent)
+
+
+@contextmanager
+def whole_or_none(path: Path) -> Iterator[Path]:
+    """As `whole`, where several processes may write to one name at once: of two, the later one's file stays.
+
+    Each has an unfinished file of its own. After an error nothing is left of it, after a kill it stays. A link stays, and what it
+    leads to is replaced.
+    """
+    unfinished, target = unfinished_file(path), Path(os.path.realpath(path))
+    try:
+        yield unfinished
+        sync(unfinished)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sync(target.parent)
+
+
+def unfinished_file(path: Path) -> Path:
+    """Where `whole_or_none` of this process writes."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file, whole or not at all."""
+    with whole(path) as unfinished:
+        unfinished.write_bytes(data)
+
+
+def write_json(path: Path, value: Mapping[str, Any], **style: Any) -> None:
+    """Writes a JSON object, whole or not at all; `style` is of `json.dumps`."""
+    write_whole(path, json.dumps(value, **style).encode())
+
+
+def remove_whole(folder: Path) -> None:
+    """Removes a folder: after a kill all of it is there, or nothing under its name. Call it again for what is left under another."""
+    leaving = folder.with_name(f"{folder.name}-done")
+    if leaving.exists():
+        shutil.rmtree(leaving)
+    if folder.exists():
+        folder.rename(leaving)
+        shutil.rmtree(leaving)
+
+
+def sync(path: Path) -> None:
+    """Puts a file on disk, or a folder's list of names where the system lets a program do that."""
+    if path.is_dir():
+        if os.name == "nt":
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+    else:
+        descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Files that grow while a dataset is written, and are cut where a state says.
+
+_BUFFER_BYTES = 1 << 20
+
+
+def at_end(path: Path, size: int) -> Any:
+    """A file to append to, cut to its first `size` bytes; a new one where there is none and `size` is 0.
+
+    Raises:
+      OSError: it has fewer bytes, or the disk.
+    """
+    there = path.stat().st_size if path.exists() else 0
+    if there < size:
+        raise lost(path, size)
+    file = path.open("r+b" if path.exists() else "w+b", buffering=_BUFFER_BYTES)
+    file.truncate(size)
+    file.seek(size)
+    return file
+
+
+def put(file: Any) -> None:
+    """Puts an open file on disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def lost(path: Path, size: int) -> OSError:
+    """What is said of a file that has lost what was on disk."""
+    return OSError(
+        f"{path}: has fewer than the {size:,} bytes that were on disk; begin anew with restart=True (--restart)"
+    )

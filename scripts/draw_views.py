@@ -1,7 +1,7 @@
 """Draws docs/views/*.svg: what the views store of a small episode, and which rows some of their items hold.
 
-What is drawn of a view stands in its case (`tests/views/cases`). Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
-windows of an item (`rlds2reverb/report/drawing.py`). `scripts/generate_docs.py` (`make docs`) writes the files.
+What is drawn of a view stands in its case (`tests/unit/views/cases`). Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
+windows of an item (`rlds2reverb/look/drawing.py`). `scripts/generate_docs.py` (`make docs`) writes the files.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut
-from rlds2reverb.episodes import Episode
-from rlds2reverb.report import drawing
+from rlds2reverb.episode import Episode
+from rlds2reverb.look import drawing
+from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.registry import view_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the suite
 
-from tests.views.case import Picture
-from tests.views.every import CASES, cuts_of
+from tests.unit.views.case import Picture
+from tests.unit.views.every import CASES, cuts_of
 
 _STYLE = """
 text { font: 12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328; }

@@ -21,16 +21,15 @@ import click
 import msgspec
 from replay_server.config import ServerConfig
 from replay_server.metrics import METRICS
-from replay_server.table_status import TableStatus
+from replay_server.status import TableStatus
 
 from rlds2reverb import cli
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
-from rlds2reverb.destinations import job, losing
-from rlds2reverb.destinations.registry import DESTINATIONS
+from rlds2reverb.conversion import job, report
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from rlds2reverb.prepare.options import CHOICES, HELP
+from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.push.options import option_fields
-from rlds2reverb.sources.registry import SOURCES
-from rlds2reverb.validation import CODES
 
 DOCS = Path(__file__).parent.parent / "docs"
 _WIDTH = 100
@@ -65,10 +64,8 @@ def destinations_table() -> str:
 
 def losses_table() -> str:
     """What each destination cannot hold; first what none is given."""
-    modules = {
-        one.scheme: importlib.import_module(f"rlds2reverb.destinations.{one.scheme}").LOSSES for one in DESTINATIONS
-    }
-    return losing.table({"any": job.LOSSES, **modules})
+    modules = {one.scheme: importlib.import_module(f"rlds2reverb.formats.{one.scheme}").LOSSES for one in DESTINATIONS}
+    return report.table({"any": job.LOSSES, **modules})
 
 
 def cli_reference() -> str:

@@ -17,7 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "docs" / "reference" / "names.txt"
 PACKAGES = {"rlds2reverb": ROOT / "rlds2reverb", "replay_server": ROOT / "server" / "replay_server"}
-PUBLIC = ("rlds2reverb", "rlds2reverb.views", "rlds2reverb.formats", "rlds2reverb.tf_agents", "rlds2reverb.testing", "replay_server")
+PUBLIC = (
+    "rlds2reverb",
+    "rlds2reverb.views",
+    "rlds2reverb.formats.registry",
+    "rlds2reverb.tf_agents",
+    "rlds2reverb.testing",
+    "replay_server",
+)
 """Modules whose `__all__` is public; the adapters are added by their files."""
 
 _SHOWN = ("__init__", "__len__", "__iter__", "__enter__", "__exit__")
@@ -29,14 +36,18 @@ def main(arguments: list[str]) -> int:
         LIST.write_text(wanted, encoding="utf-8")
         return 0
     now = LIST.read_text(encoding="utf-8") if LIST.exists() else ""
-    changes = list(difflib.unified_diff(now.splitlines(), wanted.splitlines(), "listed", "in the code", lineterm="", n=0))
+    changes = list(
+        difflib.unified_diff(now.splitlines(), wanted.splitlines(), "listed", "in the code", lineterm="", n=0)
+    )
     print("\n".join([*changes, *(["public names changed: if that is meant, run `make docs`"] if changes else [])]))
     return 1 if changes else 0
 
 
 def lines() -> Iterator[str]:
     """Every public name, module by module, in the order of the alphabet."""
-    adapters = sorted(f"rlds2reverb.adapters.{file.stem}" for file in (PACKAGES["rlds2reverb"] / "adapters").glob("*.py"))
+    adapters = sorted(
+        f"rlds2reverb.adapters.{file.stem}" for file in (PACKAGES["rlds2reverb"] / "adapters").glob("*.py")
+    )
     for module in (*PUBLIC, *(name for name in adapters if _exports(name))):
         yield module
         for name in sorted(_exports(module)):

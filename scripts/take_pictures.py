@@ -22,21 +22,18 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Route, sync_playwright
+from replay_server.checkpoints import Space
 from replay_server.config import HttpSection, decode, table_configs
-from replay_server.history import History, Sample, Written, fitted
-from replay_server.history_file import HistoryFile
+from replay_server.history import History, HistoryFile, Sample, Written, fitted
 from replay_server.http import HttpServer, make_app
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.service import ReplayService
-from replay_server.space import Space
 
 import rlds2reverb
 from rlds2reverb.cli.top.app import TopApp
-from rlds2reverb.cli.top.rates import Counts, Moment
-from rlds2reverb.cli.top.state import Known
-from rlds2reverb.cli.top.watching import Watch
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.cli.top.watching import Counts, Known, Moment, Watch
+from rlds2reverb.episode import Array, Episode
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.http import CheckpointPart, LastCheckpoint, ServerPart, Status
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo

@@ -19,7 +19,7 @@ from tests.profiles import DEEP, SEED, SIZE, drawn
 
 if TYPE_CHECKING:  # the core has no TensorFlow
     from rlds2reverb import Client
-    from tests.server.forks import Embedded, Forks
+    from tests.unit.server.forks import Embedded, Forks
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -37,7 +37,7 @@ settings.register_profile("gate", settings.get_profile("any"), derandomize=True,
 settings.register_profile("deep", settings.get_profile("any"), max_examples=drawn(100, 300))
 settings.load_profile("deep" if DEEP else "gate")
 
-FULL = ("chaos", "conformance", "examples", "faults", "packages", "security", "server", "tf")
+FULL = ("chaos", "conformance", "examples", "faults", "packages", "security", "unit/server", "unit/tf_agents")
 """Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
 SYSTEMS = "systems"
@@ -76,19 +76,19 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
     return True
 
 
-def _folder(path: Path) -> str:
-    return path.relative_to(_HERE).parts[0] if path.is_relative_to(_HERE) and path != _HERE else ""
+def _is_in(path: Path, *folders: str) -> bool:
+    return any(path.is_relative_to(_HERE / folder) for folder in folders)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m full` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _folder(item.path) in FULL:
+        if _is_in(item.path, *FULL):
             item.add_marker("full")
 
 
 def _runs_nowhere(report: pytest.TestReport | pytest.CollectReport, path: Path) -> bool:
-    return report.skipped and _folder(path) not in (*FULL, SYSTEMS) and "could not import" in str(report.longrepr)
+    return report.skipped and not _is_in(path, *FULL, SYSTEMS) and "could not import" in str(report.longrepr)
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -132,7 +132,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """Starts services, servers and programs in a tenth of a second each."""
-    from tests.server.forks import Forks
+    from tests.unit.server.forks import Forks
 
     made = Forks(tmp_path_factory.mktemp("forks") / "log")
     yield made

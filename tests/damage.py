@@ -17,7 +17,7 @@ from types import FrameType
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.sources import open_source
+from rlds2reverb.formats import open_source
 from tests import notes
 from tests.profiles import DEEP, SEED, drawn
 from tests.raising import outcome_of

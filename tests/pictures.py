@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb import Episode
-from rlds2reverb.episodes import Array
-from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.sources.base import Source, spec_of
-from rlds2reverb.sources.episodes import EpisodeList
-from rlds2reverb.specs import ArraySpec, Nest, map_with_path
+from rlds2reverb.episode import Array
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.source import Source, spec_of
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, map_with_path
 from tests import strategies
 
 HEIGHT, WIDTH = 9, 12

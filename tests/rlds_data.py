@@ -141,7 +141,7 @@ def trajectory_signature(columns: Any, policy_info_fn: Callable[[Any, Any], Any]
     """The table signature (of `ArraySpec`) that TF-Agents wants for such steps."""
     from tf_agents.specs import tensor_spec
 
-    from rlds2reverb.sources.rlds import array_spec
+    from rlds2reverb.formats.rlds import array_spec
     from rlds2reverb.specs import map_leaves, named_tuple_type
     from rlds2reverb.tf_agents import create_trajectory_data_spec
     from rlds2reverb.views.trajectory import FIELDS

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episode import Array, Episode
 
 DTYPES: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(kind)

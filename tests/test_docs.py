@@ -13,12 +13,10 @@ import click
 import pytest
 
 from rlds2reverb import cli
-from rlds2reverb.destinations import open_destination
-from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.errors import Rlds2ReverbError
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import first_episodes
-from rlds2reverb.sources.registry import SOURCES
+from rlds2reverb.formats import open_destination, open_source
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
+from rlds2reverb.formats.source import first_episodes
 from rlds2reverb.views.registry import VIEWS
 
 ROOT = Path(__file__).parent.parent

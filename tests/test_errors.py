@@ -10,7 +10,7 @@ import pytest
 
 from rlds2reverb import errors
 from rlds2reverb.errors import TransportError
-from rlds2reverb.validation import Problem
+from rlds2reverb.prepare.problems import Problem
 
 CLASSES = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
 

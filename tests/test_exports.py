@@ -105,7 +105,7 @@ class ConvertReport()
     repaired: Mapping[str, int] = field(default_factory=dict)
     ends_mended: int = 0
     losses: tuple[Lost, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    notices: tuple[Remark, ...] = ()
     encoded: tuple[str, ...] = ()
     bytes: int = 0
     seconds: float = 0.0
@@ -253,7 +253,7 @@ class PushPlan()
     @property view(self) -> str
     @property identity(self) -> str
     @property not_in_items(self) -> dict[str, tuple[str, ...]]
-    @property remarks(self) -> tuple[Remark, ...]
+    @property notices(self) -> tuple[Remark, ...]
     telling(self, on_progress: Callable[[Progress], object]) -> PushPlan
     as_dict(self) -> dict[str, Any]
 class PushReport()
@@ -270,7 +270,7 @@ class PushReport()
     advice: Mapping[str, int] = field(default_factory=dict)
     repaired: Mapping[str, int] = field(default_factory=dict)
     ends_mended: int = 0
-    remarks: tuple[Remark, ...] = ()
+    notices: tuple[Remark, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
     episodes_duplicate: int = 0
@@ -454,7 +454,7 @@ def test_every_export_is_what_its_home_defines(name: str) -> None:
 
 def test_what_is_not_exported_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'rlds2reverb' has no attribute 'nonsense'"):
-        rlds2reverb.nonsense  # type: ignore[attr-defined]  # noqa: B018
+        rlds2reverb.nonsense  # type: ignore[attr-defined]
 
 
 def undocumented(file: Path) -> Iterator[str]:

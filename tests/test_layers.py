@@ -27,7 +27,7 @@ FOUNDATION = {
     "image_spec",
     "json_files",
     "metadata",
-    "remarks",
+    "notices",
     "specs",
     "wording",
 }
@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": {"errors", "extras", "source_options"},
     "files": {"errors"},
     "protobuf": set(),
-    "remarks": set(),
+    "notices": set(),
     "wording": set(),
     "json_files": {"errors", "wording"},
     "strict_yaml": {"errors"},

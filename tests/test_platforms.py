@@ -91,13 +91,13 @@ def test_what_is_taken_away_is_missed() -> None:
 def test_episodes_are_pushed_where_these_are_missing() -> None:
     said = on_windows(
         "from rlds2reverb.cli import main",
-        "from tests.push.in_memory import Server, episodes, push",
+        "from tests.unit.push.in_memory import Server, episodes, push",
         "server = Server()",
         "push(server, episodes(3))",
         "print(len(server.items['replay']))",
         "sys.argv = ['rlds2reverb', '--help']",
         "main()",
-        first="import tests.push.in_memory, tests.strategies",
+        first="import tests.unit.push.in_memory, tests.strategies",
     )
     assert said.startswith("9\n")
     assert "inspect" in said

@@ -14,9 +14,7 @@ import pytest
 import yaml
 
 import rlds2reverb
-from rlds2reverb.destinations.registry import DESTINATIONS
-from rlds2reverb.formats import Lazily
-from rlds2reverb.sources.registry import SOURCES
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Lazily
 from tests.imports import Package, top
 from tests.project import ROOT, project, requirements_of
 from tests.test_layers import CODE, OPTIONAL

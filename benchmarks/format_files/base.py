@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import data
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 
 TRANSITIONS = data.STEPS - 1
 """Actions of an episode."""

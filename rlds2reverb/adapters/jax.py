@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2reverb.client import Client
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
+from rlds2reverb.episode import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.specs import Nest, flatten, map_leaves

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.adapters.pieces import INFO_DTYPES, Cutter
-from rlds2reverb.adapters.serving import Server, opened
+from rlds2reverb.adapters.common import INFO_DTYPES, Cutter, Server, opened
 from rlds2reverb.client import Client
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.options import SampleOptions

@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.adapters.pieces import INFO_DTYPES, Arrays, infos_of
-from rlds2reverb.adapters.polling import polled
-from rlds2reverb.adapters.serving import Server, opened
-from rlds2reverb.episodes import Array
+from rlds2reverb.adapters.common import INFO_DTYPES, Arrays, Server, infos_of, opened, polled
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.leaves import columns_of
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.slices import SliceSpec

@@ -20,15 +20,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.adapters.serving import Server, check_pickles, opened
+from rlds2reverb.adapters.common import Server, check_pickles, opened
 from rlds2reverb.client import Client
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.specs import map_leaves
-from rlds2reverb.transport.forks import check_not_forked
+from rlds2reverb.transport.grpc import check_not_forked
 
 with needing("the adapter for PyTorch", "torch", ModuleNotFoundError):
     import torch

@@ -24,9 +24,8 @@ from textwrap import indent
 import click
 from click.shell_completion import CompletionItem
 
-from rlds2reverb.cli.answers import Answer, wants_json
-from rlds2reverb.cli.loading import without_collecting
-from rlds2reverb.cli.streams import whoever_listens
+from rlds2reverb.cli.options import without_collecting
+from rlds2reverb.cli.output import Answer, wants_json, whoever_listens
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -43,8 +42,7 @@ from rlds2reverb.errors import (
     WireError,
     WorkersLost,
 )
-from rlds2reverb.formats import Lazily
-from rlds2reverb.sources.registry import SOURCES
+from rlds2reverb.formats.registry import SOURCES, Lazily
 
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",

@@ -13,8 +13,8 @@ from rlds2reverb.cli.options import SECONDS, with_options
 from rlds2reverb.client import Client
 from rlds2reverb.connecting import connect
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.transport.certificates import Certificates
-from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.transport.grpc import Certificates
+from rlds2reverb.transport.retry import Deadlines
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output, progress
-from rlds2reverb.cli.loading import without_collecting
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     json_option,
@@ -20,14 +19,14 @@ from rlds2reverb.cli.options import (
     source_argument,
     suggested,
     with_options,
+    without_collecting,
 )
-from rlds2reverb.conversion import Conversion, planned
-from rlds2reverb.destinations.losing import lines
-from rlds2reverb.destinations.registry import DESTINATIONS
-from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.conversion.convert import Conversion, planned
+from rlds2reverb.conversion.report import ConvertReport, lines
+from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.look.accounts import conversion_fields
 from rlds2reverb.prepare.options import EPISODE_OPTIONS
-from rlds2reverb.wording import counted
+from rlds2reverb.text import counted
 
 _GOES_ON = "the same command goes on behind the {kept} on disk; --restart begins anew"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
@@ -114,4 +113,4 @@ def print_report(as_json: bool, report: ConvertReport) -> None:
         output.print_fields(conversion_fields(report))
         told = [loss for loss in report.losses if loss.episodes is not None]
         output.print_lines([f"lost {line}" for line in lines(told)])
-        output.print_lines([remark.line for remark in report.remarks])
+        output.print_lines([remark.line for remark in report.notices])

@@ -13,16 +13,16 @@ import click
 from rlds2reverb.cli import output
 from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.connecting import connect
-from rlds2reverb.conventions import filled_spec
-from rlds2reverb.datasets import BUNDLED
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import how_to_install
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.bundled import BUNDLED
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.sources import open_source
 from rlds2reverb.specs import flatten
+from rlds2reverb.text import counted, rate
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
-from rlds2reverb.wording import counted, rate
 
 _NAME = "rlds2reverb"
 _TABLE = "replay"

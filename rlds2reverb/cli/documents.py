@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from rlds2reverb.destinations.report import ConvertReport
+from rlds2reverb.conversion.report import ConvertReport
+from rlds2reverb.episode import Notice
+from rlds2reverb.inspection.statistics import Ends
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.remarks import Remark
-from rlds2reverb.reports.ends import Ends
 
 Count = Annotated[int, Meta(ge=0)]
 Spec = dict[str, str]
@@ -131,7 +131,7 @@ class Plan(Document):
       episodes: that will be read; null where that is not known.
       transform: what is done to the columns first.
       filled: step fields that the dataset lacks and that are filled.
-      remarks: what the dataset tells of itself as a whole.
+      notices: what the dataset tells of itself as a whole.
       tables: table -> what is found there.
       servers: of several servers, address -> tables.
       missing: of several servers, those that cannot be reached.
@@ -141,7 +141,7 @@ class Plan(Document):
     episodes: Count | None
     transform: Transform
     filled: list[str]
-    remarks: list[Remark]
+    notices: list[Notice]
     tables: dict[str, TablePlan]
     servers: dict[str, dict[str, TablePlan]] | UnsetType = UNSET
     missing: list[str] | UnsetType = UNSET
@@ -256,7 +256,7 @@ class Inspected(Document):
       ranges: path of a column -> what its values span.
       ends: how episodes end.
       problems: code -> what was found.
-      remarks: what was found of the dataset as a whole.
+      notices: what was found of the dataset as a whole.
     """
 
     source: str
@@ -273,7 +273,7 @@ class Inspected(Document):
     ranges: dict[str, Span]
     ends: Ends
     problems: dict[str, Problem]
-    remarks: list[Remark]
+    notices: list[Notice]
 
 
 class Output(Document):
@@ -337,13 +337,13 @@ class Findings(Document):
       episodes: how many were checked.
       valid: none of the problems rejects an episode; the exit code is 0.
       problems: code -> what was found.
-      remarks: what was found of the dataset as a whole.
+      notices: what was found of the dataset as a whole.
     """
 
     episodes: Count
     valid: bool
     problems: dict[str, Problem]
-    remarks: list[Remark]
+    notices: list[Notice]
 
 
 class RateLimiter(Document):

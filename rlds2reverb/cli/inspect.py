@@ -1,17 +1,16 @@
-"""`rlds2reverb inspect`: what is in a dataset, and which table it needs."""
+"""`rlds2reverb inspect`: what is in a dataset, and which table it needs; with --html as a page, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rlds2reverb.cli import output, progress
-from rlds2reverb.cli.html import html_options, wanted_page
-from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_executor,
@@ -21,26 +20,95 @@ from rlds2reverb.cli.options import (
     into_option,
     json_option,
     limit_option,
+    opened,
     quiet_option,
     scale_options,
     source_argument,
     transform_option,
     view_option,
     views_of_tables,
+    with_options,
 )
-from rlds2reverb.conventions import AS_RECORDED
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.fleet.driver import Named
+from rlds2reverb.formats.registry import SOURCES, Lazily
+from rlds2reverb.inspection.inspection import InspectedOutput, Inspection, Watcher, inspect_source
+from rlds2reverb.inspection.workers import Wanted, inspected
 from rlds2reverb.look.accounts import image_text, inspection_fields, problem_heads, range_text, transform_fields
+from rlds2reverb.prepare.conventions import AS_RECORDED
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.reports.divided import Wanted, inspected
-from rlds2reverb.reports.inspected import InspectedOutput, Inspection
-from rlds2reverb.reports.inspection import inspect_source
-from rlds2reverb.scale.sources import Named
-from rlds2reverb.sources.registry import SOURCES
+from rlds2reverb.prepare.problems import Findings
 from rlds2reverb.specs import spec_texts
-from rlds2reverb.validation.findings import Findings
-from rlds2reverb.wording import counted
+from rlds2reverb.text import counted
+
+_collector: Callable[[int, Inspection], Watcher] = Lazily("rlds2reverb.look.collector:Collector")
+_page_of: Callable[[Any, int], bytes] = Lazily("rlds2reverb.look.report:page_of")
+_dataset: Callable[[Inspection, str], Any] = Lazily("rlds2reverb.look.charts:Dataset")
+_check_place: Callable[[Path], None] = Lazily("rlds2reverb.look.report:check_place")
+_write_page: Callable[[Path, bytes], None] = Lazily("rlds2reverb.look.report:write_page")
+"""Loaded only where a page is asked for."""
+
+_LARGEST_SEED = 2**63 - 1
+
+html_options = with_options(
+    click.option(
+        "--html",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write a page about the dataset, too: one file with charts, images and problems, under 3 MB, that needs no network. A file that is there is replaced.",
+    ),
+    click.option(
+        "--against",
+        metavar="SOURCE",
+        help="With --html: put another dataset beside it, read with the same options; charts have both, on the same axes.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, _LARGEST_SEED),
+        help="With --html: chooses the episodes and texts that the page shows; 0 without it. The same data and seed give the same bytes.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class WantedPage:
+    """The page that is asked for.
+
+    Attributes:
+      path: where it goes.
+      others: names of the datasets to put beside it, at most one.
+      seed: chooses what is shown.
+    """
+
+    path: Path
+    others: tuple[str, ...]
+    seed: int
+
+    @property
+    def watch(self) -> Callable[[Inspection], Watcher]:
+        """Makes what collects for the page; it can be sent to workers."""
+        return partial(_collector, self.seed)
+
+    def write(self, found: Sequence[tuple[Inspection, str]]) -> None:
+        """Writes the page of one dataset or two, each with the config of a server for it or "", and tells so on stderr."""
+        page = _page_of([_dataset(inspection, config) for inspection, config in found], self.seed)
+        _write_page(self.path, page)
+        output.talk(f"wrote {self.path}: {len(page) / 1e6:.2f} MB")
+
+
+def wanted_page(path: Path | None, against: str | None, seed: int | None) -> WantedPage | None:
+    """What the options ask for; None for no page.
+
+    Raises:
+      ConfigError: the file cannot be written, or an option makes no sense without it.
+    """
+    if path is None:
+        if against is not None or seed is not None:
+            raise ConfigError(f"{'--seed' if against is None else '--against'} is of the page; give --html FILE, too")
+        return None
+    _check_place(path)
+    return WantedPage(path, () if against is None else (against,), seed or 0)
 
 
 @click.command("inspect", context_settings=ANSWERS_H, epilog=f"\b\nSOURCE is one of\n{SOURCES.help()}")
@@ -223,4 +291,4 @@ def print_findings(findings: Findings) -> None:
             output.print_line(f"  {example.title}: {where}{example.problem.detail}")
         if more := findings.more(code):
             click.echo(f"  and {more:,} more")
-    output.print_lines([remark.line for remark in findings.remarks])
+    output.print_lines([remark.line for remark in findings.notices])

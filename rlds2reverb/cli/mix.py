@@ -7,13 +7,11 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.opening import opened
-from rlds2reverb.cli.options import ANSWERS_H, suggested, with_options
+from rlds2reverb.cli.options import ANSWERS_H, opened, suggested, with_options
 from rlds2reverb.cli.push import push, pushing_options
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.sources.mix import MixOf, weights_of
-from rlds2reverb.sources.mix_parts import COLUMNS, EQUAL
-from rlds2reverb.wording import counted
+from rlds2reverb.formats.mix import COLUMNS, EQUAL, MixOf, weights_of
+from rlds2reverb.text import counted
 
 _mix_options = with_options(
     click.option("--weights", metavar="W,W,...", help="How often episodes of each source come; equal by default."),

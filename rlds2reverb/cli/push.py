@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlds2reverb.cli import output, progress
+from rlds2reverb.cli import EXIT_INTERRUPTED, output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
-from rlds2reverb.cli.interrupts import ends_when_interrupted_twice
-from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_view,
     into_option,
     json_option,
     limit_option,
+    opened,
     push_options,
     quiet_option,
     source_argument,
@@ -26,16 +30,104 @@ from rlds2reverb.cli.options import (
     views_of_tables,
     with_options,
 )
-from rlds2reverb.cli.reports import print_plan, print_report, told_when_stopped
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, reason_of, report_of
+from rlds2reverb.fleet.driver import Named
+from rlds2reverb.fleet.push import DistributedPush
+from rlds2reverb.formats.mix import MixOf
+from rlds2reverb.formats.source import Source, first_episodes
+from rlds2reverb.look.accounts import plan_fields, planned_servers, push_fields, server_line, table_plan
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
-from rlds2reverb.scale.pushing import DistributedPush
-from rlds2reverb.scale.sources import Named
-from rlds2reverb.sources.base import Source, first_episodes
-from rlds2reverb.sources.mix import MixOf
+from rlds2reverb.specs import spec_texts
 from rlds2reverb.views.base import View
+
+_STDERR = 2
+_STOPPING = b"rlds2reverb: stopping: waiting for what is on its way to the server; Ctrl-C again ends at once\n"
+
+
+@contextmanager
+def ends_when_interrupted_twice() -> Iterator[None]:
+    """The first SIGINT raises KeyboardInterrupt, as ever, and says what it brings about; the second ends the process."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield  # somebody else's business, or switched off (nohup, a shell's background job)
+        return
+
+    def end(*_: Any) -> None:
+        os._exit(EXIT_INTERRUPTED)
+
+    def stop(*_: Any) -> None:
+        signal.signal(signal.SIGINT, end)
+        with suppress(OSError):  # past sys.stderr, in the middle of whose writing the signal may have come
+            os.write(_STDERR, _STOPPING)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_AFTER = "what the server confirmed stays; the same push, run again, adds the rest"
+_AFTER_AGAIN = "what the server confirmed stays; another push with --again stores it once more"
+_NOTHING = "stopped before anything was sent; nothing of this push is stored"
+"""What an interruption leaves behind."""
+
+
+@contextmanager
+def told_when_stopped(
+    as_json: bool, again: bool, account: Callable[[], PushReport | None] = lambda: None
+) -> Iterator[None]:
+    """Prints what is stored and what is not when an error or an interruption stops a push; it is raised all the same.
+
+    Args:
+      as_json: how.
+      again: the push makes new item keys, so another run of it stores everything once more.
+      account: of a push that is interrupted before or after it reads and sends; None when there is none yet.
+    """
+    try:
+        yield
+    except BaseException as error:
+        report = report_of(error)
+        if isinstance(error, KeyboardInterrupt) and report is None:
+            if (found := account()) is None:
+                output.talk(_NOTHING)
+            else:
+                report = replace(found, stopped=reason_of(error))
+        if report is not None:
+            with suppress(OSError):  # a full disk: what stopped the push is what is told
+                print_report(as_json, report)
+            if isinstance(error, KeyboardInterrupt):
+                output.talk(_AFTER_AGAIN if again else _AFTER)
+        raise
+
+
+def print_report(as_json: bool, report: PushReport) -> None:
+    """The account on stdout."""
+    if as_json:
+        output.print_json(report.as_dict())
+    else:
+        output.print_fields(push_fields(report))
+        output.print_fields({address: server_line(one) for address, one in report.servers.items()}, "  ")
+        output.print_lines([remark.line for remark in report.notices])
+
+
+def print_plan(as_json: bool, plan: PushPlan) -> None:
+    """Every table, its room, and what its items are, on stdout."""
+    if as_json:
+        output.print_json(plan.as_dict())
+        return
+    for name, text in plan_fields(plan).items():
+        output.print_fields({name: text})
+    output.print_lines([remark.line for remark in plan.notices])
+    for table in plan.tables:
+        click.echo(f"table {table.name}  ({table_plan(table)})")
+        output.print_fields(spec_texts(table.signature), "  ")
+    output.print_fields(planned_servers(plan), "  ")
+
 
 pushing_options = with_options(
     server_options,

@@ -19,12 +19,12 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
 from rlds2reverb.learner.batch_queue import WaitLog
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.look.brief import Brief, brief
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.reports.brief import Brief, brief
 from rlds2reverb.specs import flatten
+from rlds2reverb.text import counted
 from rlds2reverb.wire.limiter import NEVER, clause, sample_wait, samples_allowed
 from rlds2reverb.wire.messages import TableInfo
-from rlds2reverb.wording import counted
 
 
 @click.command("sample", context_settings=ANSWERS_H)

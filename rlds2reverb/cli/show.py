@@ -10,18 +10,23 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import documents, output
-from rlds2reverb.cli.loading import without_collecting
-from rlds2reverb.cli.opening import opened
-from rlds2reverb.cli.options import ANSWERS_H, conventions_options, json_option, source_argument, transform_option
-from rlds2reverb.conventions import Conventions
-from rlds2reverb.formats import Lazily
-from rlds2reverb.showing.contents import Contents
-from rlds2reverb.showing.reading import contents_at
-from rlds2reverb.transforms.reading import transform_of
+from rlds2reverb.cli.options import (
+    ANSWERS_H,
+    conventions_options,
+    json_option,
+    opened,
+    source_argument,
+    transform_option,
+    without_collecting,
+)
+from rlds2reverb.formats.registry import Lazily
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.look.contents import Contents, contents_at
+from rlds2reverb.prepare.conventions import Conventions
 
-_show: Any = Lazily("rlds2reverb.showing.terminal:show")
+_show: Any = Lazily("rlds2reverb.look.terminal:show")
 
-_saver: Any = Lazily("rlds2reverb.showing.saving:saver")
+_saver: Any = Lazily("rlds2reverb.look.saving:saver")
 
 _NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
 _OPTION = re.compile(r"--(?!json$)[^=]+")

@@ -13,7 +13,7 @@ from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import ANSWERS_H, json_option
 from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import table_fields
-from rlds2reverb.push.several.tables import merged
+from rlds2reverb.push.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
 from rlds2reverb.wire.messages import ServerInfo, TableInfo

@@ -8,7 +8,6 @@ import click
 
 from rlds2reverb.cli import documents, output, progress
 from rlds2reverb.cli.inspect import print_findings
-from rlds2reverb.cli.opening import opened
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     chosen_executor,
@@ -17,17 +16,18 @@ from rlds2reverb.cli.options import (
     json_option,
     judging_options,
     limit_option,
+    opened,
     quiet_option,
     scale_options,
     source_argument,
     transform_option,
 )
+from rlds2reverb.fleet.driver import Named
+from rlds2reverb.inspection.inspection import validate_source
+from rlds2reverb.inspection.workers import Wanted, validated
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.reports.divided import Wanted, validated
-from rlds2reverb.reports.inspection import validate_source
-from rlds2reverb.scale.sources import Named
-from rlds2reverb.validation.policy import RAISE, check_choices
-from rlds2reverb.wording import counted
+from rlds2reverb.prepare.policy import RAISE, check_choices
+from rlds2reverb.text import counted
 
 
 @click.command("validate", context_settings=ANSWERS_H)
@@ -68,7 +68,7 @@ def command(
             episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:
-        output.print_json(documents.Findings(episodes, not rejecting, findings.as_dict(), list(findings.remarks)))
+        output.print_json(documents.Findings(episodes, not rejecting, findings.as_dict(), list(findings.notices)))
     else:
         print_findings(findings)
     output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from rlds2reverb.display import as_html
-from rlds2reverb.episodes import Array
-from rlds2reverb.learner.leaves import columns_of, in_structure, paths_of
-from rlds2reverb.specs import Nest
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec, Nest, map_with_path
+from rlds2reverb.wire.sample.batches import Column
 
 
 class BatchInfo(NamedTuple):
@@ -88,3 +91,207 @@ def _first(values: Any) -> Any:
     if values is None:
         return None
     return {name: mask[0] for name, mask in values.items()} if isinstance(values, Mapping) else values[0]
+
+
+# What samplers of one server and of several, sources from disk, and mixes of them have in common: they give batches.
+
+_Own = TypeVar("_Own", bound="BatchIterator")
+
+
+class BatchIterator(Iterator[Batch], ABC):
+    """Iterates batches until they end, or until it is closed. Close it, or use it as a context manager."""
+
+    @abstractmethod
+    def next_batch(self) -> Batch | None:
+        """The next batch; None at the end. Iterating raises what this does."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Begins no more samples. What was asked for ahead still comes, where anything is."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends it at once."""
+
+    def __iter__(self: _Own) -> _Own:
+        """Batches, one after the other; see `next_batch`."""
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch; see `next_batch`."""
+        if (batch := self.next_batch()) is None:
+            raise StopIteration
+        return batch
+
+    def __enter__(self: _Own) -> _Own:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def only_sample(batches: BatchIterator, structure: Nest | None) -> Batch:
+    """The only sample that there is, without the axis of a batch. Closes what gave it. Raises as `next_batch` does.
+
+    Args:
+      batches: gives one batch of one sample.
+      structure: nest of what its columns are called.
+    """
+    with batches:
+        (batch,) = batches
+    return unbatched(batch, structure)
+
+
+# The columns of a batch, by its structure: what is a leaf, in which order they stand, and the way back into the nest.
+#
+# A list in a batch may be a container, or a leaf: items that differ in shape. Only the structure tells.
+
+
+def paths_of(data: Nest, told: Nest | None) -> Nest:
+    """The nest of a batch's columns, with its path in place of every leaf.
+
+    Args:
+      data: of the batch.
+      told: the structure that its origin tells; None where it tells none. Then a list at the top has one entry per column, and any
+        other list is a leaf.
+    """
+    if told is not None:
+        return map_with_path(lambda path, _: path, told)
+    if isinstance(data, list):  # a table without a signature
+        return [str(number) for number in range(len(data))]
+    return map_with_path(lambda path, _: path, _without_lists(data))
+
+
+def columns_of(data: Nest, paths: Nest) -> list[Column]:
+    """The columns of a batch in the order of `paths_of`. A list of arrays in the place of a leaf is one column."""
+    return list(_columns(data, paths))
+
+
+def in_structure(columns: Iterable[object], structure: Nest) -> Nest:
+    """The nest with columns, as many as it has leaves and in their order, in place of the leaves."""
+    return _nested(iter(columns), structure)
+
+
+def _nested(left: Iterator[object], structure: Nest) -> Nest:
+    """The structure with what is left in place of its leaves, one after the other; as `map_with_path`, which costs more."""
+    fill = partial(_nested, left)
+    if isinstance(structure, Mapping):
+        keys = sorted(structure)
+        return dict(zip(keys, map(fill, map(structure.__getitem__, keys))))
+    if not isinstance(structure, (list, tuple)):
+        return next(left)
+    if hasattr(structure, "_fields"):
+        return type(structure)(*map(fill, structure))
+    return type(structure)(map(fill, structure))
+
+
+def _columns(data: Nest, paths: Nest) -> Iterator[Column]:
+    if isinstance(paths, str):  # of a leaf
+        yield data
+    elif isinstance(paths, Mapping):
+        for key in sorted(paths):
+            yield from _columns(data[key], paths[key])
+    else:
+        for one, inside in zip(data, paths, strict=True):
+            yield from _columns(one, inside)
+
+
+def _without_lists(data: Nest) -> Nest:
+    """The nest with a leaf in place of every list: items that differ in shape."""
+    if isinstance(data, list):
+        return None
+    if isinstance(data, Mapping):
+        return {key: _without_lists(child) for key, child in data.items()}
+    if isinstance(data, tuple):
+        inside = [_without_lists(child) for child in data]
+        return type(data)(*inside) if hasattr(data, "_fields") else tuple(inside)
+    return data
+
+
+# Columns whose items differ in rows, filled up at the end to one shape.
+#
+# Observations of T + 1 rows beside actions of T, in a batch of two items with 2 and 3 actions:
+#
+# | | rows | comes out as | its mask |
+# | --- | --- | --- | --- |
+# | observation | 3, 4 | [2, 4, ...] | `masks["observation"]` 1110 1111 |
+# | action | 2, 3 | [2, 3, ...] | `masks["action"]` 110 111 |
+# | all of them | 2, 3 | | `mask` 110 111 |
+
+
+class Padded(NamedTuple):
+    """Columns of one shape each.
+
+    Attributes:
+      columns: as they came, or [B, L, ...] where they were filled up, with L of their own.
+      mask: [B, L] bool, the rows that an item has in every column that was filled up; None when none was.
+      masks: by column, [B, L] bool, the rows that it has there.
+    """
+
+    columns: list[Column]
+    mask: Array | None
+    masks: Mapping[str, Array] | None
+
+
+def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bool], rows: int | None) -> Padded:
+    """Fills columns up with zeros, or empty text: those whose items differ, and those whose items might.
+
+    Args:
+      columns: [B, ...], or B arrays.
+      names: of the columns.
+      is_free: whether the signature leaves their rows open, so that they have a mask even where all items are of one length.
+      rows: L of every column that is filled up; None for those of its longest item.
+
+    Raises:
+      ConfigError: items differ in more than their rows, in their dtype, say, or have more than there are to be.
+    """
+    out: list[Column] = []
+    lengths: dict[str, Array] = {}
+    sizes: dict[str, int] = {}
+    for name, column, free in zip(names, columns, is_free, strict=True):
+        if free or isinstance(column, list):
+            lengths[name] = _lengths(name, column)
+            sizes[name] = int(lengths[name].max()) if rows is None else rows
+            column = _filled(name, column, lengths[name], sizes[name])
+        out.append(column)
+    if not lengths:
+        return Padded(out, None, None)
+    masks = {name: np.arange(sizes[name]) < there[:, np.newaxis] for name, there in lengths.items()}
+    in_all = np.min(list(lengths.values()), axis=0)  # [B]
+    size = int(in_all.max()) if rows is None else rows
+    return Padded(out, np.arange(size) < in_all[:, np.newaxis], masks)
+
+
+def rows_are_free(leaves: Iterable[object]) -> list[bool]:
+    """Of every leaf, whether it is a spec that leaves an item's rows open."""
+    return [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves]
+
+
+def _lengths(name: str, column: Column) -> Array:
+    """[B] rows of every item."""
+    shapes = {value.shape[1:] if value.ndim else None for value in column}
+    if None in shapes or len(shapes) > 1:
+        found = sorted({str(list(value.shape)) for value in column})
+        raise ConfigError(
+            f'sample: ragged="pad" fills rows only; column "{name}" has items of {", ".join(found)}; use "list"'
+        )
+    if isinstance(column, list) and len(dtypes := {value.dtype for value in column}) > 1:
+        found = sorted(map(str, dtypes))
+        raise ConfigError(
+            f'sample: ragged="pad" makes one array; column "{name}" has items of {", ".join(found)}; use "list"'
+        )
+    return np.array([len(value) for value in column], np.int64)
+
+
+def _filled(name: str, column: Column, lengths: Array, rows: int) -> Array:
+    if (longest := int(lengths.max())) > rows:
+        raise ConfigError(
+            f'sample: pad_to {rows}: column "{name}" has an item of {longest} rows; raise it, or use slices'
+        )
+    if not isinstance(column, list) and rows == longest:
+        return column
+    fill: Any = b"" if column[0].dtype.kind == "O" else 0
+    whole = np.full((len(column), rows, *column[0].shape[1:]), fill, column[0].dtype)
+    for number, value in enumerate(column):
+        whole[number, : len(value)] = value
+    return whole

@@ -22,22 +22,18 @@ from typing import Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.cutting import Cutting
-from rlds2reverb.learner.epochs import LOOK_SECONDS, Drained, look_at
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import LOOK_SECONDS, Drained, SampleOptions, look_at
 from rlds2reverb.learner.packing import Packing
+from rlds2reverb.learner.slices import Cutting
 from rlds2reverb.specs import differences, view_in
+from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Stream, Transport
-from rlds2reverb.transport.closing import close_streams
-from rlds2reverb.transport.silence import Silent, why_silent
-from rlds2reverb.transport.stream import KeptStream
-from rlds2reverb.transport.stream_user import Reason, StreamWords
-from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.transport.retry import Deadlines
+from rlds2reverb.transport.stream import PersistentStream, Reason, Silent, StreamWords, close_streams, why_silent
 from rlds2reverb.wire.limiter import Wait, sample_wait
 from rlds2reverb.wire.messages import SampleRequest, ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import BatchBuilder, FlatBatch, in_batches
-from rlds2reverb.wire.sample.requests import encode_sample_request
-from rlds2reverb.wording import counted
+from rlds2reverb.wire.sample.stream import encode_sample_request
 
 T = TypeVar("T")
 
@@ -103,7 +99,7 @@ class BatchQueue:
         silence = _DEADLINES.silence * (_LONGER_SILENCE if table.max_times_sampled > 0 else 1.0)
         deadlines = replace(_DEADLINES, silence=silence, reconnect=options.reconnect_seconds)
         self._streams = [
-            KeptStream(transport, user, info.state_id, deadlines, changed=self._changed) for user in self._users
+            PersistentStream(transport, user, info.state_id, deadlines, changed=self._changed) for user in self._users
         ]
         on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
         self._watch = Watch(transport, self._streams, self._changed, on_wait, deadlines.notice)

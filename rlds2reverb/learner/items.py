@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Window
-from rlds2reverb.episodes import Array
-from rlds2reverb.wire.dtypes import as_wire_array, wire_number
-from rlds2reverb.wire.insert.encoder import Part, check_reach, item_fields, keys_of_items
-from rlds2reverb.wire.sample.batches import Column
-from rlds2reverb.wire.sample.rows import placed
-from rlds2reverb.wire.tensors import as_bytes
+from rlds2reverb.episode import Array
+from rlds2reverb.views.cuts import Cut, Window
+from rlds2reverb.wire.insert import Part, check_reach, item_fields, keys_of_items
+from rlds2reverb.wire.sample.batches import Column, placed
+from rlds2reverb.wire.tensors import as_bytes, as_wire_array, wire_number
 
 
 class _Reading(NamedTuple):

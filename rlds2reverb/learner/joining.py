@@ -1,19 +1,19 @@
-"""Samples of several parts -> one batch, where their structures agree."""
+"""Samples of several parts -> one batch: each part hands out a few at a time, and knows where it stands."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, SpecMismatch
-from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.leaves import columns_of, in_structure
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, in_structure, padded, paths_of, rows_are_free
+from rlds2reverb.learner.options import PAD
+from rlds2reverb.learner.states import State
 from rlds2reverb.specs import ArraySpec, Nest, differences, dtype_name, flatten
-from rlds2reverb.wire.sample.batches import Column
-from rlds2reverb.wire.sample.rows import placed
+from rlds2reverb.wire.sample.batches import Column, placed
 
 
 class Piece(NamedTuple):
@@ -163,3 +163,354 @@ def _spec_of(column: Column) -> ArraySpec:
 def is_signature(structure: Nest | None) -> bool:
     """Whether a structure says what its leaves hold, as tables' signatures do."""
     return structure is not None and all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values())
+
+
+_GOES_ON = (
+    "what it gives next cannot be repeated: a server draws, and keeps no account of it. Give anew=True to go on with samples of the "
+    "table as it is now; which part each sample comes from, and all other parts, are restored"
+)
+
+
+class Batches(Protocol):
+    """What can be mixed: a `Sampler`, a `Local`, a `Mix`, or anything with these two methods.
+
+    Those that can begin again have `restart()`. Those that can be restored have `take(count)`, `state()` and `restore(state)`. Those that
+    know what their samples are called tell it as `structure`.
+    """
+
+    def next_batch(self) -> Batch | None:
+        """The next batch; None at the end."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+@runtime_checkable
+class Restored(Batches, Protocol):
+    """What knows where it stands."""
+
+    def take(self, count: int) -> Batch | None:
+        """The next so many samples in one batch; fewer before the end, None at the end."""
+
+    def state(self) -> State:
+        """Where it stands: plain values."""
+
+    def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
+        """Goes to where another one stood; what cannot, goes on with other samples where `anew` allows it.
+
+        Raises:
+          ConfigError: the state is of something else, or cannot be restored.
+        """
+
+
+@runtime_checkable
+class Restarts(Protocol):
+    """What can begin again at its end."""
+
+    def restart(self) -> None:
+        """Begins again."""
+
+
+class Iterated:
+    """An iterator of batches as `Batches`."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._left = batches
+
+    def next_batch(self) -> Batch | None:
+        """The next one; None at the end."""
+        return next(self._left, None)
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
+
+
+class Repeated(Iterated):
+    """Batches that are there, as `Batches`: they come again and again."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        super().__init__(iter(batches))
+        self._batches = batches
+
+    def restart(self) -> None:
+        """Begins again with the first."""
+        self._left = iter(self._batches)
+
+
+class Feed:
+    """A part.
+
+    Args:
+      number: of the part.
+      batches: where its samples come from.
+      name: what messages call it.
+
+    Attributes:
+      number, batches, name: as given.
+      structure: nest of the columns; None before the first batch.
+      spec: of the items; None where it is not known yet.
+    """
+
+    def __init__(self, number: int, batches: Batches, name: str) -> None:
+        self.number, self.batches, self.name = number, batches, name
+        self._told: Nest | None = getattr(batches, "structure", None)
+        self.spec: Nest | None = self._told if is_signature(self._told) else None
+        self.structure: Nest | None = None
+        self._batch: Batch | None = None
+        self._offset = 0
+
+    def take(self, count: int) -> Iterator[Piece]:
+        """The next so many samples; fewer when it ends, and cannot begin again.
+
+        Raises:
+          ConfigError: it is empty.
+          Rlds2ReverbError: as its batches do.
+        """
+        while count and (piece := self._next_piece(count)) is not None:
+            yield piece
+            count -= piece.size
+
+    def rest(self) -> Piece | None:
+        """What is left of the batch in use."""
+        if self._batch is None or self._offset == self._batch.size:
+            return None
+        return Piece(self.number, self._batch, self._offset, self._batch.size)
+
+    def state(self) -> State:
+        """Where it stands; of a part that cannot be restored, only its name."""
+        return {"name": self.name, "at": self.batches.state() if isinstance(self.batches, Restored) else None}
+
+    def check(self, state: object, anew: bool) -> None:
+        """Refuses a state that is none of such a part, before anything is restored.
+
+        Raises:
+          ConfigError: it is not, or the part cannot be restored, and `anew` is false.
+        """
+        if not isinstance(state, Mapping) or not {"name", "at"} <= state.keys():
+            raise ConfigError(f"restore: part {self.number} ({self.name}): the state has no part like it")
+        if state["name"] != self.name:
+            raise ConfigError(f"restore: part {self.number} was {state['name']}, is {self.name}")
+        if (state["at"] is not None) != isinstance(self.batches, Restored):
+            raise ConfigError(f"restore: part {self.number} ({self.name}): the state is of another kind of part")
+        if not isinstance(self.batches, Restored) and not anew:
+            raise ConfigError(f"restore: part {self.number} ({self.name}): {_GOES_ON}")
+
+    def restore(self, state: Mapping[str, Any], anew: bool) -> None:
+        """Goes to where another one stood, which `check` has seen; a part that cannot be restored goes on. Raises as its `restore` does."""
+        if not isinstance(self.batches, Restored):
+            return
+        try:
+            self.batches.restore(state["at"], anew=anew)
+        except ConfigError as error:
+            raise ConfigError(f"part {self.number} ({self.name}): {error}") from error
+
+    def _next_piece(self, count: int) -> Piece | None:
+        """At least one sample, and at most so many; None at the end."""
+        if self._batch is not None and self._offset < self._batch.size:
+            start, self._offset = self._offset, min(self._batch.size, self._offset + count)
+            return Piece(self.number, self._batch, start, self._offset)
+        batch = self._next_batch(count)
+        if batch is None:
+            return None
+        self._batch, self._offset = batch, min(batch.size, count)
+        return Piece(self.number, batch, 0, self._offset)
+
+    def _next_batch(self, count: int) -> Batch | None:
+        batch = self._asked(count)
+        if batch is None and isinstance(self.batches, Restarts):
+            self.batches.restart()
+            batch = self._asked(count)
+            if batch is None:
+                raise ConfigError(f"mix: part {self.number} ({self.name}) is empty: it gives no sample")
+        if batch is not None:
+            self.see(batch)
+        return batch
+
+    def _asked(self, count: int) -> Batch | None:
+        return self.batches.take(count) if isinstance(self.batches, Restored) else self.batches.next_batch()
+
+    def see(self, batch: Batch) -> None:
+        """Sees what its samples are, at the first batch."""
+        if self.structure is not None:
+            return
+        self.structure = paths_of(batch.data, self._told)
+        if self.spec is None:
+            self.spec = item_spec(batch.data, self.structure)
+
+
+def check_feeds(feeds: Sequence[Feed]) -> None:
+    """Refuses parts whose items differ, as far as is known by now. Raises as `check_alike`."""
+    known = [feed for feed in feeds if feed.spec is not None]
+    for feed in known[1:]:
+        check_alike((_title(known[0]), known[0].spec), (_title(feed), feed.spec))
+
+
+def _title(feed: Feed) -> str:
+    return f"part {feed.number} ({feed.name})"
+
+
+class _Draft:
+    """A batch in the making; kept when an error comes between, so that no sample is lost.
+
+    Attributes:
+      parts: [B] of which part each sample is to be.
+      pieces: the samples that came.
+    """
+
+    def __init__(self, parts: Array) -> None:
+        self.parts = parts
+        self.pieces: list[Piece] = []
+
+    def lacking(self, count: int) -> Array:
+        """[count] how many samples of each part are still to come."""
+        came = np.bincount([one.part for one in self.pieces], [one.size for one in self.pieces], count)
+        lacking: Array = np.bincount(self.parts, minlength=count) - came.astype(np.int64)
+        return lacking
+
+
+class Interleave:
+    """The parts of a mix.
+
+    Args:
+      feeds: one per part.
+      ragged, pad_to: see `MixOptions`.
+
+    Raises:
+      SpecMismatch: the items of two parts differ, as far as they tell.
+
+    Attributes:
+      feeds: as given.
+      is_over: a part has ended that cannot begin again.
+    """
+
+    def __init__(self, feeds: Sequence[Feed], ragged: str, pad_to: int | None = None) -> None:
+        self.feeds, self._ragged, self._pad_to = feeds, ragged, pad_to
+        self.is_over = False
+        self._known = 0
+        self._draft: _Draft | None = None
+        self._check()
+
+    @property
+    def structure(self) -> Nest | None:
+        """The nest of the samples; None where it is not known yet."""
+        known = [feed.spec if feed.spec is not None else feed.structure for feed in self.feeds]
+        return next((one for one in known if one is not None), None)
+
+    def begin(self, parts: Array) -> None:
+        """Begins a batch: `parts`, [B], says of which part each sample is to be."""
+        self._draft = _Draft(parts)
+
+    def finish(self) -> Batch | None:
+        """The batch that was begun. An error on the way loses nothing: the next call goes on with what came before it.
+
+        Returns:
+          B samples; the first of them before the one that its part cannot give; None where that is the first.
+
+        Raises:
+          SpecMismatch: the items of two parts differ.
+          ConfigError: a part is empty.
+          Rlds2ReverbError: as the parts do.
+        """
+        draft = self._draft
+        if draft is None:
+            return None
+        for feed, count in zip(self.feeds, draft.lacking(len(self.feeds)).tolist()):
+            for piece in feed.take(count):
+                draft.pieces.append(piece)
+        self._check()
+        self.drop()
+        pieces, parts = draft.pieces, draft.parts
+        if sum(piece.size for piece in pieces) < len(parts):
+            self.is_over = True
+            pieces, parts = cut_short(pieces, parts, len(self.feeds))
+        return joined_of(self.feeds, pieces, parts, self._ragged, self._pad_to) if len(parts) else None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an error left a batch unfinished."""
+        return self._draft is not None
+
+    def drop(self) -> None:
+        """Forgets the batch that was begun, and what came for it."""
+        self._draft = None
+
+    def close(self) -> None:
+        """Closes all parts."""
+        for feed in self.feeds:
+            feed.batches.close()
+
+    def _check(self) -> None:
+        """Compares the parts whenever one more is known."""
+        known = sum(feed.spec is not None for feed in self.feeds)
+        if known != self._known:
+            check_feeds(self.feeds)
+            self._known = known
+
+
+def joined_of(
+    feeds: Sequence[Feed],
+    pieces: Sequence[Piece],
+    parts: Array,
+    ragged: str,
+    pad_to: int | None,
+    places: Sequence[Array] | None = None,
+) -> Batch:
+    """One batch of what feeds gave.
+
+    Args:
+      feeds: by number.
+      pieces: the samples; without `places`, those of a feed in the order in which they stand in the batch.
+      parts: [B] of which feed each sample is.
+      ragged, pad_to: see `SampleOptions`.
+      places: see `joined`.
+
+    Raises:
+      ConfigError: a part pads its samples, parts differ in a column's dtype, or items cannot be filled up to one shape.
+    """
+    batch = joined(pieces, parts, {feed.number: feed.structure for feed in feeds}, places)
+    first = feeds[pieces[0].part]
+    return _padded(batch, first.structure, first.spec, pad_to) if ragged == PAD else batch
+
+
+def cut_short(pieces: Sequence[Piece], parts: Array, count: int) -> tuple[list[Piece], Array]:
+    """What comes before the first sample that its part did not give: the samples, and [b] their parts.
+
+    Args:
+      pieces: the samples that came.
+      parts: [B] the parts that were asked for; below 0 for none.
+      count: of parts.
+    """
+    got = np.bincount([one.part for one in pieces], [one.size for one in pieces], count).astype(np.int64)
+    lacking = [np.flatnonzero(parts == number)[got[number] :] for number in range(count)]
+    ends = [*(places[0] for places in lacking if len(places)), *np.flatnonzero(parts < 0)[:1]]
+    parts = parts[: min(ends)] if ends else parts
+    return _only(pieces, np.bincount(parts, minlength=count)), parts
+
+
+def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Batch:
+    names = list(flatten(structure).values())
+    is_free = rows_are_free(flatten(spec).values()) if batch.info.mask is None else [False] * len(names)
+    columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
+    info = batch.info._replace(mask=_in_both(batch.info.mask, mask), masks=masks)
+    return Batch(in_structure(columns, structure), info)
+
+
+def _in_both(one: Array | None, other: Array | None) -> Array | None:
+    """[B, L] rows of both masks, as long as the second; a mask that is not there has all."""
+    if one is None or other is None:
+        return other if one is None else one
+    both = np.zeros_like(other)
+    length = min(one.shape[1], other.shape[1])
+    both[:, :length] = one[:, :length] & other[:, :length]
+    return both
+
+
+def _only(pieces: Sequence[Piece], wanted: Array) -> list[Piece]:
+    """The first so many samples of each part."""
+    left, out = wanted.copy(), []
+    for piece in pieces:
+        count = min(piece.size, int(left[piece.part]))
+        left[piece.part] -= count
+        if count:
+            out.append(piece._replace(stop=piece.start + count))
+    return out

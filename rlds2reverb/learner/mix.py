@@ -7,23 +7,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
-from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.batch_iterator import BatchIterator
-from rlds2reverb.learner.checks import options_of
-from rlds2reverb.learner.choices import Choices
-from rlds2reverb.learner.feed import Feed, Iterated, Repeated
-from rlds2reverb.learner.interleave import Interleave
-from rlds2reverb.learner.leaves import columns_of, in_structure, paths_of
-from rlds2reverb.learner.local import Local, local
-from rlds2reverb.learner.mix_options import ITEM, MixOptions
+from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
+from rlds2reverb.learner.checks import check_count, options_of
+from rlds2reverb.learner.joining import Feed, Interleave, Iterated, Repeated
+from rlds2reverb.learner.local import Local, check_seed, local
+from rlds2reverb.learner.options import LIST, RAGGED, check_pad
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.specs import Nest, flatten
+
+# How samples of several parts become batches.
+
+ITEM, BATCH = "item", "batch"
+BY = (ITEM, BATCH)
+
+
+@dataclass(frozen=True)
+class MixOptions:
+    """Everything about a mix but its parts. Each field is a keyword of `mix`.
+
+    Attributes:
+      batch_size: samples per batch.
+      seed: of the choices between parts.
+      by: "item": each sample is of a part chosen for it alone; "batch": parts are chosen for runs of samples of a batch.
+      samples: how many in all; None for no end.
+      drop_last: leave out the last batch where it is shorter than the others.
+      draws: by "batch": how many runs a batch has; None for as many as there are parts. A part may be drawn more than once.
+      sample_from_all: by "batch": one run of every part, in their order, whatever their weights.
+      stacked: by "batch": [draws, batch_size / draws, ...] instead of [batch_size, ...].
+      ragged, pad_to: as for `SampleOptions`, of the whole batch.
+
+    Raises:
+      ConfigError: a number out of its range, a word that is none of those above, or options that do not go together.
+    """
+
+    batch_size: int = 256
+    _: KW_ONLY
+    seed: int = 0
+    by: str = ITEM
+    samples: int | None = None
+    drop_last: bool = False
+    draws: int | None = None
+    sample_from_all: bool = False
+    stacked: bool = False
+    ragged: str = LIST
+    pad_to: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
+        check_seed(self.seed)
+        for name in ("samples", "draws"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        for name, words in (("by", BY), ("ragged", RAGGED)):
+            if getattr(self, name) not in words:
+                raise ConfigError(f"mix: {name} {getattr(self, name)!r}: expected one of {', '.join(words)}")
+        check_pad(self.pad_to, self.ragged)
+        if self.by == ITEM and (self.draws is not None or self.sample_from_all or self.stacked):
+            raise ConfigError('mix: draws, sample_from_all and stacked are of by="batch"; give that, or leave them out')
+        if self.sample_from_all and self.draws is not None:
+            raise ConfigError("mix: sample_from_all draws every part once; leave out draws")
+
+    def draws_of(self, parts: int) -> int:
+        """Runs of a batch.
+
+        Raises:
+          ConfigError: the batch cannot be cut into so many equal ones, or all samples into whole batches.
+        """
+        draws = parts if self.draws is None else self.draws
+        if self.batch_size % draws:
+            raise ConfigError(
+                f"mix: batch_size {self.batch_size} cannot be divided by the {draws} parts that a batch is drawn from; change it, or draws"
+            )
+        if self.samples is not None and self.samples % self.batch_size:
+            raise ConfigError(
+                f'mix: samples {self.samples}: by="batch" gives whole batches only; expected a multiple of {self.batch_size}'
+            )
+        return draws
+
 
 _KIND, _VERSION = "mix", 1
 
@@ -268,3 +336,62 @@ def _feed(number: int, part: Any, options: MixOptions) -> Feed:
 def _name_of(part: Any) -> str:
     name = getattr(part, "name", None)
     return name if isinstance(name, str) else type(part).__name__
+
+
+# Which part each sample of a mix comes from: a sequence that the seed and the weights decide, and that is found again at any place.
+
+_AT_ONCE = 1 << 20
+"""Choices that are made again at a time, to come to a place."""
+
+
+class Choices:
+    """Draws parts, with replacement: `RandomState(seed).randint` where all weights are equal, as il-representations' InterleavedDataset; else `choice` with p.
+
+    Args:
+      seed: of the draws.
+      weights: one per part.
+
+    Raises:
+      ConfigError: as `shares_of`.
+
+    Attributes:
+      made: draws so far.
+      shares: [n] float64, weights that add up to 1.
+    """
+
+    def __init__(self, seed: int, weights: Sequence[float]) -> None:
+        self._seed, self._random = seed, np.random.RandomState(seed)
+        self.made = 0
+        self.shares = shares_of(weights)
+        self._are_equal = len(set(weights)) == 1
+
+    def take(self, count: int) -> Array:
+        """[count] int64 numbers of parts."""
+        self.made += count
+        if self._are_equal:
+            return self._random.randint(len(self.shares), size=count)
+        return self._random.choice(len(self.shares), size=count, p=self.shares)
+
+    def go_to(self, made: int) -> None:
+        """Goes to where so many draws were made."""
+        self._random, self.made = np.random.RandomState(self._seed), 0
+        while self.made < made:
+            self.take(min(_AT_ONCE, made - self.made))
+
+
+def shares_of(weights: Sequence[object]) -> Array:
+    """[n] float64 weights that add up to 1.
+
+    Raises:
+      ConfigError: there is none, one is negative or not finite, or all are 0.
+    """
+    if not weights:
+        raise ConfigError("mix: expected at least one part")
+    for number, weight in enumerate(weights):
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
+            raise ConfigError(f"mix: weight {weight!r} of part {number}: expected a finite number of at least 0")
+    values = np.array(weights, np.float64)  # each of them a number
+    if not 0 < (whole := sum(values.tolist())) < np.inf:
+        raise ConfigError("mix: weights that add up to 0, or to no finite number; expected one above 0 at least")
+    shares: Array = values / whole
+    return shares

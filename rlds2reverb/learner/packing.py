@@ -8,13 +8,9 @@ import numpy as np
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import decode_images
-from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.cutting import CutBatch
-from rlds2reverb.learner.leaves import in_structure
+from rlds2reverb.learner.batch import Batch, BatchInfo, in_structure, padded, rows_are_free
 from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.learner.padding import padded, rows_are_free
-from rlds2reverb.learner.slices import SliceSpec, Slicing
-from rlds2reverb.learner.view_items import Viewing
+from rlds2reverb.learner.slices import CutBatch, SliceSpec, Slicing, Viewing
 from rlds2reverb.learner.weights import Weights
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from rlds2reverb.errors import TransportError
-from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.batch_iterator import BatchIterator
+from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.batch_queue import BatchQueue
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.servers import ServerPool

@@ -17,12 +17,11 @@ from typing import NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable, TransportError
 from rlds2reverb.learner.batch_queue import LOG
-from rlds2reverb.learner.keys import checked_keys, checked_priorities
-from rlds2reverb.push.several.tables import merged
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.learner.checks import checked_keys, checked_priorities
+from rlds2reverb.push.tables import merged, table_of
 from rlds2reverb.transport.base import PendingInfo, Transport
 from rlds2reverb.wire.messages import ServerInfo
 

@@ -19,21 +19,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_queue import BatchQueue, WaitLog
-from rlds2reverb.learner.feed import Feed
-from rlds2reverb.learner.interleave import joined_of
-from rlds2reverb.learner.joining import Piece
+from rlds2reverb.learner.joining import Feed, Piece, joined_of
 from rlds2reverb.learner.options import LIST, SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.servers import ServerPool, TableSizes
 from rlds2reverb.learner.weights import TABLE_MIN, Weights
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
-from rlds2reverb.transport.stream_user import Reason
-from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.transport.retry import Deadlines
+from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo
 

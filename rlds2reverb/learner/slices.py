@@ -14,26 +14,30 @@ A slice depends on the seed, the item's key and its `times_sampled` only: not on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.batch import in_structure
 from rlds2reverb.learner.checks import check_count, check_word
-from rlds2reverb.learner.cutting import Rows
-from rlds2reverb.learner.draws import picks_in_a_row, uniforms
-from rlds2reverb.learner.leaves import in_structure
 from rlds2reverb.learner.weights import alpha_of
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.prepare.conventions import fill_absent, filled_spec
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
+from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.cuts import Cut, Field
+from rlds2reverb.views.registry import view_from
+from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 from rlds2reverb.wire.messages import TableInfo
-from rlds2reverb.wire.sample.batches import Column, FlatBatch
-from rlds2reverb.wire.sample.rows import stacked
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined, stacked
 
 TRAJECTORY, STEP = "trajectory", "step"
-ZERO, LAST = "zero", "last"
+ZERO, _LAST_ROW = "zero", "last"
 _ALIKE = ("uniform", "fifo")
 """Samplers that hand out all items equally often, besides the prioritised ones, which tell by how much they do not."""
 
@@ -72,7 +76,7 @@ class SliceSpec:
         check_count("slices: length", self.length)
         check_count("slices: per_episode", self.per_episode)
         check_word("slices: by", self.by, (TRAJECTORY, STEP))
-        check_word("slices: fill", self.fill, (ZERO, LAST))
+        check_word("slices: fill", self.fill, (ZERO, _LAST_ROW))
         if not isinstance(self.strict, bool):
             raise ConfigError(f"sample: slices: strict {self.strict!r}: expected true or false")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -289,3 +293,423 @@ def _rows_of(leaf: object) -> int | None:
 
 def _is_positive(number: object) -> bool:
     return isinstance(number, (int, float, np.number)) and number is not True and 0 < float(number) < np.inf
+
+
+# Views of sampled episodes: `view="n_step:n=5"` cuts whole episodes as a push with that view would have cut them.
+#
+# So a table of whole episodes feeds learners that want other items, and every learner may want others. An item comes out as a push
+# stores it, to the bit, when the push made no other difference, with these exceptions:
+#
+# | what | why |
+# | --- | --- |
+# | a view that draws (slices, goal, jigsaw) draws otherwise | an item does not tell its episode's id; its key stands for that |
+# | an episode ends terminal where its last discount is 0 | that is what a trajectory tells; items of steps have is_terminal |
+# | extras are fields of policy_info | that is where a trajectory has them |
+#
+# A view whose items hold steps of several episodes is refused.
+
+_FLAG = ArraySpec((), np.dtype(bool))
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """Which items are cut out of sampled episodes.
+
+    Attributes:
+      view: a view, or how configs write one: "n_step:n=5", or a mapping with `view` and its options.
+      per_episode: so many items of each sampled episode, each drawn for itself; None for all, in order.
+      seed: of the draws.
+
+    Raises:
+      ConfigError: a view of several episodes, or a number out of its range.
+      ViewError: no such view, or options of it that make no sense.
+    """
+
+    view: View | str | Mapping[str, Any]
+    per_episode: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.view, View):
+            object.__setattr__(self, "view", view_from(self.view, "sample: view"))
+        if isinstance(self.view, StreamView):
+            raise ConfigError(
+                f"sample: view {self.view}: its items hold steps of several episodes; a sample is one episode"
+            )
+        if self.per_episode is not None:
+            check_count("view: per_episode", self.per_episode)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ConfigError(f"sample: view: seed {self.seed!r}: expected a whole number")
+
+    @staticmethod
+    def of(given: ViewSpec | View | str | Mapping[str, Any]) -> ViewSpec:
+        """What an option may be, as a spec; raises as the class does."""
+        return given if isinstance(given, ViewSpec) else ViewSpec(given)
+
+
+class Viewing:
+    """Cuts sampled episodes as a view does; a `cutting.SampleCutter`.
+
+    Args:
+      table: as the server tells of it.
+      structure: nest of `ArraySpec` of its items: trajectories, or RLDS steps, with a first axis.
+      spec: which view.
+
+    Raises:
+      ConfigError: the items are no episodes, or nothing tells what their columns are.
+      ViewError: the view needs a step field that they lack.
+    """
+
+    def __init__(self, table: TableInfo, structure: Nest | None, spec: ViewSpec) -> None:
+        self._table, self._spec = table, spec
+        self._names = [] if structure is None else list(flatten(structure))
+        self._step_spec, self._is_trajectory = self._steps_of(structure)
+        assert isinstance(spec.view, View)
+        self._view: View = spec.view
+        self.signature = self._view.signature(self._step_spec)
+        self._order = list(flatten(self.signature))
+
+    @property
+    def nothing(self) -> str:
+        """Why an episode may give no item."""
+        return f"the view {self._view} cuts no item out of them"
+
+    def items(self, flat: FlatBatch) -> ViewItems:
+        """The items of every sampled episode."""
+        info, wanted = flat.info, self._spec.per_episode
+        cuts = [self._cut(item_columns(flat, number), int(info.key[number])) for number in range(len(flat))]
+        counts = np.array([len(cut.anchors) for cut in cuts], np.int64)
+        if wanted is None:
+            chosen = [np.arange(count) for count in counts]
+        else:
+            chosen = picks(self._spec.seed, info.key, info.times_sampled, wanted * (counts > 0), counts)
+        return ViewItems(cuts, chosen)
+
+    def _cut(self, columns: Sequence[Array], key: int) -> Cut:
+        if len(columns) != len(self._names):
+            raise self._refused(f"items have {len(columns)} columns, the structure has {len(self._names)}")
+        named = dict(zip(self._names, columns))
+        rows = {path: len(column) if column.ndim else 0 for path, column in named.items()}
+        if len(set(rows.values())) != 1 or not next(iter(rows.values())):
+            raise self._refused(f"item {key}: expected as many rows in all columns, and at least one; found {rows}")
+        if self._is_trajectory:
+            named = self._steps(named)
+        episode = fill_absent(Episode(named, id=f"item {key}"))
+        if not (episode.columns[IS_FIRST][0] and episode.columns[IS_LAST][-1]):
+            raise self._refused(
+                f"item {key} is no whole episode: expected that it begins with a first step and ends with a last. "
+                "A view is cut out of whole episodes: sample a table that holds them (view `episode`), or leave out `view`"
+            )
+        return self._view.cut(episode).in_order(self._order)
+
+    def _steps(self, rows: Mapping[str, Array]) -> dict[str, Array]:
+        """The columns of steps that such rows of a trajectory are made of."""
+        kinds = rows[STEP_TYPE]
+        last = kinds == LAST
+        first = kinds == FIRST
+        if len(kinds) == 1:  # a single step is first and last; a trajectory calls it last
+            first = last
+        discounts = [column for path, column in rows.items() if is_under(path, DISCOUNT)]
+        is_zero = np.all([(column.reshape(len(kinds), -1) == 0).all(axis=1) for column in discounts], axis=0)
+        steps = {path: column for path, column in rows.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
+        return {**steps, IS_FIRST: first, IS_LAST: last, IS_TERMINAL: last & is_zero}
+
+    def _steps_of(self, structure: Nest | None) -> tuple[dict[str, Nest], bool]:
+        """The spec of a step, and whether the items are trajectories."""
+        if structure is None or not all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values()):
+            raise self._refused("it tells nothing of its columns; give spec, a nest of ArraySpec as of the items")
+        fields = getattr(structure, "_fields", ())
+        named = dict(zip(fields, structure)) if fields else structure
+        if not isinstance(named, Mapping) or not ({STEP_TYPE} <= set(named) or {IS_FIRST, IS_LAST} <= set(named)):
+            raise self._refused(
+                f"expected items of trajectories ({STEP_TYPE}, ...) or of RLDS steps ({', '.join(FLAGS)}, ...), found {self._names}"
+            )
+        if flat := [path for path, leaf in flatten(structure).items() if not leaf.shape]:
+            raise self._refused(f'column "{flat[0]}" has no rows, so the items are no episodes')
+        steps = {name: map_leaves(_of_row, field) for name, field in named.items()}
+        if STEP_TYPE not in named:
+            return filled_spec(steps), False
+        if missing := [name for name in FIELDS if name not in named and name != "policy_info"]:
+            raise self._refused(f"trajectories without {', '.join(missing)}")
+        kept = {
+            name: field for name, field in steps.items() if name not in (STEP_TYPE, NEXT_STEP_TYPE) and flatten(field)
+        }
+        return {**kept, IS_FIRST: _FLAG, IS_LAST: _FLAG, IS_TERMINAL: _FLAG}, True
+
+    def _refused(self, why: str) -> ConfigError:
+        return ConfigError(f'table "{self._table.name}": view {self._spec.view}: {why}')
+
+
+@dataclass(frozen=True, eq=False)
+class ViewItems:
+    """Items of sampled episodes; a `cutting.CutItems`.
+
+    Attributes:
+      cuts: of every episode.
+      chosen: [n] int64 of every episode, which of its items.
+    """
+
+    cuts: Sequence[Cut]
+    chosen: Sequence[Array]
+
+    @property
+    def counts(self) -> Array:
+        """[S] int64, how many items each episode gives."""
+        return np.array([len(one) for one in self.chosen], np.int64)
+
+    def rows(self, samples: Array, numbers: Array) -> Rows:
+        """Some items; each starts at the step that it is anchored at."""
+        own, firsts = np.unique(samples, return_index=True)
+        runs = np.split(numbers, firsts[1:])
+        return joined_rows([_rows(self.cuts[one], self.chosen[one][run]) for one, run in zip(own.tolist(), runs)])
+
+
+def _rows(cut: Cut, chosen: Array) -> Rows:
+    """These items of one episode."""
+    columns = [_values(cut, field, chosen) for field in cut.fields.values()]
+    return Rows(columns, cut.steps[chosen].astype(np.int64))
+
+
+def _values(cut: Cut, field: Field, chosen: Array) -> Array:
+    """[n, ...] what a field of these items holds."""
+    anchors = (cut.anchors if field.anchors is None else field.anchors)[chosen]
+    offsets = np.concatenate([np.arange(window.start, window.stop) for window in field.windows])
+    rows = anchors[:, np.newaxis] + offsets  # [n, rows of an item]
+    found: Array = cut.rows[field.column][rows[:, 0] if field.squeeze else rows]
+    return found
+
+
+def _of_row(leaf: ArraySpec) -> ArraySpec:
+    return replace(leaf, shape=leaf.shape[1:])
+
+
+# Sampled items -> other items that are cut out of them on the way to the learner, in batches of the size that was asked for.
+#
+# A sampled episode gives none, one or many items. So batches are made anew: what a sample gives beyond a batch goes into the next
+# one. Nothing is cut before a batch takes it, so a long episode waits as what it is, and not as all the items in it.
+
+UNKNOWN_YIELD = 8
+"""Samples that are asked for at a time where nobody knows how many items one gives."""
+
+_EMPTY_LEAST, _EMPTY_PER_ITEM = 1000, 40
+"""After so many samples without an item, and so many per item of the table, none is expected: of a table with one item in N that
+gives any, a uniform sampler passes over that one so often with a probability of exp(-40)."""
+
+
+@dataclass(frozen=True, eq=False)
+class CutBatch(FlatBatch):
+    """Items that were cut out of sampled ones; `info` is of the sample that each is from.
+
+    Attributes:
+      start: [B] int64, the row or step of the sampled item where each begins.
+      mask: [B, L] bool, the rows that the sampled item has; None where there is no filling up.
+    """
+
+    start: Array
+    mask: Array | None
+
+
+class Rows(NamedTuple):
+    """Some items, in memory of their own: `columns` as of a batch, `start` [n] int64, `mask` [n, L] bool or None."""
+
+    columns: Sequence[Column]
+    start: Array
+    mask: Array | None = None
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """The items of all parts, of which there is one at least."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [joined(values) for values in zip(*(part.columns for part in parts))]
+    masks = [part.mask for part in parts if part.mask is not None]
+    return Rows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
+
+
+def item_columns(flat: FlatBatch, number: int) -> list[Array]:
+    """The columns of one sample; those of a single value, too, are arrays."""
+    return [column[number] if isinstance(column, list) else column[number, ...] for column in flat.columns]
+
+
+class CutItems(Protocol):
+    """The items that a batch of samples gives."""
+
+    @property
+    def counts(self) -> Array:
+        """[S] int64, how many each sample gives."""
+        ...
+
+    def rows(self, samples: Array, numbers: Array) -> Rows:
+        """Some of them: `samples`, [n] int64 in ascending order, tells of which sample; `numbers`, [n] int64, which of its items."""
+        ...
+
+
+class SampleCutter(Protocol):
+    """A way to cut sampled items."""
+
+    @property
+    def signature(self) -> Nest | None:
+        """The spec of an item that comes out; None where that of the samples is not known."""
+        ...
+
+    @property
+    def nothing(self) -> str:
+        """Why a sample may give no item at all, as the end of a sentence."""
+        ...
+
+    def items(self, flat: FlatBatch) -> CutItems:
+        """What these samples give.
+
+        Raises:
+          ConfigError: the samples are not what can be cut so.
+        """
+        ...
+
+
+class Cutting:
+    """Makes batches of what a cutter makes of samples. Thread-safe.
+
+    Args:
+      table: its name.
+      cutter: None leaves batches as they come.
+      batch_size: items of a batch.
+      drop_last: hold a batch that is shorter than others back.
+    """
+
+    def __init__(self, table: str, cutter: SampleCutter | None, batch_size: int, drop_last: bool = False) -> None:
+        self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
+        self._lock = threading.Lock()
+        self._ends_now = False  # the rest was handed out: what follows is the end
+        self._held: deque[_Held] = deque()
+        self._count = self._empty = 0
+
+    def next(self, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
+        """The next batch; a shorter one, and then None, when there are no more samples. Raises as `samples` and the cutter do.
+
+        Raises:
+          ConfigError: so many samples in a row gave no item that none will.
+        """
+        if self._cutter is None:
+            return samples()
+        with self._lock:
+            if self._ends_now:
+                self._ends_now = False
+                return None
+            return self._next(self._cutter, samples)
+
+    def drain(self) -> None:
+        """From now on short batches are handed out, too, and an end that was due is none: more comes."""
+        with self._lock:
+            self._ends_now = self._drop_last = False
+
+    @property
+    def held(self) -> int:
+        """Samples that came and have items left that are in no batch yet."""
+        return sum(len(np.unique(held.samples[held.taken :])) for held in self._held)
+
+    def _next(self, cutter: SampleCutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
+        while self._count < self._batch_size and (flat := samples()) is not None:
+            self._take(flat.info, cutter.items(flat))
+        if self._count >= self._batch_size:
+            return self._batch()
+        self._ends_now = self._count > 0 and not self._drop_last
+        return self._batch() if self._ends_now else None
+
+    def _take(self, info: SampleInfo, items: CutItems) -> None:
+        counts = items.counts
+        giving = np.flatnonzero(counts)
+        if len(giving):
+            samples = np.repeat(np.arange(len(counts)), counts)
+            firsts = np.cumsum(counts) - counts
+            self._held.append(_Held(info, items, samples, np.arange(len(samples)) - firsts[samples]))
+            self._count += len(samples)
+        self._empty = len(counts) - 1 - int(giving[-1]) if len(giving) else self._empty + len(counts)
+        if self._empty > _EMPTY_LEAST + _EMPTY_PER_ITEM * int(info.table_size[-1]):
+            why = "" if self._cutter is None else self._cutter.nothing
+            raise ConfigError(f'table "{self._table}": {self._empty:,} samples in a row gave nothing: {why}')
+
+    def _batch(self) -> CutBatch:
+        """What is held, as far as it fills a batch."""
+        parts: list[Rows] = []
+        infos: list[SampleInfo] = []
+        wanted = min(self._batch_size, self._count)
+        self._count -= wanted
+        while wanted:
+            held = self._held[0]
+            own = slice(held.taken, held.taken + wanted)
+            samples = held.samples[own]
+            parts.append(held.items.rows(samples, held.numbers[own]))
+            infos.append(SampleInfo(*(values[samples] for values in held.info)))
+            held.taken += len(samples)
+            wanted -= len(samples)
+            if held.taken == len(held.samples):
+                self._held.popleft()
+        rows = joined_rows(parts)
+        info = SampleInfo(*map(np.concatenate, zip(*infos)))
+        return CutBatch(tuple(rows.columns), info, rows.start, rows.mask)
+
+
+@dataclass
+class _Held:
+    """What a batch of samples gives: `samples` [n] and `numbers` [n] tell all its items, `taken` of which are in batches."""
+
+    info: SampleInfo
+    items: CutItems
+    samples: Array
+    numbers: Array
+    taken: int = 0
+
+
+# Random numbers that are a function of a seed and of what they are for, so that the order in which samples come does not matter.
+#
+# Source: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), with one round per number.
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_BITS = 53
+"""Of a float64's fraction."""
+
+
+def uniforms(seed: int, *numbers: Array) -> Array:
+    """[n] float64 in [0, 1), one for each row of `numbers`.
+
+    Args:
+      seed: any whole number.
+      numbers: each [n], whole numbers of any size that 64 bits hold.
+    """
+    state = np.full(len(numbers[0]), seed % (1 << 64), np.uint64)
+    for number in numbers:
+        state = _mixed((state ^ number.astype(np.uint64)) + _GOLDEN)
+    found: Array = (state >> np.uint64(64 - _BITS)).astype(np.float64) / (1 << _BITS)
+    return found
+
+
+def _mixed(state: Array) -> Array:
+    state = (state ^ (state >> np.uint64(30))) * _FIRST
+    state = (state ^ (state >> np.uint64(27))) * _SECOND
+    mixed: Array = state ^ (state >> np.uint64(31))
+    return mixed
+
+
+def picks(seed: int, keys: Array, times: Array, counts: Array, among: Array) -> list[Array]:
+    """For every item so many numbers below `among`, drawn one by one, each as likely as any other.
+
+    Args:
+      seed: any whole number.
+      keys, times: [B], what tells this sample of an item from all others.
+      counts: [B], how many.
+      among: [B], at least 1 where the count is.
+
+    Returns:
+      B arrays [count] int64.
+    """
+    return np.split(picks_in_a_row(seed, keys, times, counts, among), np.cumsum(counts)[:-1])
+
+
+def picks_in_a_row(seed: int, keys: Array, times: Array, counts: Array, among: Array) -> Array:
+    """[sum of counts] int64: what `picks` gives, item after item."""
+    ends = np.cumsum(counts)
+    ranks = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+    drawn = uniforms(seed, np.repeat(keys, counts), np.repeat(times, counts), ranks)
+    chosen: Array = (drawn * np.repeat(among, counts)).astype(np.int64)
+    return chosen

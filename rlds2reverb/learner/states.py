@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.wire.keys import seed
+from rlds2reverb.wire.insert import seed
 
 State = dict[str, Any]
 """Plain values, for JSON."""

@@ -26,7 +26,7 @@ from itertools import count
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, WireError
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo

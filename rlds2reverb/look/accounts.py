@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rlds2reverb.reports.inspected import summary
-from rlds2reverb.validation.problems import CODES
+from rlds2reverb.inspection.inspection import summary
+from rlds2reverb.prepare.problems import CODES
+from rlds2reverb.text import counted, number, rate
 from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
-from rlds2reverb.wording import counted, number, rate
 
 if TYPE_CHECKING:
-    from rlds2reverb.destinations.report import ConvertReport
+    from rlds2reverb.conversion.report import ConvertReport
+    from rlds2reverb.inspection.inspection import Inspection, Statistics
+    from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range
+    from rlds2reverb.prepare.problems import Findings
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
-    from rlds2reverb.reports.ends import Ends
-    from rlds2reverb.reports.images import ImageColumn
-    from rlds2reverb.reports.inspected import Inspection, Statistics
-    from rlds2reverb.reports.ranges import Range
-    from rlds2reverb.validation.findings import Findings
     from rlds2reverb.wire.messages import TableInfo
 
 

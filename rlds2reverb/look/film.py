@@ -10,12 +10,12 @@ from functools import cache, cached_property
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from rlds2reverb.episodes import ACTION, REWARD
+from rlds2reverb.episode import ACTION, REWARD
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.look.contents import Contents, Panel, range_line
+from rlds2reverb.look.curves import levels, span_of
 from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted
-from rlds2reverb.showing.contents import Contents, Panel, range_line
-from rlds2reverb.showing.curves import levels, span_of
-from rlds2reverb.wording import counted, visible
+from rlds2reverb.text import counted, visible
 
 Colour = tuple[int, int, int]
 

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.wording import shortened, visible
+from rlds2reverb.text import shortened, visible
 
 LONGEST = 400
 """Characters of a text that are shown, where nothing else is said."""

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2reverb.episodes import IS_LAST, IS_TERMINAL, REWARD, Array
+from rlds2reverb.episode import IS_LAST, IS_TERMINAL, REWARD, Array
 from rlds2reverb.errors import DecodeError, Rlds2ReverbError
-from rlds2reverb.formats import Lazily
-from rlds2reverb.image_headers import image_size
-from rlds2reverb.images import kind_of
+from rlds2reverb.formats.registry import Lazily
+from rlds2reverb.images import image_size, kind_of
 from rlds2reverb.look import html
 from rlds2reverb.look.accounts import (
     conversion_fields,
@@ -34,30 +33,23 @@ from rlds2reverb.look.accounts import (
     table_plan,
     transform_fields,
 )
+from rlds2reverb.look.brief import brief
 from rlds2reverb.look.html import NOTHING, Html, element, together
-from rlds2reverb.look.pictures import (
-    chosen_steps,
-    data_uri,
-    fitted,
-    pictures_of,
-    small_file,
-    thumbnail_size,
-)
-from rlds2reverb.reports.brief import brief
+from rlds2reverb.look.pictures import chosen_steps, data_uri, fitted, pictures_of, small_file, thumbnail_size
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, view_in
-from rlds2reverb.wording import counted, line_of, number
+from rlds2reverb.text import counted, line_of, number
 
 if TYPE_CHECKING:
-    from rlds2reverb.destinations.report import ConvertReport
-    from rlds2reverb.episodes import Episode
+    from rlds2reverb.conversion.report import ConvertReport
+    from rlds2reverb.episode import Episode, Notice
+    from rlds2reverb.inspection.inspection import InspectedOutput, Inspection
+    from rlds2reverb.inspection.statistics import Range
     from rlds2reverb.learner.batch import Batch, BatchInfo
+    from rlds2reverb.prepare.problems import Findings
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
-    from rlds2reverb.remarks import Remark
-    from rlds2reverb.reports.inspected import InspectedOutput, Inspection
-    from rlds2reverb.reports.ranges import Range
-    from rlds2reverb.validation.findings import Findings
     from rlds2reverb.wire.messages import ServerInfo, TableInfo
+
 
 MOST_CHARACTERS = 200
 """Of one text."""
@@ -81,7 +73,7 @@ _MOST_NUMBERS, _MOST_TEXTS = 100_000, 1_000
 """Values of a column that are looked at."""
 _VALUES = 4
 _MOST_LISTED = 20
-"""Tables, codes, remarks, faults, names of metadata."""
+"""Tables, codes, notices, faults, names of metadata."""
 
 _LINE = "1px solid rgba(128,128,128,.35)"  # a grey that shows on white and on black
 _CARD = f"display:inline-block;box-sizing:border-box;max-width:100%;overflow-x:auto;border:{_LINE};border-radius:6px;padding:.5em .8em;text-align:left;line-height:1.45"
@@ -92,8 +84,8 @@ _PICTURE = f"height:{PIXELS}px;max-width:{2 * PIXELS}px;image-rendering:pixelate
 
 Part = Callable[[], Html]
 
-_columns_of: Any = Lazily("rlds2reverb.learner.leaves:columns_of")  # only where there is a batch
-_paths_of: Any = Lazily("rlds2reverb.learner.leaves:paths_of")
+_columns_of: Any = Lazily("rlds2reverb.learner.batch:columns_of")  # only where there is a batch
+_paths_of: Any = Lazily("rlds2reverb.learner.batch:paths_of")
 
 
 def shown(thing: Any) -> str:
@@ -461,7 +453,7 @@ def plan_html(plan: PushPlan) -> Html:
         lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_planned, plan.tables), "table"),
     ]
     parts += [partial(_signature, one.name, one.signature) for one in plan.tables[:_MOST_LISTED]]
-    parts += [lambda: remarks(plan.remarks), lambda: quiet("Nothing has been sent.")]
+    parts += [lambda: notices(plan.notices), lambda: quiet("Nothing has been sent.")]
     return card("Plan of a push", plan.source.name, parts)
 
 
@@ -494,7 +486,7 @@ def _spec(leaf: Any) -> Html:
     return text(leaf if isinstance(leaf, ArraySpec) else type(leaf).__name__)
 
 
-def remarks(found: Iterable[Remark]) -> Html:
+def notices(found: Iterable[Notice]) -> Html:
     """What is said of a dataset as a whole, line by line."""
     told = list(found)
     return together([*(line(text(one.line)) for one in told[:_MOST_LISTED]), *map(line, _more(len(told)))])
@@ -546,7 +538,7 @@ def _problems(findings: Findings) -> Html:
     ]
     more = len(findings.episodes) - MOST_ROWS
     rest = line(quiet(f"and {more:,} more kinds")) if more > 0 else NOTHING
-    return together([*(kinds or [line(text("no problems"))]), rest, remarks(findings.remarks)])
+    return together([*(kinds or [line(text("no problems"))]), rest, notices(findings.notices)])
 
 
 def _examples(findings: Findings, code: str) -> Html:
@@ -566,7 +558,7 @@ def push_html(report: PushReport) -> Html:
         lambda: _stopped(report.stopped),
         lambda: fields(push_fields(report)),
         lambda: rows(("server", "its part"), len(servers), made, "server") if servers else NOTHING,
-        lambda: remarks(report.remarks),
+        lambda: notices(report.notices),
     )
     return card("Push", report.source, parts)
 
@@ -590,7 +582,7 @@ def convert_html(report: ConvertReport) -> Html:
                 *map(line, _more(len(losses))),
             ]
         ),
-        lambda: remarks(report.remarks),
+        lambda: notices(report.notices),
     )
     return card("Conversion", f"{report.source} to {report.destination}", parts)
 
@@ -600,15 +592,15 @@ def _stopped(why: str) -> Html:
 
 
 SHOWN: Mapping[str, Callable[[Any], Html]] = {
-    "rlds2reverb.destinations.report.ConvertReport": convert_html,
-    "rlds2reverb.episodes.Episode": episode_html,
+    "rlds2reverb.conversion.report.ConvertReport": convert_html,
+    "rlds2reverb.episode.Episode": episode_html,
     "rlds2reverb.learner.batch.Batch": batch_html,
     "rlds2reverb.learner.batch.BatchInfo": info_html,
     "rlds2reverb.push.plan.PushPlan": plan_html,
     "rlds2reverb.push.plan.TablePlan": table_plan_html,
     "rlds2reverb.push.report.PushReport": push_html,
-    "rlds2reverb.reports.inspected.Inspection": inspection_html,
-    "rlds2reverb.validation.findings.Findings": findings_html,
+    "rlds2reverb.inspection.inspection.Inspection": inspection_html,
+    "rlds2reverb.prepare.problems.Findings": findings_html,
     "rlds2reverb.wire.messages.ServerInfo": server_html,
     "rlds2reverb.wire.messages.TableInfo": table_html,
 }

@@ -28,12 +28,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.episodes import Array
-from rlds2reverb.image_headers import JPEG_START
-from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.images import FILE, FIRST, decode_images, kind, kind_of
-from rlds2reverb.specs import ArraySpec, column_spec
-from rlds2reverb.transforms.resize import Size, resized
+from rlds2reverb.episode import Array
+from rlds2reverb.images import FILE, FIRST, JPEG_START, Size, decode_images, kind, kind_of, resized
+from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 
 Picture = npt.NDArray[np.uint8]
 """[height, width, 3]"""

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rlds2reverb.look.contents import Contents, Panel, range_line
+from rlds2reverb.look.curves import HEIGHT, WIDTH, path_of, span_of
 from rlds2reverb.look.html import Html, asset, document, element, text, together
-from rlds2reverb.look.pictures import (
-    Picture,
-    Pictures,
-    chosen_steps,
-    data_uri,
-    fitted,
-    small_file,
-    thumbnail_size,
-)
-from rlds2reverb.showing.contents import Contents, Panel, range_line
-from rlds2reverb.showing.curves import span_of
-from rlds2reverb.showing.svg import HEIGHT, WIDTH, path_of
-from rlds2reverb.wording import counted
+from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, data_uri, fitted, small_file, thumbnail_size
+from rlds2reverb.text import counted
 
 _STEPS, _PICTURES, _LEAST_PICTURES = 1000, 200, 24
 """Without a wish: steps of the player; pictures of all image columns together, and of each one at least. They make the file large."""

@@ -10,20 +10,17 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlds2reverb.conventions import AS_RECORDED, LAST_OBSERVATIONS, LAST_REWARDS, SHIFT, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.transforms.reading import TransformLike, transform_of
-from rlds2reverb.transforms.transform import Transform
-from rlds2reverb.validation.policy import (
-    ACTIONS,
-    QUARANTINE,
-    RAISE,
-    SKIP,
-    STOPPING,
-    Policy,
-    check_choices,
-    check_report,
+from rlds2reverb.formats.transform import Transform, TransformLike, transform_of
+from rlds2reverb.prepare.conventions import (
+    AS_RECORDED,
+    LAST_OBSERVATIONS,
+    LAST_REWARDS,
+    SHIFT,
+    TERMINAL_DISCOUNTS,
+    Conventions,
 )
+from rlds2reverb.prepare.policy import ACTIONS, QUARANTINE, RAISE, SKIP, STOPPING, Policy, check_choices, check_report
 
 HELP, CHOICES = "help", "choices"
 """Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
@@ -89,7 +86,7 @@ class EpisodeOptions:
 
     def __post_init__(self) -> None:
         check_choices(self.on_invalid, self.quarantine, self.allow)
-        self.conventions  # noqa: B018  refuses unknown ones
+        self.conventions
         for path in self.encoded_paths:
             if not isinstance(path, str) or not path:
                 raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')

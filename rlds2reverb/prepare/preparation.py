@@ -10,7 +10,7 @@
 | cut | `Preparer.prepare` | rows and items for each output |
 
 >>> from rlds2reverb.prepare.options import EpisodeOptions
->>> from rlds2reverb.push.outputs import Output
+>>> from rlds2reverb.prepare.cutting import Output
 >>> ready = Preparation.open("bundled:cartpole", EpisodeOptions(), [Output(("replay",))])
 >>> sum(len(one.cuts[0].cut.anchors) for one in ready) > 0
 True
@@ -22,30 +22,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from rlds2reverb.conventions import absent_fields, filled_spec
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode, Notice, faults
 from rlds2reverb.errors import InvalidEpisode, SourceError, ViewError
-from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.push.cutting import Cutter, OutputCut, cut_for_all, take_in
-from rlds2reverb.push.outputs import Output
-from rlds2reverb.remarks import Remark, faults
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import (
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.source import (
     Source,
     check_steps,
     checked_spec,
     episodes_of,
     metadata_spec_of,
-    remarks_of,
+    notices_of,
     with_encoded,
 )
-from rlds2reverb.sources.transformed import transformed
+from rlds2reverb.formats.transform import transformed
+from rlds2reverb.prepare.column_stats import ColumnStats
+from rlds2reverb.prepare.conventions import absent_fields, filled_spec
+from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut, cut_for_all, take_in
+from rlds2reverb.prepare.endings import Ending, Endings, ending_that_counts, with_problems_of_ends
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.policy import Examined, Policy, Standard, lack_of_items, view_refused
+from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.validation import Policy, Problem, Standard
-from rlds2reverb.validation.endings import Ending, Endings, ending_that_counts, with_problems_of_ends
-from rlds2reverb.validation.holdings import Holdings
-from rlds2reverb.validation.items import lack_of_items, view_refused
-from rlds2reverb.validation.policy import Examined
 from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 
 
@@ -164,9 +161,9 @@ class Preparation:
         return Standard(flatten(self.step_spec), self.options.conventions, self.metadata)
 
     @property
-    def notices(self) -> tuple[Remark, ...]:
+    def notices(self) -> tuple[Notice, ...]:
         """What the source tells of its data as a whole, by now."""
-        return remarks_of(self.source)
+        return notices_of(self.source)
 
     def silent(self) -> Preparation:
         """The same for a further reading, which reports no bad episode a second time."""
@@ -228,7 +225,7 @@ class Preparer:
     def __init__(self, preparation: Preparation, policy: Policy) -> None:
         self.policy, self._standard = policy, preparation.standard
         self.cutters = [Cutter(*one) for one in zip(preparation.outputs, preparation.signatures)]
-        self.columns = Holdings.of(flatten(preparation.recorded_spec))
+        self.columns = ColumnStats.of(flatten(preparation.recorded_spec))
         self.episodes = self.steps = self.steps_rejected = self.ends_mended = 0
 
     def prepare(
@@ -315,7 +312,7 @@ def _check_notices(source: Source, options: EpisodeOptions) -> None:
     Raises:
       SourceError: says what it tells.
     """
-    told = faults(remarks_of(source), options.allow)
+    told = faults(notices_of(source), options.allow)
     if options.strict and told:
         code = told[0].code
         raise SourceError(

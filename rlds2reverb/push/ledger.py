@@ -19,7 +19,7 @@ from typing import Protocol
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
 from rlds2reverb.identity import KnownEpisodes
-from rlds2reverb.wording import counted, line_of
+from rlds2reverb.text import counted, line_of
 
 _APPLICATION_ID = 0x524C3252  # "RL2R"
 _VERSION = 2  # 1 held names that were no contents

@@ -1,22 +1,25 @@
-"""What a push is told, each option once: its name, its default and its help, for `Client.push` and the command line alike."""
+"""What a push is told: each option once, with its name, its default and its help, for `Client.push` and the command line alike."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, field, fields
-from functools import cached_property
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
+from functools import cached_property, wraps
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.prepare.cutting import Output, outputs_of
 from rlds2reverb.prepare.options import HELP, EpisodeOptions, option_help
 from rlds2reverb.push.ledger import check_ledger_file
-from rlds2reverb.push.outputs import Output, outputs_of
 from rlds2reverb.push.report import Progress
-from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.registry import ViewLike
+from rlds2reverb.wire.insert import RequestLimits
+from rlds2reverb.wire.session import SessionWindow
 
 _MOST_ROWS = (1 << 31) - 1
 """Of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32."""
@@ -187,3 +190,59 @@ def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:
         )
     if again:
         raise ConfigError("again=True (--again) stores everything once more; it does not go with a ledger, which skips")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a push sends; users tell of it only how long it may stall.
+
+    Attributes:
+      limits, window, deadlines: see `wire.insert.requests`, `wire.insert.session`, `transport.waiting`.
+    """
+
+    limits: RequestLimits = RequestLimits()
+    window: SessionWindow = SessionWindow()
+    deadlines: Deadlines = Deadlines()
+
+    @classmethod
+    def of(cls, options: PushOptions) -> Tuning:
+        """As the options say."""
+        return cls(deadlines=replace(Deadlines(), stall=options.stall_seconds))
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_Self = TypeVar("_Self")
+
+
+def takes(
+    options: Callable[_Given, PushOptions],
+) -> Callable[[Callable[[_Self, Any, PushOptions], _Result]], Callable[Concatenate[_Self, Any, _Given], _Result]]:
+    """A method of (source, options) that is called with the options' fields as arguments; type checkers and `help` see them."""
+
+    def decorate(
+        method: Callable[[_Self, Any, PushOptions], _Result],
+    ) -> Callable[Concatenate[_Self, Any, _Given], _Result]:
+        taken = inspect.signature(options)
+
+        @wraps(method)
+        def called(self: _Self, source: Any, *given: _Given.args, **named: _Given.kwargs) -> _Result:
+            try:
+                taken.bind(*given, **named)
+            except TypeError as error:  # without this it would name a class that the caller has not called
+                raise TypeError(f"{method.__qualname__}: {error}") from None
+            return method(self, source, options(*given, **named))
+
+        own = inspect.signature(method)
+        first = [one for name, one in own.parameters.items() if name != "options"]
+        parameters = [*first, *taken.parameters.values()]
+        vars(called)["__signature__"] = own.replace(parameters=parameters)
+        called.__doc__ = f"{inspect.getdoc(method)}\n\n{_options_in_words()}"
+        return cast("Callable[Concatenate[_Self, Any, _Given], _Result]", called)
+
+    return decorate
+
+
+def _options_in_words() -> str:
+    lines = (f"  {one.name}: {one.metadata[HELP]} Default {one.default!r}." for one in option_fields())
+    return "\n".join(("Options:", *lines))

@@ -7,24 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlds2reverb.conventions import DROP
 from rlds2reverb.display import as_html
+from rlds2reverb.episode import Notice
 from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, keep_report, reason_of
+from rlds2reverb.formats.source import Source, episode_lengths_of, known_count
+from rlds2reverb.prepare.conventions import DROP
+from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.prepare.preparation import Preparation
-from rlds2reverb.push.options import ONCE, PushOptions
-from rlds2reverb.push.outputs import Output
+from rlds2reverb.push.options import ONCE, PushOptions, Tuning
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import TableCapacity
-from rlds2reverb.push.several.tables import merged
-from rlds2reverb.push.tables import check_size, check_tables
-from rlds2reverb.push.tuning import Tuning
-from rlds2reverb.remarks import Remark
-from rlds2reverb.sources.base import Source, episode_lengths_of, known_count
+from rlds2reverb.push.tables import check_size, check_tables, merged
 from rlds2reverb.specs import ArraySpec, Nest, spec_texts, view_in
+from rlds2reverb.text import counted
 from rlds2reverb.views.base import item_count_of, not_in_items
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
-from rlds2reverb.wording import counted
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ class PushPlan:
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
+    def notices(self) -> tuple[Notice, ...]:
         """What the source tells of its data as a whole before it is read."""
         return self.ready.notices
 
@@ -186,7 +184,7 @@ class PushPlan:
             "episodes": self.episodes,
             "transform": self.options.chosen_transform.as_dict(),
             "filled": list(self.filled),
-            "remarks": [remark.as_dict() for remark in self.remarks],
+            "notices": [remark.as_dict() for remark in self.notices],
             "tables": {table.name: table.as_dict() for table in self.tables},
         }
         if len(self.names) == 1:

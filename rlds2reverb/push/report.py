@@ -1,4 +1,4 @@
-"""What a push did, and how far it is."""
+"""What a push did, how far it is, and what the accounts of its servers or workers come to together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rlds2reverb.display import as_html
-from rlds2reverb.remarks import Remark
+from rlds2reverb.episode import Notice
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PushReport:
       advice: code -> episodes stored although a learner may misread them.
       repaired: code -> episodes mended before they were stored.
       ends_mended: episodes whose last row was left out, or got the observation before it (`last_observation`).
-      remarks: what was found of the dataset as a whole, up to here.
+      notices: what was found of the dataset as a whole, up to here.
       filled: step fields that the dataset lacks and that were filled (`conventions`).
       episodes_resumed: skipped because the ledger has them as confirmed.
       episodes_duplicate: good, and not stored because an equal one was (`duplicates="once"`).
@@ -67,7 +67,7 @@ class PushReport:
     advice: Mapping[str, int] = field(default_factory=dict)
     repaired: Mapping[str, int] = field(default_factory=dict)
     ends_mended: int = 0
-    remarks: tuple[Remark, ...] = ()
+    notices: tuple[Notice, ...] = ()
     filled: tuple[str, ...] = ()
     episodes_resumed: int = 0
     episodes_duplicate: int = 0
@@ -209,7 +209,7 @@ def total(whole: PushReport, servers: Mapping[str, PushReport]) -> PushReport:
     """The account of a push to one server or to several.
 
     Args:
-      whole: what is the same for all: source, tables, view, remarks, seconds; `episodes_unread` as if none had been read.
+      whole: what is the same for all: source, tables, view, notices, seconds; `episodes_unread` as if none had been read.
       servers: address -> account. That of one server alone is the push's.
     """
     sums = ReportSums(*servers.values())

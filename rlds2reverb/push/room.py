@@ -29,8 +29,8 @@ import numpy as np
 
 from rlds2reverb.errors import CapacityError, TransportError
 from rlds2reverb.transport.base import PendingInfo, Transport
-from rlds2reverb.transport.waiting import Deadlines, retry_until
-from rlds2reverb.wire.insert.requests import EncodedEpisode, Request, RequestLimits
+from rlds2reverb.transport.retry import Deadlines, retry_until
+from rlds2reverb.wire.insert import EncodedEpisode, Request, RequestLimits
 from rlds2reverb.wire.limiter import waits_when_full
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, Episode, KnownEpisode
+from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import (
     CapacityError,
     Rlds2ReverbError,
@@ -24,14 +24,13 @@ from rlds2reverb.errors import (
     keep_report,
     reason_of,
 )
-from rlds2reverb.push.names import EpisodeNames
+from rlds2reverb.prepare.column_stats import ColumnStats
+from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.push.keys import EpisodeNames, Placing
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport, total
-from rlds2reverb.push.several.placing import Placing
 from rlds2reverb.push.shard import LINGER_SECONDS, Shard, TaskContext
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.validation import Problem
-from rlds2reverb.validation.holdings import Holdings
 
 LOG = logging.getLogger("rlds2reverb.push")
 
@@ -190,14 +189,14 @@ class Push:
         """The account so far."""
         whole = replace(
             report_of_nothing(self._plan),
-            remarks=(*self._plan.remarks, *self.columns.remarks, *self.names.remarks),
+            notices=(*self._plan.notices, *self.columns.notices, *self.names.notices),
             seconds=time.monotonic() - self._began,
             items_moved=self._moved,
         )
         return total(whole, {address: shard.report() for address, shard in self.shards.items()})
 
     @property
-    def columns(self) -> Holdings:
+    def columns(self) -> ColumnStats:
         """What columns held, so far."""
         first, *others = (shard.preparer.columns for shard in self.shards.values())
         for other in others:

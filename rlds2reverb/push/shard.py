@@ -15,24 +15,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import Rlds2ReverbError, reason_of
 from rlds2reverb.identity import is_copy, number_of
-from rlds2reverb.push.cutting import OutputCut
+from rlds2reverb.prepare.cutting import OutputCut, Tally
+from rlds2reverb.prepare.policy import REPAIR
+from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.push.keys import ItemNames, bits_of
 from rlds2reverb.push.ledger import Ledger, MemoryLedger, SqliteLedger
-from rlds2reverb.push.names import ItemNames, bits_of
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport
 from rlds2reverb.push.room import Budget
-from rlds2reverb.push.sender import Sender
+from rlds2reverb.push.sender import Sender, Writer, can_send_after
 from rlds2reverb.push.tables import check_size
-from rlds2reverb.push.tally import Tally
-from rlds2reverb.push.writer import Writer, can_send_after
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.stream_user import Reason
-from rlds2reverb.validation import Problem
-from rlds2reverb.validation.policy import REPAIR
+from rlds2reverb.transport.stream import Reason
 from rlds2reverb.views.shared import groups, share
 
 LINGER_SECONDS = 2.0
@@ -379,7 +377,7 @@ class Shard:
             advice=dict(preparer.policy.advice),
             repaired=dict(preparer.policy.repaired),
             ends_mended=preparer.ends_mended,
-            remarks=self._plan.remarks,
+            notices=self._plan.notices,
             episodes_resumed=self._resumed,
             episodes_duplicate=self._duplicates,
             episodes_left_out=self.episodes_left_out,

@@ -1,14 +1,14 @@
-"""A checkpoint's folder -> a table's snapshot. Needs neither Reverb nor TensorFlow.
+"""The files of a checkpoint -> their records: TFRecords in one zlib stream, or, from old versions of Reverb, as they are.
 
-| folder | what is read |
-| --- | --- |
-| with `tables.tfrecord`, `items.tfrecord`, `chunks.tfrecord` and `DONE` | it |
-| of which Reverb's checkpoints are entries | the newest with `DONE` |
-| of `rlds2reverb serve`, with `generations/` | the newest generation |
+A zlib stream ends in a checksum of all of it, which is verified: whoever has read the last record knows that all were whole. In files
+without zlib the records' own checksums are. What a length says is compared with the file before memory is asked for.
+Sources: record_reader.cc of TensorFlow 2.15, tfrecord_checkpointer.cc of Reverb; observed in dm-reverb 0.14.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,17 +16,105 @@ from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 
+from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.files import check_regular
-from rlds2reverb.remarks import Remark
+from rlds2reverb.formats.tfds.records import masked_checksum
 from rlds2reverb.specs import Nest
-from rlds2reverb.stored.chunks import ChunkBuilder
-from rlds2reverb.stored.items import Items
-from rlds2reverb.stored.messages import reader_of
-from rlds2reverb.stored.records import records_of
-from rlds2reverb.stored.snapshot import Snapshot
+from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature
+
+_BLOCK_BYTES = 1 << 20
+_LENGTH = struct.Struct("<Q")
+_HEAD_BYTES, _SUM_BYTES = 12, 4
+_MOST_BYTES = 1 << 30
+"""Of a record. A chunk is a few MB at most; protobuf reads no message of 2 GiB."""
+
+
+def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The records of an open file, from its beginning.
+
+    Args:
+      file: read from where it stands.
+      name: what messages call it.
+
+    Raises:
+      SourceError: it cannot be read, is damaged, ends in the middle, or a record is absurdly long.
+    """
+    try:
+        start = file.read(_HEAD_BYTES)
+        file.seek(0)
+        is_plain = len(start) == _HEAD_BYTES and masked_checksum(start[:8]) == int.from_bytes(start[8:], "little")
+        yield from _records(name, _blocks(file) if is_plain else _inflated(name, file), is_plain)
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read: {error.strerror}") from error
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(_BLOCK_BYTES):
+        yield block
+
+
+def _inflated(name: str, file: BinaryIO) -> Iterator[bytes]:
+    stream, size = zlib.decompressobj(), 0
+    try:
+        for block in _blocks(file):
+            size += len(block)
+            while block and not stream.eof:
+                yield stream.decompress(block, _BLOCK_BYTES)
+                block = stream.unconsumed_tail
+            if stream.eof and (block or stream.unused_data):
+                raise SourceError(f"{name}: damaged: something follows its end")
+        while size and not stream.eof and (rest := stream.decompress(stream.unconsumed_tail, _BLOCK_BYTES)):
+            yield rest
+    except zlib.error as error:
+        raise SourceError(f"{name}: damaged ({error}); copy it again, or take an older checkpoint") from error
+    if not stream.eof:
+        raise SourceError(
+            f"{name}: ends in the middle, after {size:,} bytes; copy it again, or take an older checkpoint"
+        )
+
+
+def _records(name: str, blocks: Iterator[bytes], has_sums: bool) -> Iterator[bytes]:
+    waiting: list[bytes] = []
+    have, needed, number = 0, 1, 0
+    for block in blocks:
+        waiting.append(block)
+        have += len(block)
+        if have < needed:
+            continue
+        held, start, needed = b"".join(waiting), 0, _HEAD_BYTES
+        while have - start >= _HEAD_BYTES:
+            (length,) = _LENGTH.unpack_from(held, start)
+            if length > _MOST_BYTES:
+                raise SourceError(
+                    f"{name}: record {number:,} says that it has {length:,} bytes, expected at most {_MOST_BYTES:,}"
+                )
+            first = start + _HEAD_BYTES
+            end = first + length
+            if have < end + _SUM_BYTES:
+                needed = end + _SUM_BYTES - start
+                break
+            data = held[first:end]
+            start = end + _SUM_BYTES
+            if has_sums and int.from_bytes(held[end:start], "little") != masked_checksum(data):
+                raise SourceError(f"{name}: record {number:,} is damaged: the checksum of its data is wrong")
+            yield data
+            number += 1
+        waiting = [held[start:]]
+        have -= start
+    if have:
+        raise SourceError(f"{name}: its last record ends in the middle")
+
+
+# A checkpoint's folder -> a table's snapshot. Needs neither Reverb nor TensorFlow.
+#
+# | folder | what is read |
+# | --- | --- |
+# | with `tables.tfrecord`, `items.tfrecord`, `chunks.tfrecord` and `DONE` | it |
+# | of which Reverb's checkpoints are entries | the newest with `DONE` |
+# | of `rlds2reverb serve`, with `generations/` | the newest generation |
 
 TABLES, ITEMS, CHUNKS, DONE = "tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE"
 _GENERATIONS = "generations"
@@ -91,13 +179,13 @@ class Checkpoint:
         """
         return {table.table_name: table for table in self._read(TABLES, "Table")}
 
-    def snapshot(self, people: str, table: str | None, remarks: tuple[Remark, ...] = ()) -> Snapshot:
+    def snapshot(self, people: str, table: str | None, notices: tuple[Notice, ...] = ()) -> Snapshot:
         """One of its tables, with everything read.
 
         Args:
           people: what messages call the source.
           table: its name; may be None where there is only one.
-          remarks: how the checkpoint came about.
+          notices: how the checkpoint came about.
 
         Raises:
           SourceError: there is no such table, or a file cannot be read.
@@ -109,7 +197,7 @@ class Checkpoint:
         for chunk in self._read(CHUNKS, "Chunk"):
             chunks.add(chunk)
         return Snapshot(
-            people, name, self._signature(found), chunks.built(), self._items(found, len(tables) == 1), remarks
+            people, name, self._signature(found), chunks.built(), self._items(found, len(tables) == 1), notices
         )
 
     def _items(self, table: Any, is_only: bool) -> Items:

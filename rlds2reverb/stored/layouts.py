@@ -1,30 +1,265 @@
-"""What the columns of a table's items are, and how their rows become steps.
-
-| layout | its items | steps |
-| --- | --- | --- |
-| trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
-| transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
-| stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
-| rows | all columns read the same rows | columns as they are called; is_first and is_last are added where absent |
-
-Items that are none of these tell of steps what cannot be undone: returns of several steps, goals, puzzles, chosen columns.
-"""
+"""What the items of a table read, and what a layout makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
-from rlds2reverb.readers.alignment import flags
-from rlds2reverb.readers.nests import nested
-from rlds2reverb.readers.recordings import BrokenEpisode
-from rlds2reverb.specs import Nest
-from rlds2reverb.stored.reads import FLAG, Columns, Layout, Leaves, Reads, are_zero
-from rlds2reverb.stored.transitions import Stacks, Transitions
+from rlds2reverb.episode import (
+    ACTION,
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    columns_below,
+    columns_under,
+    is_under,
+)
+from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.formats.rows import flags, steps
+from rlds2reverb.specs import ArraySpec, Nest, nested
+from rlds2reverb.views.extras import EXTRAS
+from rlds2reverb.views.frame_stack import NEXT_OBSERVATION
 from rlds2reverb.views.trajectory import FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
+
+Columns = Mapping[str, Array]
+Leaves = Mapping[str, ArraySpec]
+
+FLAG = ArraySpec((), np.dtype(bool))
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What the items of a table read.
+
+    Attributes:
+      leaves: path -> spec of one row, in the order of the items' columns.
+      shifts, lengths: of each column, as in `index.Index`.
+    """
+
+    leaves: Leaves
+    shifts: Sequence[int]
+    lengths: Sequence[int]
+
+    def shift(self, path: str) -> int:
+        """Rows between the first of an item's first column and the first of this one."""
+        return self.shifts[list(self.leaves).index(path)]
+
+    def offsets(self, names: Sequence[str]) -> set[tuple[int, int]]:
+        """The distinct shifts and lengths of the columns under some names."""
+        return {
+            (shift, length)
+            for path, shift, length in zip(self.leaves, self.shifts, self.lengths)
+            if any(is_under(path, name) for name in names)
+        }
+
+
+class Layout(Protocol):
+    """How the rows of items become steps.
+
+    Attributes:
+      tells_ends: whether what was recorded tells of every last step that it is one.
+    """
+
+    @property
+    def tells_ends(self) -> bool:
+        """See there."""
+
+    def spec(self) -> Nest:
+        """Of the steps."""
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
+        """The steps of one run of rows. A step is the last one only where that was recorded.
+
+        Args:
+          columns: path -> all rows that the run's items read of a column.
+          begins, ends: whether no rows of the episode were before these, and behind them; for flags that were not recorded.
+
+        Raises:
+          BrokenEpisode: they make no one episode.
+        """
+
+
+def are_zero(columns: Columns) -> Array:
+    """[T] bool: every discount of a row is 0."""
+    discounts = [column for column in columns_under(columns, DISCOUNT).values() if column.dtype != object]
+    zero: Array = np.logical_and.reduce([(column == 0).reshape(len(column), -1).all(axis=1) for column in discounts])
+    return zero
+
+
+# Items of two rows whose columns have no axis of rows -> steps: TED's transitions, and those with stacks of frames.
+
+_NEXT = "next"
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """TED's transitions; see `views.transition`."""
+
+    leaves: Leaves
+
+    @staticmethod
+    def of(reads: Reads) -> Transitions | None:
+        """None for items of another kind."""
+        wanted = {
+            OBSERVATION,
+            ACTION,
+            f"{_NEXT}/{OBSERVATION}",
+            f"{_NEXT}/{REWARD}",
+            f"{_NEXT}/done",
+            f"{_NEXT}/terminated",
+        }
+        if not all(any(is_under(path, name) for path in reads.leaves) for name in wanted):
+            return None
+        rest = [path for path in reads.leaves if not is_under(path, f"{_NEXT}/{OBSERVATION}")]
+        (shift, length), *others = reads.offsets(rest)
+        following = reads.offsets([f"{_NEXT}/{OBSERVATION}"])
+        return None if others or following != {(shift + 1, length)} else Transitions(reads.leaves)
+
+    def spec(self) -> Nest:
+        """Observation, action, reward, discount, the flags, and the extras."""
+        reward = {
+            f"{REWARD}{path}": ArraySpec(leaf.shape[:-1], leaf.dtype) for path, leaf in self._next(REWARD).items()
+        }
+        others = {path: self.leaves[stored] for path, stored in self._others().items()}
+        kept = {
+            path: leaf for path, leaf in self.leaves.items() if is_under(path, OBSERVATION) or is_under(path, ACTION)
+        }
+        number = ArraySpec((), np.dtype(np.float32))
+        return nested({**kept, **reward, DISCOUNT: number, **others, **dict.fromkeys(FLAGS, FLAG)})
+
+    @property
+    def tells_ends(self) -> bool:
+        """By done."""
+        return True
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
+        """T transitions -> T + 1 rows."""
+        done, terminated = (columns[f"{_NEXT}/{name}"].reshape(-1) for name in ("done", "terminated"))
+        if done[:-1].any():
+            at = int(np.flatnonzero(done)[0]) + 1
+            raise BrokenEpisode(
+                f"{_NEXT}/done", f"the episode ends at row {at:,}, and more rows follow; read it with as=items"
+            )
+        rewards = {f"{REWARD}{path}": columns[f"{_NEXT}/{REWARD}{path}"][..., 0] for path in self._next(REWARD)}
+        others = {path: columns[stored] for path, stored in self._others().items()}
+        made = _aligned(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **others}, bool(terminated[-1]))
+        made[IS_FIRST] &= begins
+        made[IS_LAST] &= done[-1]
+        return made
+
+    def _next(self, name: str) -> dict[str, ArraySpec]:
+        """What follows the name in the paths below "next" -> spec."""
+        start = f"{_NEXT}/{name}"
+        return {path[len(start) :]: leaf for path, leaf in self.leaves.items() if is_under(path, start)}
+
+    def _others(self) -> dict[str, str]:
+        return _extras(self.leaves)
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Transitions whose observations are the last few frames, or one; see `views.frame_stack`. Acme's transitions of one step are such.
+
+    Attributes:
+      leaves: as in `Reads`.
+      frames: axis of frames; 0 when there is none.
+    """
+
+    leaves: Leaves
+    frames: int
+
+    @staticmethod
+    def of(reads: Reads) -> Stacks | None:
+        """None for items of another kind."""
+        wanted = {OBSERVATION, ACTION, REWARD, DISCOUNT, NEXT_OBSERVATION}
+        names = {path.partition("/")[0] for path in reads.leaves}
+        if not wanted <= names <= {*wanted, EXTRAS}:
+            return None
+        plain = reads.offsets([ACTION, REWARD, DISCOUNT, EXTRAS])
+        now, following = reads.offsets([OBSERVATION]), reads.offsets([NEXT_OBSERVATION])
+        if any(len(one) != 1 for one in (plain, now, following)):
+            return None
+        (at, _), (begin, frames), (next_begin, next_frames) = (next(iter(one)) for one in (plain, now, following))
+        is_known = next_begin == begin + 1 and frames == next_frames and begin == at - (max(1, frames) - 1)
+        return Stacks(reads.leaves, frames) if is_known else None
+
+    def spec(self) -> Nest:
+        """Observation, action, reward, discount, the flags, and the extras."""
+        kept = {
+            path: leaf
+            for path, leaf in self.leaves.items()
+            if not is_under(path, NEXT_OBSERVATION) and not is_under(path, EXTRAS)
+        }
+        others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
+        return nested({**kept, **others, **dict.fromkeys(FLAGS, FLAG)})
+
+    @property
+    def tells_ends(self) -> bool:
+        """Only of terminal ones."""
+        return False
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
+        """T transitions -> T + 1 rows, the last of them terminal where the last discount is 0; frames before the first are left out."""
+        before = max(1, self.frames) - 1
+        cut = {
+            path: column[before:] if is_under(path, OBSERVATION) or is_under(path, NEXT_OBSERVATION) else column
+            for path, column in columns.items()
+        }
+        plain = {path: column for name in (REWARD, DISCOUNT) for path, column in columns_under(cut, name).items()}
+        others = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
+        made = _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, None)
+        made[IS_FIRST] &= begins
+        made[IS_LAST] &= ends and bool(are_zero(columns)[-1])
+        made[IS_TERMINAL] = made[IS_LAST].copy()
+        return made
+
+
+def _aligned(columns: Columns, following: str, others: Columns, is_terminal: bool | None) -> dict[str, Array]:
+    """[T] transitions -> [T + 1] rows.
+
+    Raises:
+      BrokenEpisode: the next observation of a transition is not the observation of the one after it.
+    """
+    observation: dict[str, Array] = {}
+    for path, column in columns_under(columns, OBSERVATION).items():
+        after = columns[following + path[len(OBSERVATION) :]]
+        if column[1:].tobytes() != after[:-1].tobytes() and not _equal(column[1:], after[:-1]):
+            raise BrokenEpisode(
+                path, "the observation after a transition is not that of the next transition; read it with as=items"
+            )
+        observation[path[len(OBSERVATION) + 1 :]] = np.concatenate([column, after[-1:]])
+    return steps(observation, columns_below(columns, ACTION), None, is_terminal, others)
+
+
+def _equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype == object and bool((one == other).all())
+
+
+def _extras(leaves: Leaves) -> dict[str, str]:
+    """Path of a step column -> path of the extra that holds it; what steps have already keeps its own path."""
+    found = {path[len(EXTRAS) + 1 :]: path for path in leaves if path.startswith(f"{EXTRAS}/")}
+    taken = (OBSERVATION, ACTION, REWARD, DISCOUNT, *FLAGS)
+    return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in found.items()}
+
+
+# What the columns of a table's items are, and how their rows become steps.
+#
+# | layout | its items | steps |
+# | --- | --- | --- |
+# | trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
+# | transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
+# | stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
+# | rows | all columns read the same rows | columns as they are called; is_first and is_last are added where absent |
+#
+# Items that are none of these tell of steps what cannot be undone: returns of several steps, goals, puzzles, chosen columns.
 
 _TRAJECTORY = (STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT)
 _NO_ROWS = {

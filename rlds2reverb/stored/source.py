@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.source_options import Parse, one_of, words
-from rlds2reverb.sources.base import Source
-from rlds2reverb.sources.opening import asked
+from rlds2reverb.formats.options import Parse, one_of, words
+from rlds2reverb.formats.recordings import asked
+from rlds2reverb.formats.source import Source
 from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
-from rlds2reverb.stored.episodes import GAPS, NO_ENDS, REFUSE, TRUNCATED, Missing
+from rlds2reverb.stored.episodes import GAPS, KINDS, NO_ENDS, REFUSE, TRUNCATED, Missing, recordings_of
+from rlds2reverb.stored.rows import Snapshot
 from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
-from rlds2reverb.stored.snapshot import Snapshot
-from rlds2reverb.stored.table import KINDS, recordings_of
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -10,13 +10,10 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories import trajectory
 
-from rlds2reverb.episodes import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD
-from rlds2reverb.sources.rlds import STEPS
-from rlds2reverb.step_stream import MESSAGES
-from rlds2reverb.tf_agents.data import RldsData
-from rlds2reverb.tf_agents.plan import TrajectoryPlan, plan_of
-from rlds2reverb.tf_agents.policy_info import PolicyInfo, PolicyInfoFn
-from rlds2reverb.tf_agents.specs import check_discount
+from rlds2reverb.episode import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD
+from rlds2reverb.formats.rlds import STEPS
+from rlds2reverb.tf_agents.specs import PolicyInfo, PolicyInfoFn, RldsData, TrajectoryPlan, check_discount, plan_of
+from rlds2reverb.tf_agents.step_stream import MESSAGES
 
 _BLOCK_STEPS = 4096
 """Most steps that are turned into trajectories at once; episodes and blocks need not end together."""

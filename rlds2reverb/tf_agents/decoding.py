@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlds2reverb.errors import DecodeError
-from rlds2reverb.image_spec import ImageSpec
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, flatten
 
 _PARALLEL = 8
 """Images of one element that are decoded at a time."""

@@ -13,16 +13,12 @@ from tf_agents.replay_buffers import reverb_utils
 
 from rlds2reverb.client import Target
 from rlds2reverb.connecting import connect
-from rlds2reverb.cuts import Cut
-from rlds2reverb.episodes import IS_FIRST
+from rlds2reverb.episode import IS_FIRST
 from rlds2reverb.errors import ViewError
-from rlds2reverb.push.sender import Sender
-from rlds2reverb.push.writer import Writer
-from rlds2reverb.sources.rlds import STEPS, batch_steps, without_tuning
+from rlds2reverb.formats.rlds import STEPS, batch_steps, without_tuning
+from rlds2reverb.push.sender import Sender, Writer
 from rlds2reverb.specs import flatten
-from rlds2reverb.step_stream import Rows, StreamError, joined, segments, with_lookahead
 from rlds2reverb.tf_agents.conversion import trajectories_one_by_one
-from rlds2reverb.tf_agents.data import RldsData
 from rlds2reverb.tf_agents.observers import (
     StreamCutter,
     forget_bypassed,
@@ -30,16 +26,24 @@ from rlds2reverb.tf_agents.observers import (
     stream_from,
     view_of_observer,
 )
-from rlds2reverb.tf_agents.plan import TrajectoryPlan, plan_of
-from rlds2reverb.tf_agents.policy_info import PolicyInfo, PolicyInfoFn
-from rlds2reverb.tf_agents.specs import check_discount, check_signature
+from rlds2reverb.tf_agents.specs import (
+    PolicyInfo,
+    PolicyInfoFn,
+    RldsData,
+    TrajectoryPlan,
+    check_discount,
+    check_signature,
+    plan_of,
+)
+from rlds2reverb.tf_agents.step_stream import Rows, StreamError, joined, segments, with_lookahead
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
+from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.extras import EXTRAS
 from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.views.trajectory import POLICY_INFO
-from rlds2reverb.wire.insert.encoder import Part
+from rlds2reverb.wire.insert import Part
 
 Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
 RowCutter = Union[SequenceView, WholeEpisode, StreamCutter]

@@ -5,17 +5,22 @@ Source: `tf_agents.replay_buffers.rlds_to_reverb`, tf-agents 0.19.0; the texts o
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, Union
 
 import tensorflow as tf
 from tf_agents.specs import tensor_spec
-from tf_agents.trajectories import trajectory
+from tf_agents.trajectories import policy_step, trajectory
+from tf_agents.trajectories import time_step as ts
 
 from rlds2reverb.client import Target
-from rlds2reverb.episodes import DISCOUNT, STEP_FIELDS
+from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, STEP_FIELDS, Episode
 from rlds2reverb.errors import SpecError, SpecMismatch
+from rlds2reverb.formats import load
+from rlds2reverb.formats.rlds import STEPS, array_spec
+from rlds2reverb.formats.source import Source
 from rlds2reverb.push.tables import check_tables
-from rlds2reverb.sources.rlds import STEPS, array_spec
 from rlds2reverb.specs import differences, flatten, map_leaves
 from rlds2reverb.tf_agents.observers import item_rows
 from rlds2reverb.views.across import AcrossEpisodes
@@ -118,3 +123,120 @@ def _array_specs(nest: Any) -> Any:
 
 def _rows(view: Any) -> int | None:
     return view.length if isinstance(view, (SequenceView, AcrossEpisodes)) else None
+
+
+# The user's function that computes policy_info: traced once, then part of every graph that needs it.
+
+PolicyInfoFn = Optional[Callable[[Any, Any], Any]]
+"""(current_step, next_step) -> policy_info, or None."""
+
+
+@dataclass(frozen=True)
+class PolicyInfo:
+    """policy_info by a function of two steps, or none.
+
+    Attributes:
+      function: (current_step, next_step) -> a nest of tensors, as a graph; None without a function.
+      spec: of what it gives; () without a function.
+    """
+
+    function: Callable[[Any, Any], Any] | None = None
+    spec: Any = ()
+
+    @classmethod
+    def traced(cls, policy_info_fn: PolicyInfoFn, step_spec: Any) -> PolicyInfo:
+        """Calls the function once, with symbolic steps of this spec."""
+        if policy_info_fn is None:
+            return cls()
+        traced = tf.function(_as_tensors(policy_info_fn)).get_concrete_function(step_spec, step_spec)
+        return cls(traced, tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs))
+
+    def of_pairs(self, current: Any, following: Any) -> Any:
+        """policy_info of [n] pairs of steps: the function is called for each, inside the graph."""
+        function = self.function
+        if function is None or not tf.nest.flatten(self.spec):
+            return self.spec
+        return tf.map_fn(lambda pair: function(*pair), (current, following), fn_output_signature=self.spec)
+
+
+def _as_tensors(policy_info_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The same function with every leaf of its result as a tensor."""
+    function = tf.autograph.experimental.do_not_convert(tf.nest.map_structure)
+    return lambda current, following: function(tf.convert_to_tensor, policy_info_fn(current, following))
+
+
+# Makes the dataset that TF-Agents' functions take of anything that ours take.
+
+RldsData = Union[tf.data.Dataset, str, Sequence[Episode], Source]
+"""A dataset of RLDS episodes, or anything else that `open_source` takes."""
+
+
+def as_dataset(rlds_data: RldsData) -> tf.data.Dataset:
+    """A dataset of episodes, each with a dataset of steps. Any other `tf.data.Dataset` is left to TF-Agents' own checks.
+
+    Raises:
+      SourceError: as `open_source`.
+    """
+    spec = getattr(rlds_data, "element_spec", None)
+    if spec is None:
+        return load(rlds_data)
+    has_columns = isinstance(spec, Mapping) and isinstance(spec.get(STEPS), Mapping)
+    return load(rlds_data) if has_columns else rlds_data
+
+
+# What the three functions find out about their data: once per call, and handed on.
+
+
+@dataclass(frozen=True)
+class TrajectoryPlan:
+    """How data becomes trajectories.
+
+    Attributes:
+      data: a dataset of RLDS episodes.
+      step_spec: of its steps.
+      policy_info: the user's function, traced.
+      spec: of the trajectories: a Trajectory of `tf.TensorSpec`, without outer dimension.
+    """
+
+    data: tf.data.Dataset
+    step_spec: Any
+    policy_info: PolicyInfo
+    spec: trajectory.Trajectory
+
+    @property
+    def column_order(self) -> list[str]:
+        """Paths of a trajectory's columns, as a table has them."""
+        return list(flatten(self.spec))
+
+
+def plan_of(rlds_data: RldsData, policy_info_fn: PolicyInfoFn) -> TrajectoryPlan:
+    """Opens the data, looks at its steps, and traces the function; no episode is read.
+
+    Raises:
+      ValueError, SourceError: as `create_trajectory_data_spec`.
+    """
+    data = as_dataset(rlds_data)
+    step_spec = step_spec_of(data)
+    policy_info = PolicyInfo.traced(policy_info_fn, step_spec)
+    time_step_spec = ts.time_step_spec(step_spec[OBSERVATION], step_spec[REWARD])
+    action_spec = policy_step.PolicyStep(step_spec[ACTION], info=policy_info.spec)
+    spec = trajectory.from_transition(time_step_spec, action_spec, time_step_spec)
+    return TrajectoryPlan(data, step_spec, policy_info, spec)
+
+
+def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn = None) -> trajectory.Trajectory:
+    """The spec of the trajectories that `rlds_data` gives; what the table's signature and the replay buffer need.
+
+    Args:
+      rlds_data: a dataset of RLDS episodes, each with a dataset of steps (or their columns); or anything else that
+        `open_source` takes: "bundled:cartpole", "tfds:NAME@SPLIT", a list of `Episode`. A step has the seven RLDS fields.
+      policy_info_fn: as for `push_rlds_to_reverb`; with it, the spec has its policy_info (an extension).
+
+    Returns:
+      A Trajectory of `tf.TensorSpec`, without outer dimension. The discount is a bounded float32 in [0, 1].
+
+    Raises:
+      ValueError: there are no RLDS steps in the data, or they lack one of the seven fields.
+      SourceError: a name or list that `open_source` refuses, or that has no steps.
+    """
+    return plan_of(rlds_data, policy_info_fn).spec

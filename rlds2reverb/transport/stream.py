@@ -1,30 +1,137 @@
-"""A stream that is kept open: two threads beside the caller's, one lock, every wait bounded and explained.
-
-The transport takes messages from `_messages` in a thread of its own. `_receive` reads answers in another; when the stream breaks, it
-waits for the server and opens a new one. The caller's thread waits; when nothing comes, it asks the server why, and gives up a
-silent stream if nothing explains it. All three share the user's state under one condition. The rules of when are in `waiting`.
-
-What is sent, what an answer means and why silence may be fine is the user's part (`stream_user`); nothing here knows of it.
-"""
+"""What the user of a kept stream gives to it: what to send, what an answer means, and why silence may be fine."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.transport.base import Stream, Transport
-from rlds2reverb.transport.closing import close_streams
-from rlds2reverb.transport.silence import why_silent
-from rlds2reverb.transport.stream_user import Answer, Reason, StreamUser, unheard
-from rlds2reverb.transport.waiting import Breaks, Deadlines, Patience, Quiet, retry_until
-from rlds2reverb.wire.limiter import Wait
+from rlds2reverb.transport.retry import BreakLog, Deadlines, IdleTimer, StallTimer, retry_until
+from rlds2reverb.wire.limiter import Wait, sentence
 from rlds2reverb.wire.messages import ServerInfo
 
+Answer = TypeVar("Answer")
 
-class KeptStream(Generic[Answer]):
+
+@dataclass(frozen=True)
+class StreamWords:
+    """How messages tell of a stream.
+
+    Attributes:
+      nothing_came: "nothing was confirmed".
+      gave_nothing: of the server, "confirmed nothing".
+      without: of streams that ended, "without a confirmation".
+      way_out: how to go on after a stall; a sentence.
+    """
+
+    nothing_came: str
+    gave_nothing: str
+    without: str
+    way_out: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why nothing comes.
+
+    Attributes:
+      text: a sentence; "" once something comes again.
+      held_by: names of the tables whose rate limiters hold it back.
+    """
+
+    text: str = ""
+    held_by: tuple[str, ...] = ()
+
+
+def noop(_: object) -> None:
+    """Is told something, and tells nobody."""
+
+
+class StreamUser(Protocol[Answer]):
+    """What a kept stream is for. Everything but `decode`, `held_back` and `resumed` is called with the stream's lock held, and must not wait.
+
+    Attributes:
+      words: for messages.
+    """
+
+    words: StreamWords
+
+    def open(self, messages: Iterator[bytes]) -> Stream:
+        """Opens one stream that sends these messages. With the lock held.
+
+        Raises:
+          TransportError: no call can be made.
+        """
+        ...
+
+    def next_messages(self) -> tuple[bytes, ...]:
+        """What is to be sent now, one after the other; () when there is nothing, until the stream is told to `wake`."""
+        ...
+
+    def decode(self, message: bytes) -> Answer:
+        """An answer of the server, understood; without the lock.
+
+        Raises:
+          WireError: it is not Reverb's.
+        """
+        ...
+
+    def take(self, answer: Answer) -> bool:
+        """Takes an answer in; whether it is progress.
+
+        Raises:
+          WireError: an answer to what was not asked.
+        """
+        ...
+
+    def lost(self) -> None:
+        """The stream broke: what is unanswered must be sent again, on a stream that knows nothing."""
+        ...
+
+    @property
+    def awaits_nothing(self) -> bool:
+        """Whether silence is as it should be, because the server owes no answer."""
+        ...
+
+    def held_back(self, info: ServerInfo) -> Sequence[Wait]:
+        """The rate limiters by which the server may rightly say nothing. Without the lock."""
+        ...
+
+    def restarted(self, told: str, info: ServerInfo) -> None:
+        """Another server process answers: takes it as it is, or refuses to go on. With the lock held.
+
+        Args:
+          told: says so, without an end mark.
+          info: what it tells of itself.
+
+        Raises:
+          ServerRestarted: to go on makes no sense; says what it means for what was done.
+        """
+        ...
+
+    def resumed(self, why: str) -> None:
+        """Another stream takes the place of one that broke. In the stream's thread, without the lock.
+
+        Args:
+          why: what broke it, or that another server process answers; a sentence without an end mark.
+        """
+        ...
+
+
+# A stream that is kept open: two threads beside the caller's, one lock, every wait bounded and explained.
+#
+# The transport takes messages from `_messages` in a thread of its own. `_receive` reads answers in another; when the stream breaks, it
+# waits for the server and opens a new one. The caller's thread waits; when nothing comes, it asks the server why, and gives up a
+# silent stream if nothing explains it. All three share the user's state under one condition. The rules of when are in `waiting`.
+#
+# What is sent, what an answer means and why silence may be fine is the user's part (`stream_user`); nothing here knows of it.
+
+
+class PersistentStream(Generic[Answer]):
     """Keeps one stream of its user's open until it is closed.
 
     Args:
@@ -46,7 +153,7 @@ class KeptStream(Generic[Answer]):
         user: StreamUser[Answer],
         state_id: int,
         deadlines: Deadlines,
-        on_wait: Callable[[Reason], None] = unheard,
+        on_wait: Callable[[Reason], None] = noop,
         changed: threading.Condition | None = None,
     ) -> None:
         self.changed = threading.Condition() if changed is None else changed
@@ -58,9 +165,9 @@ class KeptStream(Generic[Answer]):
         self._stream: Stream | None = None  # the open one
         self._given_up: TransportError | None = None  # why the open one was
         self._failure: Exception | None = None
-        self._breaks = Breaks(deadlines)
-        self._patience = Patience(deadlines)
-        self._quiet = Quiet(deadlines)
+        self._breaks = BreakLog(deadlines)
+        self._patience = StallTimer(deadlines)
+        self._quiet = IdleTimer(deadlines)
         self._receiver = threading.Thread(target=self._receive, name="rlds2reverb-receive", daemon=True)
         self._receiver.start()
 
@@ -295,3 +402,89 @@ class KeptStream(Generic[Answer]):
         """Waits, until this is closed at most."""
         with self.changed:
             self.changed.wait_for(lambda: self._number < 0, seconds)
+
+
+# Why nothing comes on kept streams: the server is asked once, for all of them.
+
+
+class Silent(Protocol):
+    """What is asked of a stream; see `stream.KeptStream`."""
+
+    def held_back(self, info: ServerInfo) -> Sequence[Wait]:
+        """The rate limiters by which the server may rightly say nothing."""
+        ...
+
+    def explained(self) -> None:
+        """There is a reason for the silence."""
+        ...
+
+    def unexplained(self, info: ServerInfo) -> str:
+        """There is none; what broke, in words, or "" when nothing did."""
+        ...
+
+
+_UNEXPLAINED = "no rate limiter blocks: the server is busy or saves a checkpoint; if the connection is dead, another one is opened soon"
+
+
+def why_silent(transport: Transport, streams: Sequence[Silent]) -> Reason:
+    """Asks the server why nothing comes. A stream whose silence has no reason is given up for another one.
+
+    Raises:
+      WireError: an answer that is not Reverb's.
+    """
+    try:
+        info = transport.server_info()
+    except TransportError as error:
+        return _explained(streams, Reason(str(error)))
+    waits = {wait.table.name: wait for stream in streams for wait in stream.held_back(info)}
+    if waits:
+        return _explained(streams, Reason("; ".join(map(sentence, waits.values())), tuple(waits)))
+    broken = [words for stream in streams if (words := stream.unexplained(info))]
+    return Reason(broken[0] if broken else _UNEXPLAINED)
+
+
+def _explained(streams: Sequence[Silent], reason: Reason) -> Reason:
+    for stream in streams:
+        stream.explained()
+    return reason
+
+
+# Kept streams are ended together: in the time of one, however many there are.
+
+_FAREWELL_SECONDS = 1.0  # for the server to end a stream on which nothing is awaited; a half-open one never ends
+
+
+class Closable(Protocol):
+    """What is asked of a stream; see `stream.KeptStream`."""
+
+    def half_close(self) -> bool:
+        """Sends nothing more, and opens no other stream; whether the server may end this one by itself."""
+        ...
+
+    def cancel(self) -> None:
+        """Ends the stream at once. After `half_close`: then no other one is opened."""
+        ...
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end of its thread, except in that thread."""
+        ...
+
+
+def close_streams(streams: Sequence[Closable], seconds: float) -> None:
+    """Ends streams. Those on which nothing is awaited are half-closed, so that the server ends them itself.
+
+    Args:
+      streams: which.
+      seconds: how long to wait at most for threads that are in the middle of something else, such as a call.
+    """
+    ending = [stream for stream in streams if stream.half_close()]
+    _join(ending, _FAREWELL_SECONDS)
+    for stream in streams:
+        stream.cancel()
+    _join(streams, seconds)
+
+
+def _join(streams: Sequence[Closable], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    for stream in streams:
+        stream.join(max(0.0, end - time.monotonic()))

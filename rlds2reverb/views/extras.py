@@ -20,9 +20,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlds2reverb.episodes import STEP_FIELDS, Array, Episode, is_under
+from rlds2reverb.episode import METADATA, STEP_FIELDS, Array, Episode, is_under, metadata_columns, metadata_path
 from rlds2reverb.errors import ViewError
-from rlds2reverb.metadata import METADATA, metadata_columns, metadata_path
 from rlds2reverb.specs import ArraySpec, Nest, flatten, only
 from rlds2reverb.views.base import View
 

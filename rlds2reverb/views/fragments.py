@@ -16,7 +16,7 @@ Source: RLlib, "Sample Collections and Trajectory Views" (rollout_fragment_lengt
 SimpleListCollector: in agent steps a fragment may be up to n - 1 longer.
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> flags = dict(is_first=np.arange(4) == 0, is_last=np.arange(4) == 3, is_terminal=np.zeros(4, bool))
 >>> steps = dict(observation=np.arange(4), action=np.arange(4), reward=np.ones(4, np.float32), **flags)
 >>> first, stream = Fragments(length=2).stream().cut(Episode(steps, {}, "a"))
@@ -33,13 +33,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Window
-from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import EpisodeStream, check_flags, check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, EpisodeStream, check_flags, check_options, label_of
+from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     END_FLAGS,
     as_float32,

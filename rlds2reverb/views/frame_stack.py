@@ -10,7 +10,7 @@ With frames=3, an episode of rows o0 o1 o2 (o2 is the final observation) gives:
 With fill=zero, frames before the first are zeros instead of the first one again; with fill=-1 they are full of -1.
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> steps = dict(observation=np.arange(1, 4), action=np.arange(3), reward=np.ones(3), discount=np.ones(3))
 >>> FrameStack(frames=3).cut(Episode(steps, {}, "e")).rows["observation"]
 array([1, 1, 1, 2, 3])
@@ -27,13 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Window
-from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode, is_under
+from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest, flatten, map_leaves
-from rlds2reverb.views.base import check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
+from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     Fill,
     check_fit,

@@ -11,7 +11,7 @@ Goals are not copied: the field reads the stored observations at anchors of its 
 loaders (dlimp, Octo: uniform over the steps to come) and of hindsight experience replay.
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> episode = Episode({"observation": np.arange(4), "action": np.arange(4)}, {}, "e")
 >>> cut = Goal(strategy="final").cut(episode)
 >>> cut.fields["goal"].anchors, cut.rows["reward"][:3]
@@ -24,12 +24,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut
-from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.specs import ArraySpec, Nest
-from rlds2reverb.views.base import check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
+from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     NEXT_ROW,
     ONE_ROW,

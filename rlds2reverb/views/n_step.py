@@ -16,7 +16,7 @@ Rewards and discounts may be nests and have axes, as in Acme: every leaf has a r
 Sources: NStepTransitionAdder of Acme 0.4, MultiStep of TorchRL 0.5.
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> column = np.ones(5, np.float32)
 >>> steps = dict(observation=np.arange(5), action=np.arange(5), reward=column, discount=column)
 >>> cut = NStep(n=3, gamma=0.5).cut(Episode(steps, {}, "e"))
@@ -35,13 +35,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut
-from rlds2reverb.episodes import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
-from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_flags, check_options, label_of
+from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     ONE_ROW,
     choice,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any
 
+from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
@@ -133,3 +135,16 @@ def _value(view: str, option: str, text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+# A view from a YAML file. A module of its own, so that only who names a file loads PyYAML.
+
+
+def read_view(path: Path) -> View:
+    """A view from a YAML file; see `registry.view_from`.
+
+    Raises:
+      ConfigError: the file cannot be read, or is not YAML.
+      ViewError: it names no view, or its options make no sense.
+    """
+    return view_from(strict_yaml.read(path), str(path))

@@ -12,7 +12,7 @@ item when strict, else one item of all its rows. With truncated, an item also sa
 Source: SliceSampler of TorchRL 0.5 (start uniform in [0, T - length], `strict_length`, `truncated_key`).
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> episode = Episode({"observation": np.arange(10)}, {}, "e")
 >>> len(Slices(length=4, per_episode=2).cut(episode).anchors)
 2
@@ -27,13 +27,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Field, Window
-from rlds2reverb.episodes import Array, Episode, is_under
+from rlds2reverb.episode import Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import check_flags, check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_flags, check_options, label_of
+from rlds2reverb.views.cuts import Cut, Field, Window
 from rlds2reverb.views.extras import EVERYTHING, Extras, Wanted, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import check_seed, fields_of, generator, need, priorities
 
 TRUNCATED = "truncated"

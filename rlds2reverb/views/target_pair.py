@@ -13,7 +13,7 @@ With offset=2, an episode with steps 0 to 3 gives these items (the final observa
 `timestep` is the step of the target. Source: target pair constructors of il-representations (Identity, TemporalOffset).
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> episode = Episode({"observation": np.arange(5), "action": np.arange(5) * 10}, {}, "e")
 >>> cut = TargetPair(mode="dynamics", offset=2).cut(episode)
 >>> cut.anchors, cut.fields["extra_context"].windows
@@ -26,12 +26,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Window
-from rlds2reverb.episodes import ACTION, OBSERVATION, Episode
+from rlds2reverb.episode import ACTION, OBSERVATION, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
+from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import choice, columns, fields_of, need, priorities, transition_count, under
 
 IDENTITY, NONE, DYNAMICS = "identity", "none", "dynamics"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import (
+from rlds2reverb.episode import (
     ACTION,
     DISCOUNT,
     FLAGS,

@@ -10,7 +10,7 @@ An episode of rows o0 a0 r0, o1 a1 r1, o2 (final) gives:
 Source of keys and shapes ([1] for reward and the three flags): TED of TorchRL 0.5.
 
 >>> import numpy as np
->>> from rlds2reverb.episodes import Episode
+>>> from rlds2reverb.episode import Episode
 >>> steps = dict(observation=np.arange(3), action=np.arange(3), reward=np.arange(3.0))
 >>> flags = dict(is_first=[True, False, False], is_last=[False, False, True], is_terminal=[False, False, True])
 >>> cut = Transition().cut(Episode({**steps, **{name: np.array(flag) for name, flag in flags.items()}}, {}, "e"))
@@ -24,12 +24,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut
-from rlds2reverb.episodes import ACTION, OBSERVATION, REWARD, Episode
+from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import check_options
+from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
+from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.labels import UNSAID_AT_DEFAULT, label_of
 from rlds2reverb.views.steps import (
     END_FLAGS,
     NEXT_ROW,

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import WireError
+from rlds2reverb.varint import KEY_BYTES, bytes_field, varint, varint_columns
 from rlds2reverb.wire import tensors
 from rlds2reverb.wire.messages import (
     Chunk,
@@ -28,7 +29,6 @@ from rlds2reverb.wire.messages import (
 )
 from rlds2reverb.wire.schema import message_class
 from rlds2reverb.wire.signature import decode_signature
-from rlds2reverb.wire.varint import KEY_BYTES, bytes_field, varint, varint_columns
 
 _UPDATE = (2 << 3 | 2, 1 + KEY_BYTES + 1 + 8, 1 << 3)
 """Of an update of a priority: its tag and length, and the tag of the key in it."""

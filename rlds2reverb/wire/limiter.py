@@ -13,8 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import TableInfo
-from rlds2reverb.wording import counted
 
 NEVER = sys.maxsize
 """What the two counts are when no number is enough."""

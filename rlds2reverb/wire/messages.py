@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rlds2reverb.display import as_html
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.specs import Nest
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import ArraySpec, Nest, named_tuple_type
-from rlds2reverb.wire import dtypes
+from rlds2reverb.wire import tensors
 from rlds2reverb.wire.schema import message_class
 
 _MAX_DEPTH = 64
@@ -57,7 +57,7 @@ def decode_signature(proto: Any, depth: int = 0) -> Nest:
     is_named = kind in ("dict_value", "named_tuple_value")
     children = []  # no comprehension, so that a deep signature takes one frame a level
     for entry in entries:
-        children.append(decode_signature(entry.value if is_named else entry, depth + 1))  # noqa: PERF401
+        children.append(decode_signature(entry.value if is_named else entry, depth + 1))
     if kind == "list_value":
         return children
     if kind == "tuple_value":
@@ -122,8 +122,8 @@ def _encode_leaf(value: Any, spec: ArraySpec) -> None:
 
 
 def _encode_bound(target: Any, bound: Any) -> None:
-    values = dtypes.as_wire_array(np.asarray(bound))
-    target.dtype = dtypes.wire_number(values.dtype)
+    values = tensors.as_wire_array(np.asarray(bound))
+    target.dtype = tensors.wire_number(values.dtype)
     target.tensor_shape.SetInParent()
     for size in values.shape:
         target.tensor_shape.dim.add(size=size)
@@ -132,7 +132,7 @@ def _encode_bound(target: Any, bound: Any) -> None:
 
 def _encode_spec(target: Any, spec: ArraySpec) -> None:
     target.name, axis = names_on_wire(spec)
-    target.dtype = dtypes.wire_number(spec.dtype)
+    target.dtype = tensors.wire_number(spec.dtype)
     target.shape.SetInParent()
     for size in spec.shape:
         target.shape.dim.add(size=-1 if size is None else size)
@@ -146,7 +146,7 @@ def _decode_spec(proto: Any) -> ArraySpec:
     shape = tuple(None if dim.size < 0 else dim.size for dim in proto.shape.dim)
     view = proto.shape.dim[0].name if shape else _view_in_name(proto.name)
     name = "" if view and not shape else proto.name
-    return ArraySpec(shape, dtypes.numpy_dtype(proto.dtype), name, view=view)
+    return ArraySpec(shape, tensors.numpy_dtype(proto.dtype), name, view=view)
 
 
 _BOUND_FIELDS: dict[str, Any] = {
@@ -162,8 +162,8 @@ _BOUND_FIELDS: dict[str, Any] = {
 
 def _bound(proto: Any) -> Array:
     """A bound: raw bytes (not compressed here) or TensorFlow's short form, where one value fills the shape."""
-    dtype = dtypes.numpy_dtype(proto.dtype)
-    if proto.tensor_content and proto.dtype != dtypes.STRING:
+    dtype = tensors.numpy_dtype(proto.dtype)
+    if proto.tensor_content and proto.dtype != tensors.STRING:
         if len(proto.tensor_content) % dtype.itemsize:
             raise WireError(f"signature bound: {len(proto.tensor_content)} bytes are no whole number of {dtype}")
         return np.frombuffer(proto.tensor_content, dtype)

@@ -7,7 +7,7 @@ from rlds2reverb.extras import needing
 
 with needing("the replay server", "server", ModuleNotFoundError):
     from replay_server.embedded import EmbeddedServer
-    from replay_server.limiters import MinSize, Prefill, Queue, SampleToInsertRatio, Stack
-    from replay_server.tables import TableConfig
+    from replay_server.tables import MinSize, Prefill, Queue, SampleToInsertRatio, Stack, TableConfig
+
 
 __all__ = ["EmbeddedServer", "MinSize", "Prefill", "Queue", "SampleToInsertRatio", "Stack", "TableConfig"]

@@ -17,7 +17,7 @@ from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Counts, Moment
 from replay_server.state import ServerState
 from replay_server.store import LeftOut
-from rlds2reverb.wording import counted
+from rlds2reverb.text import counted
 
 LOOK_SECONDS = 5.0
 OLD_SECONDS = 3600

@@ -21,18 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.files import DONE, MANIFEST, as_of, listed, stands_at, verify_record_files
 from replay_server.history import Written
-from replay_server.reading import listed, stands_at
-from replay_server.record_files import DONE, MANIFEST, as_of, verify_record_files
-from replay_server.store import (
-    CHECKPOINTS,
-    LEFT_OUT_NAME,
-    SET_ASIDE,
-    Checkpoint,
-    number_of,
-    numbered,
-    read_checkpoint,
-)
+from replay_server.store import CHECKPOINTS, LEFT_OUT_NAME, SET_ASIDE, Checkpoint, number_of, numbered, read_checkpoint
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from pathlib import Path
 from replay_server.checkpoints import CLIENT, CheckpointWriter
 from replay_server.choosing import how_to_go_on, survey, why_left_unread
 from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.files import RECORD_FILES, written_at
 from replay_server.fitting import items_by_table
 from replay_server.logs import Logger, logger
-from replay_server.record_files import RECORD_FILES, written_at
 from replay_server.store import Checkpoint, CheckpointStore
 from replay_server.working_folder import WorkingFolder
 

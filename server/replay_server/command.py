@@ -13,11 +13,12 @@ import click
 import yaml
 
 from replay_server import config as configs
-from replay_server import feasibility, logs
+from replay_server import config as feasibility
+from replay_server import logs
 from replay_server.admission import names_of, wanted_token
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
-from replay_server.outlook import Outlook, outlook
+from replay_server.restore import Outlook, outlook
 from replay_server.store import CHECKPOINTS, numbered
 from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError

@@ -20,11 +20,8 @@ from typing import Any, Literal
 from google.protobuf.message import DecodeError
 
 from replay_server.errors import CheckpointError
-from replay_server.limiters import Bounds
-from replay_server.record_files import DONE, RECORD_FILES, link_files, read_records
-from replay_server.records import write_records
-from replay_server.selectors import Entries, removal_order
-from replay_server.tables import TableConfig, reverb_table
+from replay_server.files import DONE, RECORD_FILES, link_files, read_records, write_records
+from replay_server.tables import Bounds, Entries, TableConfig, removal_order, reverb_table
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import Nest, differences
 from rlds2reverb.wire.schema import message_class

@@ -23,16 +23,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from replay_server.errors import CheckpointError, FolderLost
-from replay_server.kernel_lock import LOCK, SAFELY, is_at, open_lock, try_lock
+import msgspec
+
+from replay_server.errors import CheckpointError, CheckpointUnreadable, FolderLost
+from replay_server.files import cannot_read, must_be_regular, read_small, stands_at
 from replay_server.logs import logger
-from replay_server.owner import OWNER, Owner, decoded, in_use, read_record, this_process
 
 BEAT_SECONDS = 5.0
 SILENT_BEATS = 12
@@ -261,3 +266,218 @@ _GONE = (
     "; was the folder moved, deleted, or its volume unmounted? Nothing is written to it any more. Put back what was there,"
     " or restart the server, which costs what came after its last checkpoint"
 )
+
+
+# The kernel's lock on a file of a folder (flock): released by any end of the process, however it comes.
+
+LOCK = "LOCK"
+
+SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+"""Opening never waits for anybody, and follows no link."""
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def open_lock(folder: Path) -> int:
+    """The folder's lock file, made when missing; a descriptor to lock.
+
+    Raises:
+      CheckpointError: the folder cannot be made or written to, or something else stands there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | SAFELY, 0o644)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint folder {folder}: cannot be written to ({LOCK}: {error.strerror}); "
+            "set checkpoints.folder to one that this user may write to"
+        ) from error
+    must_be_regular(descriptor, folder / LOCK)
+    return descriptor
+
+
+def try_lock(descriptor: int, how: int, path: Path) -> Literal["ours", "taken", "no locks"]:
+    """Takes the lock without waiting.
+
+    Args:
+      descriptor: of the file at `path`.
+      how: fcntl.LOCK_EX, or LOCK_SH to look whether somebody has it.
+      path: for messages.
+
+    Raises:
+      CheckpointError: it cannot be told.
+    """
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "taken"
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return "no locks"
+        raise CheckpointError(f"{path}: cannot be locked ({error.strerror})") from error
+    return "ours"
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+# The record of who uses a checkpoint folder, for people and for servers on other machines.
+#
+# A record names a start of a server: `token` is never used twice. While the server lives it counts `beat` up; a reader
+# compares records with each other and never with its own clock, so that clocks need not agree, or even run.
+
+OWNER = "OWNER.json"
+
+_MOST_BYTES = 1 << 16
+_FIRST_BEAT = 10**9
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who uses a folder.
+
+    Attributes:
+      host: the machine's name, or the container's.
+      pid: of the process, as it sees itself: 1 in a container.
+      started: time of the start, in UTC.
+      boot: id of the run of the machine's kernel; "" where the system has none. Containers of one machine share it.
+      lock: inode of the lock file that it holds.
+      token: of this start alone.
+      seen: when it last refreshed this, by its own clock, in UTC.
+      beat: of the refreshments; it starts with ten digits, so that a record is always as long and can be overwritten.
+    """
+
+    host: str
+    pid: int
+    started: str
+    boot: str
+    lock: int
+    token: str
+    seen: str
+    beat: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on host {self.host}, started {self.started}, last seen {self.seen}"
+
+    def is_of_this_boot(self) -> bool:
+        """Whether it ran, or runs, under the kernel that runs now; False where that cannot be told."""
+        return bool(self.boot) and self.boot == boot_id()
+
+    def refreshed(self) -> Owner:
+        """The same, seen now."""
+        return msgspec.structs.replace(self, seen=_time(time.time()), beat=self.beat + 1)
+
+    def encoded(self) -> bytes:
+        """As it stands in the file."""
+        return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
+
+
+def this_process(started_at: float, lock: int) -> Owner:
+    """A new owner: this process, with a token of its own."""
+    started, now = _time(started_at), _time(time.time())
+    return Owner(socket.gethostname(), os.getpid(), started, boot_id(), lock, secrets.token_hex(16), now, _FIRST_BEAT)
+
+
+def boot_id() -> str:
+    """Id of the run of this machine's kernel; "" where the system does not tell. Source: random(4)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_record(folder: Path) -> bytes | None:
+    """The record as it stands in the file, None when there is none.
+
+    Raises:
+      CheckpointUnreadable: it is there and cannot be read.
+      CheckpointError: it is no regular file, or not of this size.
+    """
+    path = folder / OWNER
+    try:
+        return read_small(path, _MOST_BYTES)
+    except CheckpointUnreadable:
+        raise
+    except CheckpointError:
+        if stands_at(path):
+            raise
+        return None
+
+
+def decoded(record: bytes | None) -> Owner | None:
+    """The owner in a record, None when it says none."""
+    try:
+        return None if record is None else msgspec.json.decode(record, type=Owner)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def in_use(folder: Path, other: Owner | None) -> str:
+    """What to say to a server that finds another one in its folder; None for one that has not said who it is."""
+    who = other or f"a process that has not said who it is in {OWNER}"
+    return (
+        f"checkpoint folder {folder}: another server uses it: {who}. Two would delete each other's checkpoints: "
+        "stop that one, or set checkpoints.folder to a folder of this server's own"
+    )
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
+
+
+# Who uses a checkpoint folder now, as far as it can be told from here; looked at as a start would, nothing taken.
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The server in a folder.
+
+    Attributes:
+      words: who it is; "" when there is none.
+      refusal: why a start would be refused at once; "" where it would not, or would first wait for a sign of life.
+    """
+
+    words: str = ""
+    refusal: str = ""
+
+
+def holder(folder: Path) -> Holder:
+    """Who uses a folder. Changes nothing.
+
+    Raises:
+      CheckpointError: that cannot be told.
+    """
+    owner = decoded(read_record(folder))
+    words = str(owner or "a process that has not said who it is")
+    got, inode = _tried(folder / LOCK)
+    if got == "taken":
+        return Holder(words, in_use(folder, owner))
+    if owner is None or (got == "ours" and _is_of(owner, inode)):
+        return Holder()
+    seconds = SILENT_BEATS * BEAT_SECONDS
+    return Holder(
+        f"{words}, if it is alive, which cannot be told from here: a start waits {seconds:.0f} s for a sign of life"
+    )
+
+
+def _is_of(owner: Owner, inode: int) -> bool:
+    """Whether an owner has crashed, if the lock with this inode is free."""
+    return owner.is_of_this_boot() and owner.lock == inode
+
+
+def _tried(path: Path) -> tuple[str, int]:
+    """What became of trying the lock, "" where there is none; and its inode."""
+    if not stands_at(path):
+        return "", 0
+    try:
+        descriptor = os.open(path, os.O_RDONLY | SAFELY)
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    try:
+        return try_lock(descriptor, fcntl.LOCK_SH, path), os.fstat(descriptor).st_ino
+    finally:
+        os.close(descriptor)

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from replay_server import table_status
+from replay_server import status
 from replay_server.state import ServerState
-from replay_server.table_status import Metric
+from replay_server.status import Metric
 
 _Value = float | Mapping[str, float] | None
 """One, one per value of the label, or none: then the metric is left out."""
@@ -99,7 +99,7 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
     ),
 )
 
-METRICS: tuple[Metric, ...] = (*table_status.METRICS.values(), *(metric for metric, _ in _SERVER_METRICS))
+METRICS: tuple[Metric, ...] = (*status.METRICS.values(), *(metric for metric, _ in _SERVER_METRICS))
 """All that are ours."""
 
 
@@ -120,8 +120,8 @@ class _Server:
 
     def collect(self) -> Iterator[Any]:
         """The family of every metric that has a value now."""
-        tables = table_status.table_statuses(self._state, with_rates=False)
-        for field, metric in table_status.METRICS.items():
+        tables = status.table_statuses(self._state, with_rates=False)
+        for field, metric in status.METRICS.items():
             values = [(table.name, getattr(table, field)) for table in tables]
             yield _family(
                 metric, [((name, *labels), value) for name, found in values for labels, value in _split(found)]

@@ -16,8 +16,7 @@ import msgspec
 
 from replay_server import history as histories
 from replay_server.checkpoints import Outcome
-from replay_server.history import MOST_TEXT, History, Sample, Written
-from replay_server.history_file import HistoryFile
+from replay_server.history import MOST_TEXT, History, HistoryFile, Sample, Written
 from replay_server.logs import logger
 from replay_server.memory import resident_bytes
 

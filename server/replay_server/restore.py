@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from replay_server.choosing import Unloaded, find_start, how_to_go_on, missing, survey
+from replay_server.choosing import Survey, Unloaded, find_start, how_to_go_on, missing, survey, why_left_unread
 from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
-from replay_server.errors import CheckpointError
-from replay_server.fitting import Fit, TableFit, fit_checkpoint
-from replay_server.history_file import newest_checkpoint
-from replay_server.logs import Logger, logger
-from replay_server.store import Checkpoint, CheckpointStore, LeftOut
+from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.files import verify_record_files
+from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
+from replay_server.folder_lock import Holder, holder
+from replay_server.history import newest_checkpoint
+from replay_server.logs import Logger, bytes_in, logger, telling
+from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
-from replay_server.telling import bytes_in, telling
+from replay_server.working_folder import WorkingFolder
+from rlds2reverb.text import counted
 
 _STAGED = "0-restored"
 """Sorts before the names that Reverb gives, which begin with the year: Reverb deletes all entries of its folder but the last."""
@@ -130,3 +133,134 @@ def _tell(log: Logger, fit: Fit) -> None:
         for change in table.changes:
             tell = log.warning if table.lost else log.info
             tell(_WORDS[change], table=table.name, items=table.items, left_out=table.lost, detail=table.detail)
+
+
+# What a start would find in the checkpoint folder, for `--check`: looked at as the start would, nothing taken or moved.
+
+_REFUSED = "nothing: the start would be refused"
+_SET_ASIDE = "set aside"
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a start would do.
+
+    Attributes:
+      starts_from: in words.
+      tables: what becomes of each table of the config and of the checkpoint, in words; none where nothing can be read.
+      used_by: the server that uses the folder now, "" when none does.
+      notes: what would be passed over or left out, and why.
+      refusal: why the start would be refused, one reason per line; "" when it would not.
+    """
+
+    starts_from: str
+    tables: Mapping[str, str] = field(default_factory=dict)
+    used_by: str = ""
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outlook:
+    """What a start with this config would find now. A folder in use is described all the same: its server may end."""
+    folder = Path(section.folder).absolute()
+    held = Holder()
+    try:
+        held = holder(folder)
+        found = _of_content(section, folder, tables)
+    except CheckpointError as error:
+        found = Outlook(_REFUSED, refusal=str(error))
+    except OSError as error:
+        found = Outlook(_REFUSED, refusal=f"checkpoint folder {section.folder}: cannot be read ({error})")
+    reasons = [reason for reason in (held.refusal, found.refusal) if reason]
+    return replace(found, used_by=held.words, refusal="\n".join(reasons))
+
+
+def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
+    found = survey(folder / CHECKPOINTS)
+    try:
+        left, notes = _left_by_reverb(folder, found)
+    except (CheckpointUnreadable, OSError) as error:
+        reason = why_left_unread(folder, error)
+        if not section.start_empty:
+            return Outlook(_REFUSED, refusal=how_to_go_on(reason))
+        left, notes = None, [f"{reason}; it would be set aside"]
+    if left:
+        words = f"what Reverb had finished as {left.name} before the server was killed"
+        fitted = _fitted(words, left, section, tables, _SET_ASIDE)
+        return replace(fitted, notes=(*notes, *fitted.notes))
+    gone = missing(folder, newest_checkpoint(folder))
+    if (reason := found.refusal(gone)) and not section.start_empty:
+        return Outlook(_REFUSED, notes=tuple(notes), refusal=how_to_go_on(reason))
+    chosen = _chosen(section, found, tables)
+    return replace(chosen, notes=(*notes, *filter(None, [gone]), *_passed_over(found), *chosen.notes))
+
+
+def _chosen(section: CheckpointSection, found: Survey, tables: Sequence[TableConfig]) -> Outlook:
+    """What the tables come from, and what becomes of each."""
+    if (made := found.checkpoint) is not None:
+        return _fitted(_words(made), made.folder, section, tables, _SET_ASIDE)
+    if section.start_from is None:
+        return Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
+    other = find_start(section.start_from)
+    fitted = _fitted(f"{other.folder}, named by start_from", other.folder, section, tables, "left out")
+    passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
+    return replace(fitted, notes=(*passed_over, *fitted.notes))
+
+
+def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str) -> Outlook:
+    """A start from this checkpoint, which `words` name; `lost` says what becomes of items that are not restored."""
+    plan = plan_fit(source, tables)
+    if refusal := plan.refusal(section.unfit_tables):
+        fits = {fit.name: _refused(fit) for fit in plan.fit.tables}
+        return Outlook(_REFUSED, fits, refusal=refusal)
+    fits = {fit.name: _started(fit, lost) for fit in plan.fit.tables}
+    notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.lost)
+    return Outlook(words, fits, notes=notes)
+
+
+def _refused(fit: TableFit) -> str:
+    """A table at a start that is refused."""
+    if "other_signature" in fit.changes:
+        return f"refused: {fit.detail}"
+    return "not started, because the start is refused"
+
+
+def _started(fit: TableFit, lost: str) -> str:
+    """A table at a start that is not refused."""
+    left_out = f"{counted(fit.lost, 'item')} {lost}: {fit.detail}"
+    if "new" in fit.changes:
+        return "empty: it is not in the checkpoint"
+    if "other_signature" in fit.changes:
+        return f"empty, {left_out}"
+    if "not_in_config" in fit.changes:
+        return left_out
+    parts = [f"{counted(fit.items, 'item')} restored", *([left_out] if fit.lost else [])]
+    if "limiter_changed" in fit.changes:
+        parts.append("the rate limiter changed and counts samples anew")
+    if "prefill_done" in fit.changes:
+        parts.append("the prefill is done")
+    return ", ".join(parts)
+
+
+def _words(made: Checkpoint) -> str:
+    return f"generation {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
+
+
+def _passed_over(found: Survey) -> list[str]:
+    ends = {True: "would be set aside", False: "would be passed over"}
+    return [f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded]
+
+
+def _left_by_reverb(folder: Path, found: Survey) -> tuple[Path | None, list[str]]:
+    """The entry that the start would keep as the newest checkpoint, None for none; and why not newer ones."""
+    working = WorkingFolder(folder / "reverb", folder / "taken")
+    notes: list[str] = []
+    for name in working.finished_after(found.as_of):
+        try:
+            verify_record_files(place := working.place(name))
+            return place, notes
+        except CheckpointError as error:
+            if not error.is_broken:
+                raise
+            notes.append(f"{error}; it would be set aside")
+    return None, notes

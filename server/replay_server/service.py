@@ -15,26 +15,23 @@ import msgspec
 
 from replay_server import restore
 from replay_server.alerts import AlertWatch
-from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Schedule
+from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Schedule, Shared
 from replay_server.choosing import missing
 from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
+from replay_server.embedded import held_port
 from replay_server.errors import CheckpointError
 from replay_server.folder_lock import FolderLock
-from replay_server.history_file import HistoryFile
+from replay_server.history import HistoryFile
 from replay_server.http import HttpServer, make_app
-from replay_server.logs import logger
-from replay_server.monitor import Monitor
-from replay_server.ports import held_port
-from replay_server.prefills import PrefillTeller
+from replay_server.logs import Reading, bytes_in, logger, telling
+from replay_server.monitor import Monitor, PrefillTeller
 from replay_server.recorder import Recorder
-from replay_server.sharing import Shared
 from replay_server.state import ServerState
 from replay_server.store import CheckpointStore
 from replay_server.tables import TableConfig, reverb_table
-from replay_server.telling import Reading, bytes_in, telling
 from rlds2reverb.errors import ServerUnreachable
-from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.wire.messages import ServerInfo
 
 READY_SECONDS = 0.8

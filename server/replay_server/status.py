@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
 from replay_server.choosing import Unloaded
 from replay_server.memory import memory_limit, resident_bytes
+from replay_server.monitor import Counts, Moment
 from replay_server.state import ServerState
-from replay_server.table_status import table_statuses
+from rlds2reverb.specs import spec_texts, view_in
+from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
+from rlds2reverb.wire.messages import TableInfo
 
 
 def status(state: ServerState) -> dict[str, Any]:
@@ -92,3 +97,168 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
         if found:
             told[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
     return told
+
+
+# What is known of a table now: one record, from which metrics, /status.json, its schema and the list of metrics in the docs follow.
+#
+# A field with a `Metric` beside it is one of Prometheus's, too. To add a metric of tables: a field here, and its value in
+# `table_statuses`.
+
+_POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
+"""Most points of a plot, and of all plots of one document: of many tables each has fewer, but so many at least."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of Prometheus.
+
+    Attributes:
+      name: with "_total" behind it, as Prometheus has it, where it is a counter.
+      kind: of its values.
+      help: what they are.
+      labels: of its values.
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *labels: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text, extra={"metric": Metric(name, kind, text, ("table", *labels))})
+
+
+class LimiterStatus(msgspec.Struct, frozen=True):
+    """A rate limiter: what inserts and samples wait for in words, without the table's name; and whether it lets none through.
+
+    Attributes:
+      prefilling: it waits for a prefill.
+    """
+
+    inserts: str
+    samples: str
+    inserts_blocked: bool
+    samples_blocked: bool
+    prefilling: bool
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Unix times, and inserts and samples per second between each and the one before."""
+
+    time: list[float] = []
+    inserts: list[float] = []
+    samples: list[float] = []
+
+
+class TableStatus(msgspec.Struct, frozen=True):
+    """A table.
+
+    Attributes:
+      signature: text of each leaf by its path; None without a signature.
+      view: that its items are made by, where the signature tells.
+      restored: items that the start has restored.
+      age_seconds: since Reverb told all this.
+      rates: over the last minutes; none when they were not asked for.
+    """
+
+    name: str
+    size: Annotated[int, _metric("replay_table_size", "gauge", "items held")]
+    max_size: Annotated[int, _metric("replay_table_max_size", "gauge", "items it may hold")]
+    sampler: str
+    remover: str
+    max_times_sampled: int
+    episodes: Annotated[int, _metric("replay_table_episodes", "gauge", "episodes that items point into")]
+    unique_samples: Annotated[int, _metric("replay_table_unique_samples", "counter", "items sampled at least once")]
+    inserts: Annotated[int, _metric("replay_table_inserts", "counter", "inserts since the first start")]
+    samples: Annotated[int, _metric("replay_table_samples", "counter", "samples since the limiter began")]
+    limiter: LimiterStatus
+    blocked: Annotated[
+        dict[str, bool], _metric("replay_limiter_blocked", "gauge", "1 when the limiter lets none through", "side")
+    ]
+    wait_seconds: Annotated[
+        dict[str, float],
+        _metric("replay_limiter_wait_seconds", "counter", "time the table waited for its limiter", "side"),
+    ]
+    worker_seconds: Annotated[
+        dict[str, float], _metric("replay_worker_seconds", "counter", "what the table's thread did", "state")
+    ]
+    signature: dict[str, str] | None
+    view: str | None
+    restored: int
+    age_seconds: float
+    rates: Rates
+
+
+def _metrics_of(record: type) -> dict[str, Metric]:
+    hints = get_type_hints(record, include_extras=True)
+    metas = ((name, meta) for name, hint in hints.items() for meta in getattr(hint, "__metadata__", ()))
+    return {name: meta.extra["metric"] for name, meta in metas if meta.extra}
+
+
+METRICS = _metrics_of(TableStatus)
+"""Those of tables, by the field that holds their values."""
+
+
+def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
+    """Of all tables, by name; of the newest answer of Reverb, so that nothing is asked of it.
+
+    Args:
+      with_rates: whether rates are wanted, which take a while to compute.
+    """
+    snapshot = state.monitor.snapshot
+    tables, history = snapshot.tables(), state.monitor.history() if with_rates else []
+    points = max(_LEAST_POINTS, min(_POINTS, _ALL_POINTS // max(1, len(tables))))
+    restored = {one.name: one.items for one in state.tables}
+    prefilling = {one.name for one in state.table_configs if one.rate_limiter.is_prefill}
+    age_seconds = max(0.0, time.time() - snapshot.answered_at)
+    return [
+        TableStatus(
+            name=table.name,
+            size=table.current_size,
+            max_size=table.max_size,
+            sampler=table.sampler,
+            remover=table.remover,
+            max_times_sampled=table.max_times_sampled,
+            episodes=table.episodes,
+            unique_samples=table.unique_samples,
+            inserts=table.rate_limiter.inserts,
+            samples=table.rate_limiter.samples,
+            limiter=_limiter(table, table.name in prefilling),
+            blocked={wait.of: wait.blocks for wait in (insert_wait(table), sample_wait(table))},
+            wait_seconds={"insert": table.worker.waiting_for_samples, "sample": table.worker.waiting_for_inserts},
+            worker_seconds={
+                name: getattr(table.worker, name) for name in ("running", "sampling", "inserting", "sleeping")
+            },
+            signature=None if table.signature is None else spec_texts(table.signature),
+            view=view_in(table.signature) or None,
+            restored=restored.get(table.name, 0),
+            age_seconds=age_seconds,
+            rates=rates_of(table.name, history, points),
+        )
+        for table in tables
+    ]
+
+
+def _limiter(table: TableInfo, is_prefilling: bool) -> LimiterStatus:
+    inserts, samples = insert_wait(table), sample_wait(table)
+    return LimiterStatus(clause(inserts), clause(samples), inserts.blocks, samples.blocks, is_prefilling)
+
+
+def rates_of(name: str, history: Sequence[Moment], most: int = _POINTS) -> Rates:
+    """Of a table, over a history."""
+    spans = list(_spans(name, history, most))
+    return Rates(
+        [round(when, 2) for when, _, _, _ in spans],
+        [round((new.inserts - old.inserts) / seconds, 2) for _, seconds, old, new in spans],
+        [round((new.samples - old.samples) / seconds, 2) for _, seconds, old, new in spans],
+    )
+
+
+def _spans(name: str, history: Sequence[Moment], most: int) -> Iterator[tuple[float, float, Counts, Counts]]:
+    """End, seconds, and counts at both ends, of at most so many spans as a plot has points; none across a clock set back."""
+    points = [(when, counts[name]) for when, counts in history if name in counts]
+    stride = max(1, -(-len(points) // most))
+    for (earlier, old), (later, new) in itertools.pairwise(points[::-stride][::-1]):
+        if later > earlier:
+            yield later, later - earlier, old, new

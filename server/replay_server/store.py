@@ -29,14 +29,15 @@ import msgspec
 import xxhash
 
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
-from replay_server.reading import listed, read_small
-from replay_server.record_files import (
+from replay_server.files import (
     DONE,
     MANIFEST,
     RECORD_FILES,
     FileEntry,
     entry_of,
     link_files,
+    listed,
+    read_small,
     sync_folder,
     verified_entry,
     write_synced,

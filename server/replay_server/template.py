@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from replay_server.limiters import MOST
-from replay_server.signatures import to_plain
-from replay_server.tables import TableConfig
+from replay_server.config import to_plain
+from replay_server.tables import MOST, TableConfig
 from rlds2reverb.specs import Nest
+from rlds2reverb.text import counted
 from rlds2reverb.views.trajectory import TRAJECTORY
-from rlds2reverb.wording import counted
 
 _SERVER = "localhost:8000"
 _ROOM = 10

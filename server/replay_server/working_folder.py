@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from replay_server.errors import CheckpointError
-from replay_server.record_files import DONE, RECORD_FILES, as_of, sync_folder
+from replay_server.files import DONE, RECORD_FILES, as_of, sync_folder
 
 QUIET_SECONDS = 1.0
 """An entry without DONE, of which no file is open, is left over when nothing happened in it for so long. Between two files

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlds2reverb import Episode, connect
-from rlds2reverb.episodes import KnownEpisode
-from rlds2reverb.sources.base import IsKnown, Source, check_shard, spec_of, unless_known
+from rlds2reverb.episode import KnownEpisode
+from rlds2reverb.formats.source import IsKnown, Source, check_shard, spec_of, unless_known
 from rlds2reverb.specs import Nest
 from tests.faults import tools
 

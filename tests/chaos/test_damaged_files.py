@@ -15,7 +15,7 @@ import pytest
 from replay_server.store import read_checkpoint
 
 from tests.raising import outcome_of
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

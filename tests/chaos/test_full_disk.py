@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.world import World
 from tests.disks import FILLER, fill, small_disk_at
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

@@ -11,7 +11,7 @@ import pytest
 import reverb
 
 from tests.processes import started, wait_until
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

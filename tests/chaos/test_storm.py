@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.world import PUSH_BYTES, World
 from tests.faults.proxy import BOTH, DOWN, UP
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

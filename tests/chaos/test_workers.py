@@ -15,8 +15,8 @@ import pytest
 from tests.chaos.forking import EPISODES, STEPS
 from tests.faults import tools
 from tests.processes import Process, started, wait_until
-from tests.scale.gated import is_running
-from tests.server.forks import Forks
+from tests.unit.fleet.gated import is_running
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import reverb
 from replay_server.errors import CheckpointError
-from replay_server.record_files import verify_record_files
+from replay_server.files import verify_record_files
 
 import rlds2reverb
 from tests.faults import tools
 from tests.faults.proxy import UP, Proxy
 from tests.processes import Process, wait_until
-from tests.server.forks import Forks, Running
+from tests.unit.server.forks import Forks, Running
 
 PUSH_SECONDS = 180
 """Bound of a push that is not killed."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from replay_server import TableConfig
-from replay_server.limiters import SampleToInsertRatio
+from replay_server.tables import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb import cli
@@ -23,7 +23,7 @@ from rlds2reverb.cli import demo
 from rlds2reverb.views.registry import view_of
 from tests.conformance import bad_dataset
 from tests.processes import started, wait_until
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 
 @dataclass

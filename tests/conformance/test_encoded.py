@@ -12,23 +12,23 @@ reverb = pytest.importorskip("reverb")
 pytest.importorskip("imagecodecs")
 pytest.importorskip("simplejpeg")
 
-import tensorflow as tf  # noqa: E402
-from click.testing import CliRunner  # noqa: E402
-from tf_agents.replay_buffers import reverb_replay_buffer  # noqa: E402
+import tensorflow as tf
+from click.testing import CliRunner
+from tf_agents.replay_buffers import reverb_replay_buffer
 
-import rlds2reverb  # noqa: E402
-from rlds2reverb.cli import cli  # noqa: E402
-from rlds2reverb.conventions import filled_spec  # noqa: E402
-from rlds2reverb.images import decode_columns  # noqa: E402
-from rlds2reverb.specs import Nest, flatten  # noqa: E402
-from rlds2reverb.tf_agents import image_decoder  # noqa: E402
-from rlds2reverb.views.base import View  # noqa: E402
-from rlds2reverb.views.registry import view_of  # noqa: E402
-from rlds2reverb.views.trajectory import table_signature  # noqa: E402
-from tests import rlds_data  # noqa: E402
-from tests.pictures import CAMERA, WRIST, Pictures, episodes  # noqa: E402
-from tests.rlds_data import take_all  # noqa: E402
-from tests.server.forks import Forks  # noqa: E402
+import rlds2reverb
+from rlds2reverb.cli import cli
+from rlds2reverb.images import decode_columns
+from rlds2reverb.prepare.conventions import filled_spec
+from rlds2reverb.specs import Nest, flatten
+from rlds2reverb.tf_agents import image_decoder
+from rlds2reverb.views.base import View
+from rlds2reverb.views.registry import view_of
+from rlds2reverb.views.trajectory import table_signature
+from tests import rlds_data
+from tests.pictures import CAMERA, WRIST, Pictures, episodes
+from tests.rlds_data import take_all
+from tests.unit.server.forks import Forks
 
 VIEWS = (
     "two_step",

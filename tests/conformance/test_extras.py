@@ -10,33 +10,31 @@ import pytest
 
 reverb = pytest.importorskip("reverb")
 
-import tensorflow as tf  # noqa: E402
-from replay_server import TableConfig  # noqa: E402
-from tf_agents.agents.behavioral_cloning import behavioral_cloning_agent  # noqa: E402
-from tf_agents.networks import sequential  # noqa: E402
-from tf_agents.replay_buffers import reverb_replay_buffer  # noqa: E402
-from tf_agents.specs import tensor_spec  # noqa: E402
-from tf_agents.trajectories import time_step as ts  # noqa: E402
-from tf_agents.trajectories import trajectory  # noqa: E402
+import tensorflow as tf
+from replay_server import TableConfig
+from tf_agents.agents.behavioral_cloning import behavioral_cloning_agent
+from tf_agents.networks import sequential
+from tf_agents.replay_buffers import reverb_replay_buffer
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
+from tf_agents.trajectories import trajectory
 
-import rlds2reverb  # noqa: E402
-from rlds2reverb import Episode  # noqa: E402
-from rlds2reverb.conventions import filled_spec  # noqa: E402
-from rlds2reverb.episodes import content_digest  # noqa: E402
-from rlds2reverb.errors import SpecError, ViewError  # noqa: E402
-from rlds2reverb.metadata import metadata_specs  # noqa: E402
-from rlds2reverb.readers.nests import nested  # noqa: E402
-from rlds2reverb.sources.base import spec_of  # noqa: E402
-from rlds2reverb.specs import flatten  # noqa: E402
-from rlds2reverb.tf_agents.specs import data_spec  # noqa: E402
-from rlds2reverb.views.base import View  # noqa: E402
-from rlds2reverb.views.extras import signature_of  # noqa: E402
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of  # noqa: E402
-from rlds2reverb.views.requirements import Requirements  # noqa: E402
-from rlds2reverb.views.trajectory import table_signature  # noqa: E402
-from tests import rlds_data, strategies  # noqa: E402
-from tests.server.forks import Forks  # noqa: E402
-from tests.views.test_extras import all_items  # noqa: E402
+import rlds2reverb
+from rlds2reverb import Episode
+from rlds2reverb.episode import content_digest, metadata_specs
+from rlds2reverb.errors import SpecError, ViewError
+from rlds2reverb.formats.source import spec_of
+from rlds2reverb.prepare.conventions import filled_spec
+from rlds2reverb.specs import flatten, nested
+from rlds2reverb.tf_agents.specs import data_spec
+from rlds2reverb.views.base import View
+from rlds2reverb.views.extras import signature_of
+from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
+from rlds2reverb.views.requirements import Requirements
+from rlds2reverb.views.trajectory import table_signature
+from tests import rlds_data, strategies
+from tests.unit.server.forks import Forks
+from tests.unit.views.test_extras import all_items
 
 WANTED = ["all", "metadata/language_instruction", "metadata/seed"]
 OPTIONS = (

@@ -14,8 +14,7 @@ import reverb
 import tensorflow as tf
 import yaml
 from click.testing import CliRunner
-from replay_server.config import decode, load, table_configs
-from replay_server.signatures import from_plain, to_plain
+from replay_server.config import decode, from_plain, load, table_configs, to_plain
 from replay_server.tables import tensor_spec
 from tf_agents.replay_buffers import reverb_replay_buffer, rlds_to_reverb
 from tf_agents.specs.tensor_spec import add_outer_dim
@@ -37,9 +36,8 @@ from tests.conformance.observing import (
     assert_same_outcome,
     dataset,
     outcome,
-    traced_once,  # noqa: F401
 )
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 VIEWS = {
     "pairs": "two_step",

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.cuts import Cut, Window
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode
 from rlds2reverb.specs import differences, flatten
+from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.insert.requests import Request, RequestBuilder, RequestLimits
+from rlds2reverb.wire.insert import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item
 from rlds2reverb.wire.schema import message_class
 from tests import reference
 from tests.conformance import record_goldens
-from tests.wire.insert.cuts import Encoder
+from tests.unit.wire.insert.cuts import Encoder
 
 COLUMNS = dict(sorted(record_goldens.episode().items()))
 

@@ -41,10 +41,9 @@ from tests.conformance.observing import (
     make_episodes,
     outcome,
     tables_of_both_sides,
-    traced_once,  # noqa: F401
 )
 from tests.profiles import on_one_server
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 
 def outlook(current: Any, following: Any) -> Any:

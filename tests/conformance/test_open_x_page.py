@@ -20,7 +20,7 @@ from replay_server.config import decode, table_configs
 
 from rlds2reverb.cli import cli
 from tests import open_x
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 PAGE = Path(__file__).parents[2] / "examples" / "open_x.md"
 MAKER = ["python", "examples/make_open_x.py"]

@@ -14,22 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.forks import Embedded
+from tests.unit.server.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
-from replay_server import TableConfig  # noqa: E402
+from replay_server import TableConfig
 
-import rlds2reverb  # noqa: E402
-from rlds2reverb import Client, Episode  # noqa: E402
-from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, SpecMismatch  # noqa: E402
-from rlds2reverb.sources.base import spec_of  # noqa: E402
-from rlds2reverb.sources.episodes import EpisodeList  # noqa: E402
-from rlds2reverb.views.sequence import two_step  # noqa: E402
-from tests import reference, rlds_data, strategies  # noqa: E402
-from tests.profiles import on_one_server  # noqa: E402
-from tests.rlds_data import StoredItem, take_all  # noqa: E402
-from tests.server.forks import Forks  # noqa: E402
+import rlds2reverb
+from rlds2reverb import Client, Episode
+from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, SpecMismatch
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.source import spec_of
+from rlds2reverb.views.sequence import two_step
+from tests import reference, rlds_data, strategies
+from tests.profiles import on_one_server
+from tests.rlds_data import StoredItem, take_all
+from tests.unit.server.forks import Forks
 
 STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT = range(6)
 

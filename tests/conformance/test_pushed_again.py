@@ -16,8 +16,8 @@ from replay_server import TableConfig
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, ViewError
 from tests import strategies
-from tests.push.in_memory import Unmeasured
-from tests.server.forks import Embedded, Forks
+from tests.unit.push.in_memory import Unmeasured
+from tests.unit.server.forks import Embedded, Forks
 
 reverb = pytest.importorskip("reverb")
 

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 from replay_server import TableConfig
-from replay_server.limiters import Queue, Stack
+from replay_server.tables import Queue, Stack
 
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, InvalidEpisode, Stalled
-from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.wire.limiter import waits_when_full
 from tests import strategies
 from tests.processes import Process, started, wait_until
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 reverb = pytest.importorskip("reverb")
 
@@ -203,7 +203,7 @@ class TestWhatStopsAPush:
 PROGRAM = """
 from rlds2reverb.cli import main, push
 from tests.faults.tools import make_episodes
-from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.formats.lists import EpisodeList
 push.opened = lambda name: EpisodeList(make_episodes(40, 41), name)
 main()
 """

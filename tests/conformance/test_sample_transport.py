@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb.transport.grpc_transport import GrpcTransport
-from tests.server.forks import Embedded, Forks
-from tests.transport.sample_contract import TABLES, SampleContract
+from rlds2reverb.transport.grpc import GrpcTransport
+from tests.contract.samples import TABLES, SampleContract
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -25,7 +25,7 @@ class RealWorld:
 
 def config(name: str, sampler: str, max_times_sampled: int = 0, min_size: int = 1) -> Any:
     from replay_server import TableConfig
-    from replay_server.limiters import MinSize
+    from replay_server.tables import MinSize
 
     kind: Any
     kind, _, exponent = sampler.rstrip(")").partition("(")

@@ -14,7 +14,7 @@ from rlds2reverb.errors import ConfigError, Stalled
 from tests.faults import tools
 from tests.faults.sampling import contents
 from tests.processes import wait_until
-from tests.server.forks import Embedded
+from tests.unit.server.forks import Embedded
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -13,22 +13,21 @@ pytest.importorskip("reverb")
 
 import reverb
 from replay_server import TableConfig
-from replay_server.limiters import MinSize
+from replay_server.tables import MinSize
 
 import rlds2reverb
 from rlds2reverb.client import Client
-from rlds2reverb.conventions import filled_spec
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats.source import spec_of
 from rlds2reverb.learner import batch_queue
 from rlds2reverb.learner.slices import SliceSpec
-from rlds2reverb.sources.base import spec_of
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.prioritized import Prioritized
+from rlds2reverb.views.prioritized import Prioritized, by_return, return_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.returns import by_return, return_of
 from rlds2reverb.views.trajectory import table_signature
 from tests import strategies
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 EPISODES = [strategies.episode(np.random.default_rng(seed), 5 + seed, episode_id=f"e{seed}") for seed in range(12)]
 WHOLE = table_signature(WholeEpisode().signature(filled_spec(spec_of(EPISODES[0]))))

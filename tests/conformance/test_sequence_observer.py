@@ -32,10 +32,9 @@ from tests.conformance.observing import (
     dataset,
     make_episodes,
     tables_of_both_sides,
-    traced_once,  # noqa: F401
 )
 from tests.profiles import on_one_server
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 SEEDS = st.integers(0, 2**32 - 1)
 LENGTHS = st.lists(st.integers(1, 12), max_size=4)

@@ -9,25 +9,28 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.server.forks import Embedded
+from tests.unit.server.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
-import tensorflow as tf  # noqa: E402
-from replay_server import TableConfig  # noqa: E402
-from replay_server.limiters import MinSize, SampleToInsertRatio  # noqa: E402
-from replay_server.tables import tensor_spec  # noqa: E402
-from tensorflow.core.protobuf import struct_pb2  # noqa: E402
-from tensorflow.python.saved_model import nested_structure_coder  # noqa: E402
+import tensorflow as tf
+from replay_server import TableConfig
+from replay_server.tables import (
+    MinSize,
+    SampleToInsertRatio,
+    tensor_spec,
+)
+from tensorflow.core.protobuf import struct_pb2
+from tensorflow.python.saved_model import nested_structure_coder
 
-import rlds2reverb  # noqa: E402
-from rlds2reverb.sources.rlds import array_spec  # noqa: E402
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type  # noqa: E402
-from rlds2reverb.wire.limiter import insert_wait, inserts_needed, sample_wait, samples_needed, sentence  # noqa: E402
-from rlds2reverb.wire.signature import encode_signature  # noqa: E402
-from tests import strategies  # noqa: E402
-from tests.rlds_data import once  # noqa: E402
-from tests.server.forks import Forks  # noqa: E402
+import rlds2reverb
+from rlds2reverb.formats.rlds import array_spec
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type
+from rlds2reverb.wire.limiter import insert_wait, inserts_needed, sample_wait, samples_needed, sentence
+from rlds2reverb.wire.signature import encode_signature
+from tests import strategies
+from tests.rlds_data import once
+from tests.unit.server.forks import Forks
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -17,12 +17,12 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.cli import main
-from rlds2reverb.conventions import filled_spec
-from rlds2reverb.learner.leaves import columns_of, paths_of
+from rlds2reverb.learner.batch import columns_of, paths_of
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
-from tests.learner.reading import next_of, source_of
-from tests.server.forks import Forks
+from tests.unit.learner.reading import next_of, source_of
+from tests.unit.server.forks import Forks
 
 SOURCE = "bundled:cartpole@train[:6]"
 VIEWS = {"pairs": "two_step", "whole": "episode", "stacks": "frame_stack:frames=3", "returns": "n_step:n=2"}

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlds2reverb import Client, Episode
-from rlds2reverb.sources.base import spec_of
+from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
@@ -21,7 +21,7 @@ from rlds2reverb.views.sequence import SequenceView, two_step
 from tests import reference, strategies
 from tests.profiles import on_one_server
 from tests.rlds_data import StoredItem, take_all
-from tests.server.forks import Embedded
+from tests.unit.server.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
@@ -172,7 +172,7 @@ def test_rows_of_two_tables_are_sent_once(client: Client, sampler: Any) -> None:
 
 def key_by_hand(view: View, table: str, episode_id: str, anchor: int) -> int:
     """The documented key: SplitMix64 of the anchor, seeded by the push, the table and the episode."""
-    from rlds2reverb.wire.keys import seed
+    from rlds2reverb.wire.insert import seed
 
     push = seed(f"{view.label}|as_recorded|as_recorded")
     mask = (1 << 64) - 1

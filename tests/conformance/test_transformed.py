@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 reverb = pytest.importorskip("reverb")
 tf = pytest.importorskip("tensorflow")
 
-import rlds2reverb  # noqa: E402
-from rlds2reverb import Client, Episode  # noqa: E402
-from rlds2reverb.sources.transformed import transformed  # noqa: E402
-from rlds2reverb.specs import flatten  # noqa: E402
-from rlds2reverb.transforms.reading import transform_of  # noqa: E402
-from rlds2reverb.views.registry import view_of  # noqa: E402
-from tests import rlds_data, strategies  # noqa: E402
+import rlds2reverb
+from rlds2reverb import Client, Episode
+from rlds2reverb.formats.transform import transform_of, transformed
+from rlds2reverb.specs import flatten
+from rlds2reverb.views.registry import view_of
+from tests import rlds_data, strategies
 
 VIEW = "sequence:length=2"
 TRANSFORM = """

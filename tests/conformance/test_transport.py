@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 from replay_server import EmbeddedServer, TableConfig
-from replay_server.limiters import Queue
+from replay_server.tables import Queue
 
-from rlds2reverb.transport.grpc_transport import GrpcTransport
-from tests.transport.contract import NARROW, PLAIN, REMOVERS, TransportContract
+from rlds2reverb.transport.grpc import GrpcTransport
+from tests.contract.transport import NARROW, PLAIN, REMOVERS, TransportContract
 
 reverb = pytest.importorskip("reverb")
 

@@ -11,18 +11,18 @@ import pytest
 reverb = pytest.importorskip("reverb")
 
 
-import rlds2reverb  # noqa: E402
-from rlds2reverb import Episode  # noqa: E402
-from rlds2reverb.sources.base import spec_of  # noqa: E402
-from rlds2reverb.specs import flatten  # noqa: E402
-from rlds2reverb.views.base import View  # noqa: E402
-from rlds2reverb.views.frame_stack import FrameStack  # noqa: E402
-from rlds2reverb.views.registry import view_of  # noqa: E402
-from tests import reference, rlds_data, strategies  # noqa: E402
-from tests.rlds_data import take_all  # noqa: E402
-from tests.server.forks import Forks  # noqa: E402
-from tests.views.every import EVERY, case_of  # noqa: E402
-from tests.wire.insert.cuts import Encoder  # noqa: E402
+import rlds2reverb
+from rlds2reverb import Episode
+from rlds2reverb.formats.source import spec_of
+from rlds2reverb.specs import flatten
+from rlds2reverb.views.base import View
+from rlds2reverb.views.frame_stack import FrameStack
+from rlds2reverb.views.registry import view_of
+from tests import reference, rlds_data, strategies
+from tests.rlds_data import take_all
+from tests.unit.server.forks import Forks
+from tests.unit.views.every import EVERY, case_of
+from tests.unit.wire.insert.cuts import Encoder
 
 SPECS: dict[str, strategies.Columns] = {
     "flat": {"observation": (np.dtype(np.float32), (3,)), "action": (np.dtype(np.int32), ())},

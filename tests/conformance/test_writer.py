@@ -15,8 +15,8 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.specs import flatten
 from tests.faults import tools
-from tests.learner.writing.loops import steps_of, write, write_as_loop
-from tests.server.forks import Embedded, Forks
+from tests.unit.learner.writing.loops import steps_of, write, write_as_loop
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -1,4 +1,4 @@
-"""Datasets of Minari, made by Minari itself: what tests/readers/minari reads.
+"""Datasets of Minari, made by Minari itself: what tests/unit/formats/minari reads.
 
     python tests/data/make_minari.py tests/data/minari
 

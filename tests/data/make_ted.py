@@ -1,4 +1,4 @@
-"""Replay buffers, dumped by TorchRL itself, and what TorchRL itself loads of them: what tests/readers/ted reads.
+"""Replay buffers, dumped by TorchRL itself, and what TorchRL itself loads of them: what tests/unit/formats/ted reads.
 
     python tests/data/make_ted.py tests/data/ted
 

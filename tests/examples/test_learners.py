@@ -10,7 +10,7 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from tests import learner_examples as examples
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb import datasets
+from rlds2reverb.formats import bundled
 
 tfds = pytest.importorskip("tensorflow_datasets")
 gymnasium = pytest.importorskip("gymnasium")
@@ -119,7 +119,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, list[dict[str, Any]]]:
     """All shipped episodes by dataset name."""
-    return {name: read(datasets.bundled_path(name)) for name in datasets.BUNDLED}
+    return {name: read(bundled.bundled_path(name)) for name in bundled.BUNDLED}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_first_half_cheetah_episode_is_the_shipped_one(
     pytest.importorskip("mujoco")
     monkeypatch.chdir(tmp_path)  # MuJoCo leaves its log file in the working directory
     directory = script.record("half_cheetah", tmp_path, episodes=1)
-    assert element_spec(directory) == element_spec(datasets.bundled_path("half_cheetah"))
+    assert element_spec(directory) == element_spec(bundled.bundled_path("half_cheetah"))
     (fresh,) = read(directory)
     old = shipped["half_cheetah"][0]
     assert_conventions(fresh)
@@ -193,7 +193,7 @@ def test_half_cheetah_actions_vary_by_seed() -> None:
     np.testing.assert_array_equal(first, script.gait_actions(1))
 
 
-@pytest.mark.parametrize("name", datasets.BUNDLED)
+@pytest.mark.parametrize("name", bundled.BUNDLED)
 def test_shipped_episodes_keep_the_conventions(name: str, shipped: dict[str, list[dict[str, Any]]]) -> None:
     observation, action, action_dtype, environment, _ = SHIPPED[name]
     for number, episode in enumerate(shipped[name]):
@@ -229,12 +229,12 @@ def test_shipped_cartpole_has_terminal_and_truncated_episodes(
 
 
 def test_shipped_and_recorded_have_one_structure(recorded: pathlib.Path) -> None:
-    assert element_spec(recorded) == element_spec(datasets.bundled_path("cartpole"))
+    assert element_spec(recorded) == element_spec(bundled.bundled_path("cartpole"))
 
 
-@pytest.mark.parametrize("name", datasets.BUNDLED)
+@pytest.mark.parametrize("name", bundled.BUNDLED)
 def test_shipped_metadata_names_the_dataset_and_no_place(name: str) -> None:
-    directory = datasets.bundled_path(name)
+    directory = bundled.bundled_path(name)
     info = json.loads((directory / "dataset_info.json").read_text())
     assert (info["name"], info["version"]) == (name, "1.0.0")
     assert [split["name"] for split in info["splits"]] == ["train"]
@@ -242,18 +242,18 @@ def test_shipped_metadata_names_the_dataset_and_no_place(name: str) -> None:
         assert "/" not in path.read_text() and "\\" not in path.read_text()
 
 
-@pytest.mark.parametrize("name", datasets.BUNDLED)
+@pytest.mark.parametrize("name", bundled.BUNDLED)
 def test_shipped_datasets_are_small(name: str) -> None:
-    assert sum(path.stat().st_size for path in datasets.bundled_path(name).iterdir()) < SHIPPED[name][4]
+    assert sum(path.stat().st_size for path in bundled.bundled_path(name).iterdir()) < SHIPPED[name][4]
 
 
 def test_bundled_names_are_those_of_the_script() -> None:
-    assert set(datasets.BUNDLED) == set(script.RECORDINGS) == set(SHIPPED)
+    assert set(bundled.BUNDLED) == set(script.RECORDINGS) == set(SHIPPED)
 
 
 def test_unknown_bundled_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match='expected one of cartpole, half_cheetah, got "ant"'):
-        datasets.bundled_path("ant")
+        bundled.bundled_path("ant")
 
 
 def test_description_names_the_simulator_version(recorded: pathlib.Path) -> None:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlds2reverb import EpisodeWriter
-from rlds2reverb.learner.writing.options import WriteOptions
-from rlds2reverb.push.tuning import Tuning
-from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.learner.recording import WriteOptions
+from rlds2reverb.push.options import Tuning
+from rlds2reverb.transport.grpc import GrpcTransport
 from tests.faults import tools
-from tests.learner.writing.loops import write
+from tests.unit.learner.writing.loops import write
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import rlds2reverb
-from rlds2reverb.episodes import Episode
-from rlds2reverb.sources.episodes import EpisodeList
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats.lists import EpisodeList
 from tests import strategies
 
 EPISODES, STEPS = 500, 1000

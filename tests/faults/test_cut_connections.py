@@ -18,7 +18,7 @@ from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import SequenceView
 from tests.faults import tools
 from tests.faults.proxy import DOWN, UP, Proxy
-from tests.server.forks import Embedded
+from tests.unit.server.forks import Embedded
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 

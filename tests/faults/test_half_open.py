@@ -13,11 +13,11 @@ import pytest
 import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled
-from rlds2reverb.transport import question
+from rlds2reverb.transport import grpc
 from tests.faults import tools
 from tests.faults.proxy import BOTH, DOWN, UP, Proxy
-from tests.server.forks import Embedded
-from tests.transport.fake_reverb import FakeReverb
+from tests.unit.server.forks import Embedded
+from tests.unit.transport.fake_reverb import FakeReverb
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -32,7 +32,7 @@ WATCHFUL = replace(tools.QUICK, call=5.0, notice=0.05, silence=0.2)
 
 @pytest.fixture(autouse=True)
 def quick_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(question, "_DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(grpc, "_DOUBT_SECONDS", 0.1)
 
 
 @pytest.fixture

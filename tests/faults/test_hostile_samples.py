@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
-from rlds2reverb.wire.sample import served
+from rlds2reverb.testing import streams
 from rlds2reverb.wire.schema import message_class
 from tests.faults import hostile
 from tests.faults.hostile import HostileServer, Requests
@@ -38,14 +38,14 @@ def good_info(_: int = 0) -> bytes:
 
 def samples(count: int, first: int = 0) -> bytes:
     """An answer of so many samples, whose values are their keys."""
-    return served.encode_samples(
-        served.Sampled(key, 1.0, 1, 1.0, 100, (np.array(key, np.int64),)) for key in range(first, first + count)
+    return streams.encode_samples(
+        streams.Sampled(key, 1.0, 1, 1.0, 100, (np.array(key, np.int64),)) for key in range(first, first + count)
     )
 
 
 def honest(requests: Requests, _: Any) -> Iterator[bytes]:
     for request in requests:
-        yield samples(served.decode_sample_request(request).samples)
+        yield samples(streams.decode_sample_request(request).samples)
 
 
 def nothing(requests: Requests, _: Any) -> Iterator[bytes]:
@@ -69,12 +69,12 @@ def end_after_a_request(requests: Requests, _: Any) -> Iterator[bytes]:
 
 def too_many(requests: Requests, _: Any) -> Iterator[bytes]:
     for request in requests:
-        yield samples(served.decode_sample_request(request).samples + 1)
+        yield samples(streams.decode_sample_request(request).samples + 1)
 
 
 def unasked(requests: Requests, _: Any) -> Iterator[bytes]:
     for request in requests:
-        yield samples(served.decode_sample_request(request).samples)
+        yield samples(streams.decode_sample_request(request).samples)
         yield samples(1)
 
 
@@ -86,7 +86,7 @@ def garbage(requests: Requests, _: Any) -> Iterator[bytes]:
 
 def half_an_answer(requests: Requests, _: Any) -> Iterator[bytes]:
     for request in requests:
-        yield samples(served.decode_sample_request(request).samples)[:-7]
+        yield samples(streams.decode_sample_request(request).samples)[:-7]
 
 
 def test_the_hostile_server_can_be_honest() -> None:
@@ -128,7 +128,7 @@ def test_streams_that_always_end_early_stall_the_learner(sample: hostile.InsertS
 
 def test_a_stream_that_ends_after_every_answer_is_slow_but_no_fault() -> None:
     def answer_once(requests: Requests, _: Any) -> Iterator[bytes]:
-        yield samples(min(7, served.decode_sample_request(next(requests)).samples))
+        yield samples(min(7, streams.decode_sample_request(next(requests)).samples))
 
     with HostileServer(good_info, sample=answer_once) as server:
         with sampler_of(server.address, "one", 10, samples=95) as sampler:
@@ -142,7 +142,7 @@ def test_damaged_answers_are_values_or_errors_of_ours(seed: int) -> None:
 
     def damaged(requests: Requests, _: Any) -> Iterator[bytes]:
         for request in requests:
-            data = bytearray(samples(served.decode_sample_request(request).samples))
+            data = bytearray(samples(streams.decode_sample_request(request).samples))
             data[int(rng.integers(len(data)))] = int(rng.integers(256))
             yield bytes(data)
 

@@ -16,7 +16,7 @@ import pytest
 
 import rlds2reverb
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, ServerUnreachable, Stalled, TransportError, WireError
-from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.transport.grpc import GrpcTransport
 from tests.faults import hostile, tools
 from tests.faults.hostile import HostileServer, Requests, confirmation, item_keys
 

@@ -17,8 +17,8 @@ from rlds2reverb.views.frame_stack import FrameStack
 from tests.faults import tools
 from tests.faults.proxy import UP, Proxy
 from tests.processes import Process
-from tests.server.forks import Embedded, Forks
-from tests.views.every import slow_items
+from tests.unit.server.forks import Embedded, Forks
+from tests.unit.views.every import slow_items
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -12,7 +12,7 @@ from replay_server.store import Checkpoint, read_checkpoint
 
 from tests.processes import wait_until
 from tests.profiles import drawn
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.push.sender import QUEUE_BYTES
-from rlds2reverb.wire.insert.session import SessionWindow
+from rlds2reverb.wire.session import SessionWindow
 from tests.faults.memory import stream_bytes
 from tests.processes import started
-from tests.server.forks import Forks
+from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 

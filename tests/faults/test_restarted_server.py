@@ -15,7 +15,7 @@ import rlds2reverb
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable
 from tests.faults import tools
 from tests.processes import free_port, wait_until
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 

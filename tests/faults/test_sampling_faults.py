@@ -13,12 +13,12 @@ from replay_server import TableConfig
 
 from rlds2reverb import Client, cli
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled
-from rlds2reverb.transport import question
+from rlds2reverb.transport import grpc
 from tests.faults import tools
 from tests.faults.proxy import BOTH, DOWN, UP, Proxy
 from tests.faults.sampling import be_quick, contents, sampler_of
 from tests.processes import free_port, wait_until
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -28,7 +28,7 @@ ITEMS = tools.items_of(EPISODES)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(question, "_DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(grpc, "_DOUBT_SECONDS", 0.1)
     be_quick(monkeypatch)
     yield
     wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rlds2reverb-")])

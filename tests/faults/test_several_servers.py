@@ -15,16 +15,15 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.keys import Placing
+from rlds2reverb.push.options import PushOptions, Tuning
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
-from rlds2reverb.push.several.placing import Placing
-from rlds2reverb.push.tuning import Tuning
-from rlds2reverb.transport.grpc_transport import GrpcTransport
+from rlds2reverb.transport.grpc import GrpcTransport
 from tests.faults import tools
 from tests.processes import free_port, wait_until
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import reverb
 from replay_server import TableConfig
-from replay_server.limiters import SampleToInsertRatio
+from replay_server.tables import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb.errors import Stalled
 from rlds2reverb.push.report import Progress
 from tests.faults import tools
 from tests.processes import eventually
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 

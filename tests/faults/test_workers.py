@@ -11,8 +11,8 @@ import pytest
 
 from rlds2reverb import Client
 from tests.faults import tools
-from tests.scale.gated import Gated, episode
-from tests.server.forks import Embedded
+from tests.unit.fleet.gated import Gated, episode
+from tests.unit.server.forks import Embedded
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reverb
 from replay_server import TableConfig
-from replay_server.limiters import SampleToInsertRatio
+from replay_server.tables import SampleToInsertRatio
 
 from rlds2reverb import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerRestarted, ServerUnreachable
@@ -19,10 +19,10 @@ from rlds2reverb.push.report import Progress
 from tests.faults import tools
 from tests.faults.actor import writer
 from tests.faults.proxy import DOWN, UP, Proxy
-from tests.learner.writing.loops import write
 from tests.processes import free_port, wait_until
 from tests.raising import error_of
-from tests.server.forks import Embedded, Forks
+from tests.unit.learner.writing.loops import write
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 

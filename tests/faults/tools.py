@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Episode
-from rlds2reverb.push.options import PushOptions
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.push.options import PushOptions, Tuning
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
-from rlds2reverb.push.tuning import Tuning
-from rlds2reverb.sources.episodes import EpisodeList
-from rlds2reverb.transport.grpc_transport import GrpcTransport
-from rlds2reverb.transport.waiting import Deadlines
+from rlds2reverb.transport.grpc import GrpcTransport
+from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import View
 from rlds2reverb.views.sequence import two_step
-from rlds2reverb.wire.insert.requests import RequestLimits
-from rlds2reverb.wire.insert.session import SessionWindow
+from rlds2reverb.wire.insert import RequestLimits
+from rlds2reverb.wire.session import SessionWindow
 from tests import strategies
 
 QUICK = Deadlines(call=20.0, reconnect=30.0, notice=0.5, stall=60.0, backoff_first=0.01, backoff_most=0.2)

@@ -14,8 +14,8 @@ import numpy as np
 
 import rlds2reverb
 from rlds2reverb import open_source
-from rlds2reverb.conventions import filled_spec
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.trajectory import table_signature
@@ -71,7 +71,7 @@ class Server:
     """
 
     def __init__(self, python: str, *tables: dict[str, Any]) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # not a pipe: nobody reads it while the server runs
+        self._errors = tempfile.TemporaryFile()  # not a pipe: nobody reads it while the server runs
         path = os.pathsep.join([str(ROOT), str(ROOT / "server"), os.environ.get("PYTHONPATH", "")])
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": path}
         self._process = subprocess.Popen(

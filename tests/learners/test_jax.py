@@ -24,7 +24,7 @@ from rlds2reverb.adapters.jax import Placing, experience_pair, put_ahead, sample
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.specs import ArraySpec, flatten
-from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from tests.learners.servers import numbers, store_numbers
 from tests.processes import eventually, free_port
 from tests.project import ROOT

@@ -19,13 +19,11 @@ from ray.rllib.algorithms.sac import SACConfig
 import rlds2reverb
 from rlds2reverb.adapters.rllib import TableInput, episodes, multi_agent_batch, sample_batch, update_priorities
 from rlds2reverb.client import Client
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, Stalled
-from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.leaves import columns_of
-from rlds2reverb.learner.padding import padded
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, padded
 from rlds2reverb.specs import ArraySpec, flatten, map_with_path
-from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.requirements import Requirements
 from tests.peers.episodes import items, random_episode, random_episodes

@@ -22,7 +22,7 @@ from rlds2reverb.adapters.torch import TableDataset, TensorBatch, batches, tenso
 from rlds2reverb.errors import ConfigError, Stalled, TransportError
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.specs import flatten
-from rlds2reverb.wire.dtypes import NUMPY_DTYPES
+from rlds2reverb.wire.tensors import NUMPY_DTYPES
 from tests.learners.conftest import StartServer
 from tests.learners.loading import loaded, loader
 from tests.learners.servers import numbers, signature_of, store_numbers

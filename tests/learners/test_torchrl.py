@@ -19,10 +19,10 @@ from torchrl.trainers import ReplayBufferTrainer
 import rlds2reverb
 from rlds2reverb.adapters import torchrl
 from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer, tensordict_of, tensordicts
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.transport.memory import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from tests.learners.conftest import StartServer
 from tests.learners.servers import numbers, signature_of
 

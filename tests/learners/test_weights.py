@@ -12,9 +12,9 @@ from ray.rllib.utils.replay_buffers.prioritized_replay_buffer import Prioritized
 from torchrl.data import ListStorage, ReplayBuffer
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler, prioritized
 
-from rlds2reverb.episodes import Array
+from rlds2reverb.episode import Array
 from rlds2reverb.learner.weights import Weights
-from rlds2reverb.transport.memory import table_info
+from rlds2reverb.testing import table_info
 from rlds2reverb.wire.sample.batches import SampleInfo
 
 ALPHA, BETA, ITEMS, DRAWS = 0.7, 0.4, 20, 200

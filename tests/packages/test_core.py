@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import rlds2reverb
-from rlds2reverb.destinations.registry import DESTINATIONS
 from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS
-from rlds2reverb.sources.registry import SOURCES
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from tests.packages.installing import ALL_PYTHONS, Environment
 from tests.project import project, requirements_of
-from tests.server.forks import Embedded
 from tests.test_layers import CODE
 from tests.test_project import DISTRIBUTIONS, SERVER, needed_by
+from tests.unit.server.forks import Embedded
 
 PROGRAM = Path(__file__).with_name("importing.py")
 

@@ -24,16 +24,16 @@ FILES = {
 """A destination that only the extra writes; what is written is read back."""
 
 CODES = {
-    "images": "import imagecodecs, simplejpeg, numpy as np; from rlds2reverb.tfds_files.images import *; "
+    "images": "import imagecodecs, simplejpeg, numpy as np; from rlds2reverb.images import *; "
     "assert simplejpeg.decode_jpeg(simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))).shape == (8, 8, 3)",
-    "msgpack": "import rlds2reverb.readers.rllib.episode_states, msgpack; assert msgpack.unpackb(msgpack.packb([1])) == [1]",
-    "video": "import rlds2reverb.readers.lerobot.videos, av; assert av.codec.Codec('h264', 'r').name == 'h264'",
+    "msgpack": "import rlds2reverb.formats.rllib.episode_states, msgpack; assert msgpack.unpackb(msgpack.packb([1])) == [1]",
+    "video": "import rlds2reverb.formats.lerobot.videos, av; assert av.codec.Codec('h264', 'r').name == 'h264'",
     "jax": "import rlds2reverb.adapters.jax",
     "torch": "import rlds2reverb.adapters.torch",
     "torchrl": "import rlds2reverb.adapters.torchrl",
-    "ray": "import rlds2reverb.scale.on_ray",
+    "ray": "import rlds2reverb.fleet.ray",
     "rllib": "import rlds2reverb.adapters.rllib",
-    "tfds": "import rlds2reverb.adapters.tf_data, rlds2reverb.sources.tfds_by_tensorflow",
+    "tfds": "import rlds2reverb.adapters.tf_data, rlds2reverb.formats.tfds.by_tensorflow",
     "tf-agents": "import rlds2reverb.adapters.tf_agents; from rlds2reverb import push_rlds_to_reverb",
     "server": "import replay_server, replay_server.service",
     "server-config": "import replay_server.command, replay_server.template",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episodes import Array, Episode
-from tests.views.cutting import field_value
+from rlds2reverb.episode import Array, Episode
+from tests.unit.views.cutting import field_value
 
 LENGTHS = (2, 3, 4, 5, 8, 13)
 """Rows; two rows are one transition."""

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import reverb
 
-from rlds2reverb.episodes import Episode, columns_under
-from rlds2reverb.sources.base import spec_of
+from rlds2reverb.episode import Episode, columns_under
+from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.n_step import NStep
 from tests.peers.episodes import LENGTHS, items, random_episode, random_episodes

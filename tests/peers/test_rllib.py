@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from ray.rllib.evaluation.collectors.agent_collector import AgentCollector
 from ray.rllib.policy.view_requirement import ViewRequirement
 
-from rlds2reverb.episodes import Array, Episode
+from rlds2reverb.episode import Array, Episode
 from rlds2reverb.views.requirements import Requirements
 from tests.peers.episodes import columns, random_episodes
 

@@ -17,8 +17,8 @@ from ray.rllib.algorithms.dqn.dqn_torch_policy import DQNTorchPolicy
 
 import rlds2reverb
 from rlds2reverb.adapters.rllib import TableInput, episodes, sample_batch, update_priorities
-from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ConfigError, ServerUnreachable, Stalled
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.views.registry import view_from
 

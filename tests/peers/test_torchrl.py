@@ -13,7 +13,7 @@ from torchrl.data import Composite, LazyTensorStorage, SliceSampler, TensorDictR
 from torchrl.data.postprocs import MultiStep
 from torchrl.envs import EnvBase
 
-from rlds2reverb.episodes import Episode
+from rlds2reverb.episode import Episode
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.transition import Transition

@@ -28,11 +28,11 @@ pytest.importorskip("reverb", reason="needs a real Reverb server")
 from replay_server import TableConfig
 
 import rlds2reverb
-from rlds2reverb.conventions import filled_spec
 from rlds2reverb.errors import ServerUnreachable, TransportError
-from rlds2reverb.sources import open_source
+from rlds2reverb.formats import open_source
+from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.registry import view_of
-from tests.server.forks import Embedded, Forks
+from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -13,9 +13,9 @@ import pytest
 
 webdataset = pytest.importorskip("webdataset")
 
-from rlds2reverb.conversion import convert  # noqa: E402
-from rlds2reverb.sources import open_source  # noqa: E402
-from tests.readers.ilr import made  # noqa: E402
+from rlds2reverb.conversion.convert import convert
+from rlds2reverb.formats import open_source
+from tests.unit.formats.ilr import made
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -18,11 +18,11 @@ pytest.importorskip("lerobot")
 
 from lerobot.datasets import lerobot_dataset
 
-from rlds2reverb.episodes import Episode
-from rlds2reverb.sources import open_source
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats import open_source
 from tests import strategies
 from tests.data import make_lerobot
-from tests.destinations.lerobot.writing import written
+from tests.unit.formats.lerobot.writing import written
 
 DATA = Path(__file__).parents[1] / "data" / "lerobot"
 VERSION = lerobot_dataset.CODEBASE_VERSION

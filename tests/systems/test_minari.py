@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.destinations import open_destination
-from rlds2reverb.destinations.base import Content
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.sources import open_source
-from rlds2reverb.sources.base import metadata_spec_of
+from rlds2reverb.formats import open_destination, open_source
+from rlds2reverb.formats.destination import Content
+from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import flatten
 
 minari = pytest.importorskip("minari")

@@ -18,15 +18,15 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from ray.cluster_utils import Cluster  # noqa: E402
+from ray.cluster_utils import Cluster
 
-from rlds2reverb import Client, PushReport, connect, convert  # noqa: E402
-from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of  # noqa: E402
-from rlds2reverb.scale.choosing import executor_of  # noqa: E402
-from tests.processes import REPOSITORY, free_port, started, wait_until  # noqa: E402
-from tests.scale.gated import ROWS, Gated  # noqa: E402
-from tests.scale.test_converting import files  # noqa: E402
-from tests.transport.fake_reverb import FakeReverb  # noqa: E402
+from rlds2reverb import Client, PushReport, connect, convert
+from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
+from rlds2reverb.fleet.choosing import executor_of
+from tests.processes import REPOSITORY, free_port, started, wait_until
+from tests.unit.fleet.gated import ROWS, Gated
+from tests.unit.fleet.test_converting import files
+from tests.unit.transport.fake_reverb import FakeReverb
 
 COUNT, ITEMS = 60, ROWS - 1
 
@@ -171,8 +171,8 @@ from dataclasses import asdict
 from pathlib import Path
 from rlds2reverb import connect
 from rlds2reverb.errors import WorkersLost
-from rlds2reverb.scale import on_ray
-from tests.scale.gated import Gated
+from rlds2reverb.fleet import on_ray
+from tests.unit.fleet.gated import Gated
 
 on_ray._RECONNECT_SECONDS = float(sys.argv[4])
 with connect(sys.argv[1]) as client:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.episodes import Episode
-from rlds2reverb.sources import open_source
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats import open_source
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.rllib")

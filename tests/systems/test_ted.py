@@ -14,21 +14,16 @@ import pytest
 
 torchrl = pytest.importorskip("torchrl")
 
-import torch  # noqa: E402
-from tensordict import TensorDict  # noqa: E402
-from torchrl.data import (  # noqa: E402
-    LazyMemmapStorage,
-    LazyTensorStorage,
-    SliceSampler,
-    TensorDictReplayBuffer,
-)
-from torchrl.data.replay_buffers import checkpointers  # noqa: E402
-from torchrl.data.replay_buffers.utils import find_start_stop_traj  # noqa: E402
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.data.replay_buffers import checkpointers
+from torchrl.data.replay_buffers.utils import find_start_stop_traj
 
-from rlds2reverb.episodes import Episode  # noqa: E402
-from rlds2reverb.sources import open_source  # noqa: E402
-from tests import strategies  # noqa: E402
-from tests.destinations.ted.writing import LAYOUTS, write  # noqa: E402
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats import open_source
+from tests import strategies
+from tests.unit.formats.ted.writing import LAYOUTS, write
 
 FORMS = {
     "memmap": None,

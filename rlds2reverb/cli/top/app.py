@@ -17,13 +17,22 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from rlds2reverb.cli.top.rows import COLUMNS, SORTS, Column, Row, rows, wait_text
-from rlds2reverb.cli.top.state import Known
-from rlds2reverb.cli.top.telling import answering, resources, troubles
-from rlds2reverb.cli.top.texts import rate, visible
-from rlds2reverb.cli.top.watching import Watch
+from rlds2reverb.cli.top.rows import (
+    COLUMNS,
+    SORTS,
+    Column,
+    Row,
+    answering,
+    rate,
+    resources,
+    rows,
+    troubles,
+    visible,
+    wait_text,
+)
+from rlds2reverb.cli.top.watching import Known, Watch
+from rlds2reverb.text import counted
 from rlds2reverb.wire.limiter import Wait
-from rlds2reverb.wording import counted
 
 _REDRAW_SECONDS = 1.0
 """Ages grow by the second."""
@@ -98,7 +107,7 @@ class TopApp(App[int]):
     #keys { text-style: reverse; }
     VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     """
-    BINDINGS = [  # noqa: RUF012 - as textual has it
+    BINDINGS = [
         Binding("q,Q", "end(0)"),
         Binding("ctrl+c", f"end({int(signal.SIGINT)})", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),

@@ -8,10 +8,20 @@ from typing import Any
 
 import msgspec
 
-from rlds2reverb.cli.top.rows import Row, rows, wait_text
-from rlds2reverb.cli.top.state import Known
-from rlds2reverb.cli.top.telling import answering, checkpoint_problem, resources, troubles
-from rlds2reverb.cli.top.texts import one_line, rate, ratio, visible
+from rlds2reverb.cli.top.rows import (
+    Row,
+    answering,
+    checkpoint_problem,
+    one_line,
+    rate,
+    ratio,
+    resources,
+    rows,
+    troubles,
+    visible,
+    wait_text,
+)
+from rlds2reverb.cli.top.watching import Known
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
 

@@ -9,17 +9,16 @@ Memory is taken when it is first written: an arena that is larger than its table
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episodes import Array
-from rlds2reverb.wire.sample.kinds import Kind, text_bytes, text_spans, texts_at
-from rlds2reverb.wire.sample.ring import Piece, Ring
-from rlds2reverb.wire.sample.spans import spread
+from rlds2reverb.episode import Array
+from rlds2reverb.wire.sample.trajectories import spread
 
 _CHUNK_BYTES = 320
 """What is noted of a chunk takes about so many bytes, beside its tensors."""
@@ -186,3 +185,131 @@ def _longer(values: Array, size: int) -> Array:
     out = np.zeros(size, values.dtype)
     out[: len(values)] = values
     return out
+
+
+# Places in a ring of bytes: what came first leaves first.
+
+
+class Piece(NamedTuple):
+    """What wants a place.
+
+    Attributes:
+      size: bytes.
+      step: it begins at a multiple of so many bytes, at least 1.
+    """
+
+    size: int
+    step: int
+
+
+class Ring:
+    """Gives out places; knows nothing of what is there.
+
+    Attributes:
+      used: bytes of all that is there, gaps within it included.
+      touched: bytes from the beginning on that were ever given out.
+    """
+
+    def __init__(self) -> None:
+        self.used = self.touched = 0
+        self._head = 0  # where the youngest ends
+        self._blocks: deque[tuple[int, int]] = deque()  # [start, end) of each, the oldest first
+
+    def place(self, pieces: Sequence[Piece], end: int) -> list[int] | None:
+        """Where each piece begins; together they are one block. None when it does not fit before `end` and beside the others."""
+        for begin, stop in self._gaps(end):
+            starts, at = [], begin
+            for piece in pieces:
+                at += -at % piece.step
+                starts.append(at)
+                at += piece.size
+            if at <= stop:
+                self._blocks.append((begin, at))
+                self._head = at
+                self.used += at - begin
+                self.touched = max(self.touched, at)
+                return starts
+        return None
+
+    def drop_oldest(self) -> int:
+        """The oldest block leaves; its bytes."""
+        begin, end = self._blocks.popleft()
+        self.used -= end - begin
+        return end - begin
+
+    def _gaps(self, end: int) -> Iterator[tuple[int, int]]:
+        """[begin, end) of what is free. One byte stays free before the oldest, so that a full ring is none that is empty."""
+        if not self._blocks:
+            yield 0, end
+            return
+        tail = self._blocks[0][0]
+        if self._head >= tail:
+            yield self._head, end
+            yield 0, min(end, tail - 1)
+        else:
+            yield self._head, min(end, tail - 1)
+
+
+# What rows of tensors are, and how they lie in memory.
+
+_SPAN = 2  # a text's beginning and end
+
+
+class Kind(NamedTuple):
+    """What one row of a tensor is.
+
+    Attributes:
+      dtype: of the tensor; object for text.
+      shape: of one row.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether what is stored says where the texts are."""
+        return self.dtype == object
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Of what lies in memory."""
+        return np.dtype(np.int64) if self.is_text else self.dtype
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Of a row that lies in memory."""
+        return (*self.shape, _SPAN) if self.is_text else self.shape
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row that lies in memory."""
+        return math.prod(self.stored_shape) * self.stored_dtype.itemsize
+
+    def view(self, memory: Array) -> Array:
+        """[rows, *stored_shape]: [bytes] uint8 as rows, from its beginning on. `row_bytes` is not 0."""
+        whole = len(memory) // self.row_bytes * self.row_bytes
+        rows: Array = memory[:whole].view(self.stored_dtype).reshape(-1, *self.stored_shape)
+        return rows
+
+
+def text_bytes(texts: Array) -> bytes:
+    """All texts of a tensor, joined."""
+    return b"".join(texts.ravel().tolist())
+
+
+def text_spans(texts: Array, start: int) -> Array:
+    """[*texts.shape, 2] int64: where each begins and ends when they lie joined at `start`."""
+    lengths = np.fromiter(map(len, texts.ravel().tolist()), np.int64, texts.size)
+    ends = start + np.cumsum(lengths)
+    spans: Array = np.stack([ends - lengths, ends], axis=-1).reshape(*texts.shape, _SPAN)
+    return spans
+
+
+def texts_at(memory: Array, spans: Array) -> Array:
+    """The other way: [..., 2] -> [...] object of bytes."""
+    pairs: Sequence[Sequence[int]] = spans.reshape(-1, _SPAN).tolist()
+    texts = np.empty(len(pairs), object)
+    texts[:] = [memory[begin:end].tobytes() for begin, end in pairs]
+    shaped: Array = texts.reshape(spans.shape[:-1])
+    return shaped

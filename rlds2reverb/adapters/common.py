@@ -1,0 +1,202 @@
+"""What adapters have in common: the client of a server, items cut into pieces, and an iterator that is never waited for for long."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from rlds2reverb.client import Client
+from rlds2reverb.connecting import connect
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.batch import Batch, BatchInfo
+
+Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], Client] | Client
+"""One of these:
+
+| server | client |
+| --- | --- |
+| "host:port", or several of them in a list or a tuple | a new one, as `rlds2reverb.connect` makes it |
+| a function without arguments | the one that it returns, which is closed after use |
+| a client | itself; it stays open |
+"""
+
+
+def opened(server: Server) -> AbstractContextManager[Client]:
+    """The client of a server, closed at the end unless it was given.
+
+    Raises:
+      ConfigError: a function returned no client.
+      Rlds2ReverbError: as `rlds2reverb.connect` does.
+    """
+    if isinstance(server, Client):
+        return nullcontext(server)
+    if isinstance(server, str):
+        return connect(server)
+    if not callable(server):
+        return connect(server)
+    made = server()
+    if not isinstance(made, Client):
+        raise ConfigError(f"server: a function that connects; it returned a {type(made).__name__} and not a client")
+    return made
+
+
+def check_pickles(server: Server) -> None:
+    """For what workers get pickled.
+
+    Raises:
+      ConfigError: it is a client, which no other process can use.
+    """
+    if isinstance(server, Client):
+        raise ConfigError(
+            'server: an open client cannot be pickled for workers; give "host:port", a list of them, or a function that connects '
+            "(functools.partial(rlds2reverb.connect, ...))"
+        )
+
+
+INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)
+"""Of key, probability, table_size, priority and times_sampled: the fields of `BatchInfo` that every sample has."""
+
+Arrays = tuple[Array, ...]
+"""One array per tensor of an element."""
+
+
+def infos_of(info: BatchInfo) -> Arrays:
+    """What every sample has; as `INFO_DTYPES`."""
+    return info.key, info.probability, info.table_size, info.priority, info.times_sampled
+
+
+class Cutter:
+    """Makes elements of batches: cuts items into pieces, and puts these together.
+
+    Args:
+      table: its name, for errors.
+      size: pieces per element.
+      length: steps of every item; None where they differ.
+      num_steps: steps of a piece; None for whole items. What is left at the end of an item is dropped.
+      is_shuffled: pieces of one item do not stand together.
+    """
+
+    def __init__(self, table: str, size: int, length: int | None, num_steps: int | None, is_shuffled: bool) -> None:
+        self._table, self._size, self._length, self._num_steps = table, size, length, num_steps
+        self._is_shuffled = is_shuffled and num_steps is not None and num_steps != length
+
+    def single(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
+        """One piece after the other."""
+        for pieces in self._pieces(batches):
+            for number in range(len(pieces[0])):
+                yield tuple(array[number] for array in pieces)
+
+    def batched(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
+        """Full batches of pieces; those of the last items that fill none are dropped."""
+        held: list[Arrays] = []
+        count = 0
+        for pieces in self._pieces(batches):
+            held.append(pieces)
+            count += len(pieces[0])
+            if count >= self._size:
+                whole = self._shuffled(self._joined(held))
+                for start in range(0, count - self._size + 1, self._size):
+                    yield tuple(array[start : start + self._size] for array in whole)
+                count %= self._size
+                held = [tuple(array[len(array) - count :] for array in whole)]
+
+    def _pieces(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
+        """Columns and infos [n, steps, ...] of batches, or of single items where these differ in steps."""
+        for columns, info in batches:
+            infos = infos_of(info)
+            if not any(isinstance(column, list) for column in columns):
+                yield self._cut(columns, infos)
+                continue
+            for number in range(len(info.key)):
+                yield self._cut(
+                    [column[number][None] for column in columns], [one[number : number + 1] for one in infos]
+                )
+
+    def _cut(self, columns: Sequence[Array], infos: Sequence[Array]) -> Arrays:
+        length = columns[0].shape[1]
+        if self._length is not None and length != self._length:
+            raise ConfigError(
+                f'table "{self._table}": expected items of {self._length} steps, as sequence_length says; got {length}'
+            )
+        whole = (*columns, *(np.repeat(one[:, None], length, axis=1) for one in infos))
+        steps = self._num_steps or length
+        if steps == length:
+            return whole
+        count = length // steps
+        return tuple(
+            one[:, : count * steps].reshape(len(one) * count, steps, *one.shape[2:]) for one in whole
+        )  # [n * count, steps, ...]
+
+    def _joined(self, held: list[Arrays]) -> Arrays:
+        if len(held) == 1:
+            return held[0]
+        lengths = {pieces[0].shape[1] for pieces in held if len(pieces[0])}
+        if len(lengths) > 1:
+            raise ConfigError(
+                f'table "{self._table}": items of {", ".join(map(str, sorted(lengths)))} steps do not fit into one batch; '
+                "give num_steps, or leave sample_batch_size out"
+            )
+        return tuple(np.concatenate(arrays) for arrays in zip(*(pieces for pieces in held if len(pieces[0]))))
+
+    def _shuffled(self, pieces: Arrays) -> Arrays:
+        """Pieces of one item do not stand together. The order is a function of the samples."""
+        if not self._is_shuffled:
+            return pieces
+        order = np.random.default_rng(int(pieces[-len(INFO_DTYPES)][0, 0])).permutation(len(pieces[0]))
+        return tuple(array[order] for array in pieces)
+
+
+T = TypeVar("T")
+
+
+def polled(values: Iterator[T], seconds: float) -> Generator[T | None, None, None]:
+    """The values, read one ahead by a thread, and None whenever none came for so long.
+
+    Closed, it does not wait for the thread, which ends with the next value. Whoever closes it ends a wait for that.
+
+    Args:
+      values: used by the thread only.
+      seconds: how long one step of this generator waits at most.
+
+    Raises:
+      Exception: what `values` raises, after the values before it.
+    """
+    table: queue.Queue[tuple[T | None, Exception | None]] = queue.Queue(1)
+    is_left = threading.Event()
+    threading.Thread(target=_read, args=(values, table, is_left), name="rlds2reverb-polled", daemon=True).start()
+    try:
+        while True:
+            try:
+                value, error = table.get(timeout=seconds)
+            except queue.Empty:
+                yield None
+                continue
+            if error is not None:
+                raise error
+            if value is None:
+                return
+            yield value
+    finally:
+        is_left.set()
+        if not table.empty():  # nobody else takes
+            table.get()  # the thread may wait for room
+
+
+def _read(values: Iterator[T], table: queue.Queue[Any], is_left: threading.Event) -> None:
+    """What the thread does."""
+    end: tuple[T | None, Exception | None] = (None, None)
+    try:
+        for value in values:
+            table.put((value, None))
+            if is_left.is_set():
+                return
+    except Exception as error:  # raised in the thread of whoever wants the values
+        end = (None, error)
+    if not is_left.is_set():
+        table.put(end)

@@ -1,0 +1,1 @@
+"""Any source into any destination."""

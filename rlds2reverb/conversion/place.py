@@ -1,0 +1,448 @@
+"""Where a source's data lie on this machine, as far as its name tells; for whoever writes there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from glob import has_magic
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, WriteError
+from rlds2reverb.files import sync, write_error, write_json, writing
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.destination import Destination
+from rlds2reverb.formats.mix import SEPARATOR, MixedSource
+from rlds2reverb.formats.options import parted, unescaped
+from rlds2reverb.formats.registry import SOURCES
+from rlds2reverb.formats.source import Source
+
+_FOLDERS = re.compile(r"[^:;|,?=]*[/\\]")
+_MOST_FILES = 100_000
+"""Of a pattern."""
+
+
+def places_of(source: object, opened: Source) -> list[Path]:
+    """The folders and files that a source is read from, those that exist; [] for one that is in memory, or at a server.
+
+    Args:
+      source: what `open_source` was given.
+      opened: what that gave.
+    """
+    names = [source] if isinstance(source, str) else _names(opened)
+    return [place for place in dict.fromkeys(place for name in names for place in _of_name(name)) if _exists(place)]
+
+
+def label_of(source: object, opened: Source) -> str:
+    """What a source is called without the folders that it lies in, with all its options; data that was moved keep it.
+
+    Arguments as `places_of`.
+    """
+    if isinstance(source, str):
+        name = source
+    else:
+        name = f"{opened.name} {opened.order}" if isinstance(opened, MixedSource) else opened.name
+    return _FOLDERS.sub("", name)
+
+
+def _names(opened: Source) -> list[str]:
+    return [tally.name for tally in opened.tallies] if isinstance(opened, MixedSource) else [opened.name]
+
+
+def _of_name(name: str) -> Iterator[Path]:
+    scheme, _, text = name.partition(":")
+    if scheme == "mix":
+        for part in text.split(SEPARATOR):
+            yield from _of_name(part)
+        return
+    known = SOURCES.named(name)
+    if known is None or any(form.choices for form in known.forms):
+        return
+    if known.place is not None:
+        try:
+            yield known.place(text)
+        except SourceError:
+            return
+    else:
+        yield from _of_text(text)
+
+
+def _of_text(text: str) -> Iterator[Path]:
+    """The paths, or patterns of such, with ";" between them."""
+    whole = parted(text)[0]
+    for written in map(unescaped, {whole, *whole.split(";")}):
+        if not written or "\0" in written:
+            continue
+        try:
+            path = Path(written).expanduser().absolute()
+        except RuntimeError:  # "~nobody"
+            continue
+        yield path
+        if has_magic(written):
+            yield from islice(Path(path.anchor).glob(str(path.relative_to(path.anchor))), _MOST_FILES)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long, say
+        return False
+
+
+# One writer per place: a lock on a file, which the system drops when the process ends, however it ends.
+#
+# Such a lock belongs to the process, so nothing that the process forks keeps it. It cannot tell two conversions of one process apart: a set of
+# this module does.
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    with suppress(ImportError):  # Windows lacks it, which tests play elsewhere
+        import fcntl
+
+_HELD: set[tuple[int, int, int]] = set()
+"""Process, device and number of each file that is locked here. Nothing else in the process may open one: closing it would drop the lock."""
+
+_CHANGING = threading.Lock()
+_HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Locks a file, which is made where it is absent; whether nobody else has it locked. What is in the file does not matter.
+
+    Raises:
+      WriteError: the file cannot be made; or its file system refuses to lock it, which does not mean that it is locked.
+    """
+    with _CHANGING:
+        descriptor = None if path.exists() and _key(path.stat()) in _HELD else _open_locked(path)
+        if descriptor is not None:
+            key = _key(os.fstat(descriptor))
+            _HELD.add(key)
+    if descriptor is None:
+        yield False
+        return
+    try:
+        yield _is_still(os.fstat(descriptor), path)
+    finally:
+        with _CHANGING:
+            os.close(descriptor)
+            _HELD.discard(key)
+
+
+def _open_locked(path: Path) -> int | None:
+    """The file's descriptor, locked; None where another process has it locked."""
+    with writing(path, "make room there, remove what is in its place, or convert into another folder"):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in _HELD_BY_ANOTHER:
+            return None
+        raise WriteError(
+            f"{path}: cannot be locked: {error.strerror}. A lock keeps two conversions out of one folder, and this file system gives none; "
+            "convert into a folder of another file system, such as a local disk, and copy the dataset from there",
+            error.errno,
+        ) from error
+    return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _key(found: os.stat_result) -> tuple[int, int, int]:
+    return os.getpid(), found.st_dev, found.st_ino
+
+
+def _is_still(before: os.stat_result, path: Path) -> bool:
+    """Whether the file is still there: whoever had it locked may have removed it."""
+    try:
+        return os.path.samestat(before, path.stat())
+    except FileNotFoundError:
+        return False
+
+
+# Where a conversion writes: a folder beside the final place, which holds the data to be and how far it is.
+#
+# A dataset appears at its final place by one rename. What it replaces is put into the folder first, and goes with it; it goes back where
+# no dataset came.
+# The folder holds `data`, `progress.json`, `lock`, and `replaced`. Without `progress.json` no conversion has begun there.
+
+Saved = dict[str, Any]
+
+PREFIX = ".converting-"
+"""What the folder's name begins with, before that of the final place."""
+
+FORMAT = 2
+"""Of saved progress."""
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Reasons that say nothing about the path."""
+
+_ANEW = "begin again with restart=True (--restart)"
+
+
+class Place:
+    """The place of one conversion; see `opened`.
+
+    Attributes:
+      path: the final one.
+      folder: the one beside it.
+      work: where a sink writes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path.parent / f"{PREFIX}{path.name}"
+        self.work = self.folder / "data"
+        self._progress = self.folder / "progress.json"
+        self._replaced = self.folder / "replaced"
+
+    @property
+    def result(self) -> Path:
+        """What becomes the final place: a file of its name in `work`, or `work`."""
+        file = self.work / self.path.name
+        return file if file.is_file() else self.work
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a conversion can go on from here."""
+        return self._progress.exists()
+
+    def saved(self) -> Saved | None:
+        """What was saved last; None at the beginning.
+
+        Raises:
+          ConfigError: it cannot be read, is damaged, or of another version.
+        """
+        try:
+            told = json.loads(self._progress.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{self._progress}: cannot be read ({error}); {_ANEW}") from error
+        if not isinstance(told, dict) or not isinstance(told.get("saved"), dict):
+            raise ConfigError(f"{self._progress}: expected a JSON object with what was saved; {_ANEW}")
+        if told.get("format") != FORMAT:
+            raise ConfigError(f"{self._progress}: was written by another version of this program; {_ANEW}")
+        if told.get("digest") != _digest(told["saved"]):
+            raise ConfigError(f"{self._progress}: is damaged: its digest is another; {_ANEW}")
+        saved: Saved = told["saved"]
+        return saved
+
+    def save(self, progress: Saved) -> None:
+        """Puts it on disk, whole or not at all."""
+        write_json(self._progress, {"format": FORMAT, "digest": _digest(progress), "saved": progress})
+
+    def put_back(self) -> None:
+        """What was put aside gets its name again, where nothing has it."""
+        if os.path.lexists(self._replaced) and not os.path.lexists(self.path):
+            self._replaced.rename(self.path)
+            sync(self.path.parent)
+
+    def begin(self) -> None:
+        """An empty folder to write to, whatever there was."""
+        self._progress.unlink(missing_ok=True)
+        self.put_back()
+        _remove(self._replaced)
+        _remove(self.work)
+        self.work.mkdir()
+
+    def seal(self) -> None:
+        """Puts every file of the result on disk."""
+        for folder, _, names in os.walk(self.work):
+            for name in names:
+                sync(Path(folder, name))
+            sync(Path(folder))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the result is a file; known once it is whole."""
+        return self.result != self.work
+
+    def is_published(self, is_file: bool) -> bool:
+        """Whether the result has left for its final place."""
+        return not self.holds(is_file) and os.path.lexists(self.path)
+
+    def holds(self, is_file: bool) -> bool:
+        """Whether the result is there, and waits for its final name."""
+        return self._leaving(is_file).exists()
+
+    def publish(self, is_file: bool) -> None:
+        """Gives the result its final name; what had it goes into the folder. Nothing is lost by a kill in between: call it again."""
+        result = self._leaving(is_file)
+        if self.holds(is_file):
+            if os.path.lexists(self.path):
+                _remove(self._replaced)
+                self.path.rename(self._replaced)
+                sync(self.folder)
+            result.rename(self.path)
+            sync(self.path.parent)
+        _remove(self.work)
+
+    def _leaving(self, is_file: bool) -> Path:
+        return self.work / self.path.name if is_file else self.work
+
+    def discard_work(self) -> None:
+        """Forgets a conversion whose result is at its place."""
+        _remove(self._replaced)
+        self._progress.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Removes the folder. While `progress.json` is there, the same conversion still knows that it has been done."""
+        self.put_back()
+        with suppress(OSError):
+            _remove(self._replaced)
+        self._progress.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Place]:
+    """The place, for this process alone; its folder is made.
+
+    Raises:
+      ConfigError: another process writes there, or there can be no such folder.
+      WriteError: the disk is full, say, or its file system has no locks.
+    """
+    place = Place(path)
+    if place.folder.is_symlink():
+        raise ConfigError(f"{place.folder}: is a link; expected a folder of a conversion, or nothing: remove the link")
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in _OF_THE_DISK:
+            raise write_error(place.folder, error, "make room there, or convert into another folder") from error
+        raise ConfigError(f"{place.folder}: cannot be made: {error.strerror}") from error
+    with locked(place.folder / "lock") as is_ours:
+        if not is_ours:
+            raise ConfigError(f"{path}: another process is writing it ({place.folder}); wait for that, or end it")
+        yield place
+
+
+def _digest(progress: Saved) -> str:
+    """Of what it says, however it is written."""
+    return hashlib.sha256(json.dumps(progress).encode()).hexdigest()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# What a conversion leaves alone: its source, and whatever is no dataset of the format that it writes.
+
+_GO_ON = "remove it first, or write somewhere else"
+
+
+def checked_path(path: Path) -> Path:
+    """A final place, absolute.
+
+    Raises:
+      ConfigError: it ends in no name, as "." and ".." do.
+    """
+    if path.name in ("", ".."):
+        raise ConfigError(
+            f"{path}: ends in no name; expected the path of the dataset to be, such as {path / 'converted'}"
+        )
+    return path.absolute()
+
+
+def check_apart(path: Path, places: Sequence[Path]) -> None:
+    """Refuses a final place that is where the source is, around it, or inside of it.
+
+    Args:
+      path: the final place.
+      places: the folders and files of the source.
+
+    Raises:
+      ConfigError: says what the place is.
+    """
+    target = path.parent.resolve() / path.name
+    for place in {one.resolve() for one in places}:
+        if place in (target, path.resolve()):
+            raise ConfigError(f"{path}: is the source itself; write somewhere else")
+        if place in target.parents:
+            raise ConfigError(f"{path}: lies inside of the source, {place}; write somewhere else")
+        if target in place.parents:
+            raise ConfigError(f"{path}: is there already, and holds the source, {place}; write somewhere else")
+
+
+def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
+    """Refuses a final place that has something that must stay.
+
+    Raises:
+      ConfigError: there is something, and it is not to be replaced, or is no dataset of that format.
+    """
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise ConfigError(
+            f"{path}: is there already; write somewhere else, or replace it with overwrite=True (--overwrite)"
+        )
+    if path.is_symlink():
+        raise ConfigError(f"{path}: is a link to {path.resolve()}; write there, or remove the link")
+    odd = _not_ours(destination, path)
+    if odd:
+        scheme = destination.name.partition(":")[0]
+        raise ConfigError(
+            f"{path}: {odd}, and only a dataset as {scheme}: writes it is replaced (--overwrite); {_GO_ON}"
+        )
+
+
+def _not_ours(destination: Destination, path: Path) -> str:
+    """Why what is there is no dataset of the format; "" where it is one, or an empty folder."""
+    if not destination.marks:
+        return "is a folder" if path.is_dir() else _unreadable(destination, path)
+    if not path.is_dir():
+        return "is a file"
+    found = False
+    for file in _files(path):
+        if not any(_matches(file, mark) for mark in destination.marks):
+            return f"holds {'/'.join(file)}"
+        found = found or _matches(file, destination.marks[0])
+    if not found:
+        return f"holds no {destination.marks[0]}" if any(_files(path)) else ""
+    return _unreadable(destination, path)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, ...]]:
+    """The parts of the paths of all files below a folder; links count as files."""
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in sorted([*files, *links]):
+            yield (Path(place) / name).relative_to(folder).parts
+
+
+def _matches(parts: Sequence[str], pattern: str) -> bool:
+    first, any_folders, last = pattern.partition("/**/")
+    head, tail = first.split("/"), last.split("/") if any_folders else []
+    if len(parts) < len(head) + len(tail) or (not tail and len(parts) > len(head)):
+        return False
+    ends = [*parts[: len(head)], *(parts[-len(tail) :] if tail else ())]
+    return all(fnmatchcase(part, one) for part, one in zip(ends, [*head, *tail]))
+
+
+def _unreadable(destination: Destination, path: Path) -> str:
+    try:
+        open_source(destination.source(path)).spec()
+    except Rlds2ReverbError:
+        return "cannot be read as one"
+    return ""

@@ -1,0 +1,205 @@
+"""What a conversion did."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rlds2reverb.display import as_html
+from rlds2reverb.episode import Notice, is_under
+from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, NO_ROWS, Loss
+from rlds2reverb.text import counted as plural
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """The account of a conversion, finished or stopped; over all its runs, where it was stopped and went on.
+
+    `episodes_read == episodes_written + sum(rejected.values())` holds for a finished one.
+
+    Attributes:
+      source, destination: what went where.
+      path: the folder or the file that was written.
+      episodes_read, steps_read: taken from the source.
+      episodes_written, steps_written: of these, written.
+      episodes_resumed: of those read, by runs before this one.
+      rejected: code -> episodes rejected; each counts once, under its first problem.
+      steps_rejected: steps of the rejected episodes.
+      advice: code -> episodes written although a learner may misread them.
+      repaired: code -> episodes mended before they were written.
+      ends_mended: episodes whose last row was left out, or got the observation before it (`last_observation`).
+      losses: what the destination's format cannot hold.
+      notices: what the source says of the dataset as a whole.
+      encoded: paths of image columns that were written as the bytes of their files.
+      bytes: of the columns written, in memory.
+      seconds: wall time of this run.
+      verified: episodes that were read back and are as they should be; None where nobody looked.
+      stopped: what ended the conversion, on one line; "" when it is finished.
+      transform: what was done to the columns first: operation -> value, those that did something.
+      episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
+      workers: processes that read, judged and encoded episodes at a time, in this run; 0 for none but this one.
+      parts_again: parts of the source that were begun anew, for their workers were lost.
+    """
+
+    source: str
+    destination: str
+    path: str = ""
+    episodes_read: int = 0
+    steps_read: int = 0
+    episodes_written: int = 0
+    steps_written: int = 0
+    episodes_resumed: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    steps_rejected: int = 0
+    advice: Mapping[str, int] = field(default_factory=dict)
+    repaired: Mapping[str, int] = field(default_factory=dict)
+    ends_mended: int = 0
+    losses: tuple[Lost, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    encoded: tuple[str, ...] = ()
+    bytes: int = 0
+    seconds: float = 0.0
+    verified: int | None = None
+    stopped: str = ""
+    transform: Mapping[str, Any] = field(default_factory=dict)
+    episodes_kept: int = 0
+    workers: int = 0
+    parts_again: int = 0
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    @property
+    def episodes_rejected(self) -> int:
+        """All rejected episodes."""
+        return sum(self.rejected.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "episodes_rejected": self.episodes_rejected}
+
+
+# What a conversion loses: told before, by the specs, and counted while episodes are written.
+
+ALL = "all"
+"""In place of codes: every loss."""
+
+_MOST_TOLD = 8
+"""Paths on one line."""
+
+Key = tuple[str, str | None, str]
+"""Code, path and rows of a loss."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A loss, counted.
+
+    Attributes:
+      code, text, path, rows: see `Loss`; the text is that of the first.
+      episodes: of how many it was told; None where it holds for all of them.
+    """
+
+    code: str
+    text: str
+    path: str | None = None
+    episodes: int | None = None
+    rows: str = ALL_ROWS
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class Losses:
+    """The losses of one conversion.
+
+    Attributes:
+      of_all: what the specs tell.
+      texts: the first text of each that was told of single episodes.
+      ranges: [start, stop) of the written episodes, by number, that have it; ascending.
+    """
+
+    of_all: tuple[Loss, ...] = ()
+    texts: dict[Key, str] = field(default_factory=dict)
+    ranges: dict[Key, list[list[int]]] = field(default_factory=dict)
+
+    def add(self, number: int, losses: Iterable[Loss]) -> None:
+        """Takes in those of one written episode; numbers ascend."""
+        for loss in losses:
+            key = (loss.code, loss.path, loss.rows)
+            self.texts.setdefault(key, loss.text)
+            ranges = self.ranges.setdefault(key, [])
+            if ranges and ranges[-1][1] >= number:
+                ranges[-1][1] = number + 1
+            else:
+                ranges.append([number, number + 1])
+
+    def counted(self) -> tuple[Lost, ...]:
+        """All of them."""
+        found = [
+            Lost(code, text, path, sum(stop - start for start, stop in self.ranges[code, path, rows]), rows)
+            for (code, path, rows), text in self.texts.items()
+        ]
+        return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
+
+    def told(self, number: int) -> dict[str, str]:
+        """Of a written episode: path of a column, or "metadata/NAME" -> of which rows something was told."""
+        told = [(one.path, one.rows) for one in self.of_all]
+        told += [(path, rows) for (_, path, rows), ranges in self.ranges.items() if _is_in(number, ranges)]
+        told = [(path, rows) for path, rows in told if rows != NO_ROWS]
+        only_last = {path: rows for path, rows in told if path is not None and rows == LAST_ROW}
+        return {**only_last, **{path: rows for path, rows in told if path is not None and rows != LAST_ROW}}
+
+    def as_state(self) -> list[Any]:
+        """Those of single episodes, for JSON."""
+        return [[*key, text, self.ranges[key]] for key, text in self.texts.items()]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Goes on from a state."""
+        for code, path, rows, text, ranges in state:
+            self.texts[code, path, rows] = text
+            self.ranges[code, path, rows] = ranges
+
+
+def rows_told(told: Mapping[str, str], path: str) -> str | None:
+    """Of which rows of a column, or of a feature "metadata/NAME", something was told; None of none."""
+    found = {rows for where, rows in told.items() if is_under(path, where)}
+    return next((rows for rows in (ALL_ROWS, LAST_ROW) if rows in found), None)
+
+
+def _is_in(number: int, ranges: Sequence[Sequence[int]]) -> bool:
+    at = bisect_right(ranges, number, key=lambda one: one[0]) - 1
+    return at >= 0 and number < ranges[at][1]
+
+
+def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
+    """Those whose codes are not among the allowed ones; "all" allows every one."""
+    return [] if ALL in allowed else [one for one in losses if one.code not in allowed]
+
+
+def lines(losses: Iterable[Loss | Lost]) -> list[str]:
+    """`CODE: PATHS: TEXT` for people; the same loss of several paths is told once."""
+    paths: dict[tuple[str, str], list[str]] = {}
+    for one in losses:
+        counted = one.episodes if isinstance(one, Lost) else None
+        text = one.text if counted is None else f"{one.text} ({plural(counted, 'episode')})"
+        paths.setdefault((one.code, text), []).extend([] if one.path is None else [one.path or '""'])
+    return [
+        f"{code}: {_listed(every)}: {text}" if every else f"{code}: {text}" for (code, text), every in paths.items()
+    ]
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_TOLD
+    return ", ".join(paths) if more <= 0 else f"{', '.join(paths[:_MOST_TOLD])} and {more:,} more"
+
+
+def table(losses: Mapping[str, Mapping[str, str]]) -> str:
+    """What each destination loses, in Markdown: scheme -> its codes and what they mean."""
+    rows = ["| destination | code | what it cannot hold |", "| --- | --- | --- |"]
+    rows += [f"| `{scheme}` | `{code}` | {text} |" for scheme, codes in losses.items() for code, text in codes.items()]
+    return "\n".join(rows)

@@ -1,0 +1,223 @@
+"""A conversion by several workers: they read, judge and encode parts of the source; the driver writes, in the order of the episodes.
+
+All that depends on the episodes before is done by the driver: what others show of an episode, the policy of bad ones, numbers, the account.
+So the dataset, the report and what is on disk for the next run are those of one process, whoever did how much of the work. A part is as
+many episodes as take some megabytes, so that the memory of all parts on their way is bounded; a worker ends one early that would be larger.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlds2reverb.conversion.job import Job, Read
+from rlds2reverb.episode import Notice
+from rlds2reverb.errors import SourceError
+from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Outcome, Task, Tell
+from rlds2reverb.fleet.driver import Job as WorkersJob
+from rlds2reverb.formats.source import Span, known_count, notices_of
+
+_log = logging.getLogger(__name__)
+
+PART_BYTES = 16 << 20
+"""Of the columns of a part, about."""
+
+_TELL_SECONDS = 0.25
+_FIRST_EPISODES, _FEW_EPISODES = 4, 16
+"""Of a part: while nobody knows how large episodes are, and at least where they are small."""
+
+
+@dataclass(frozen=True)
+class ConvertJob:
+    """What every worker gets.
+
+    Attributes:
+      opens: makes the job of the conversion, in the worker.
+      like: what the source is like for the one who drives.
+    """
+
+    opens: Callable[[], Job]
+    like: Mapping[str, Any]
+
+    @contextmanager
+    def opened(self) -> Iterator[_Reading]:
+        """Opens the source.
+
+        Raises:
+          SourceError: it cannot be opened here, or is another one here.
+        """
+        job = self.opens()
+        if kind_of(job) != self.like:
+            raise SourceError(
+                f"{job.source.name}: is another dataset on {socket.gethostname()} than where the conversion was started; every machine needs "
+                "the same files at the same place"
+            )
+        yield _Reading(job)
+
+
+def kind_of(job: Job) -> dict[str, Any]:
+    """What the source of a conversion is like, to be compared."""
+    return {name: value for name, value in job.identity()["source"].items() if name != "name"}
+
+
+@dataclass(frozen=True)
+class PartTaken:
+    """What came of a part of the source.
+
+    Attributes:
+      reads: its episodes, or the first of them.
+      stop: the number of the first episode that is left.
+      bytes: of the columns of the episodes that were read.
+      notices: of the source.
+    """
+
+    reads: list[Read]
+    stop: int
+    bytes: int
+    notices: tuple[Notice, ...]
+
+
+class _Reading:
+    """A worker's source; see `executor.Work`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._preparer = job, job.ready.silent().preparer()
+
+    def run(self, task: Task, tell: Tell) -> Outcome:
+        """Takes a part, or as much of it as is not too large."""
+        reads: list[Read] = []
+        size, stop, told_at, error = 0, task.stop, time.monotonic(), None
+        try:
+            for episode in Span(self._job.source, task.start, task.stop):
+                reads.append(self._job.examined(self._preparer, episode))
+                size += episode.nbytes
+                if size >= 2 * PART_BYTES:
+                    stop = task.start + len(reads)
+                    break
+                if time.monotonic() - told_at > _TELL_SECONDS:
+                    told_at = time.monotonic()
+                    tell(len(reads))
+        except BaseException as failure:
+            error = failure
+        return Outcome(PartTaken(reads, stop, size, notices_of(self._job.source)), error)
+
+
+class Parts:
+    """The parts of a source as an undertaking; see `driving.Undertaking`.
+
+    Args:
+      start, stop: the episodes that are to be read.
+      workers: how many take parts at a time.
+
+    Attributes:
+      again_count: parts that were begun anew.
+      notices: what the workers' sources say.
+    """
+
+    def __init__(self, start: int, stop: int, workers: int) -> None:
+        self._next, self._stop, self._workers = start, stop, workers
+        self._number = 0
+        self._left = deque[Task]()
+        self._in_turn = InTurn[Outcome](start)
+        self._ready = deque[Outcome]()
+        self._episodes = self._bytes = 0
+        self.again_count = 0
+        self.notices: dict[Notice, None] = {}
+
+    def next_task(self, running: Collection[Task]) -> Task | None:
+        """What a part before has left, or the next part; none while too many wait for their turn."""
+        if self._left:
+            return self._left.popleft()
+        if self._next >= self._stop or self._in_turn.held >= self._workers:
+            return None
+        start, self._next = self._next, min(self._next + self._size(), self._stop)
+        self._number += 1
+        return Task(self._number, start, self._next)
+
+    def told(self, task: Task, what: object) -> None:
+        """How far it is shows only once its turn comes."""
+
+    def again(self, task: Task, why: str) -> None:
+        """A part was begun anew; nothing of it was taken in."""
+        self.again_count += 1
+        _log.warning("%s; another one has begun it anew", why)
+
+    def took(self, task: Task, outcome: Outcome) -> bool:
+        """A part was read. Its error has its turn, too: the driver is told only of one that kept the worker from beginning."""
+        part: PartTaken | None = outcome.value
+        if part is None:
+            return False
+        self._episodes += len(part.reads)
+        self._bytes += part.bytes
+        self.notices.update(dict.fromkeys(part.notices))
+        if part.stop < task.stop and outcome.error is None:
+            self._left.append(replace(task, start=part.stop))
+        self._ready.extend(self._in_turn.take(replace(task, stop=part.stop), outcome))
+        return True
+
+    def ready(self) -> Iterator[Read]:
+        """The episodes whose turn it is.
+
+        Raises:
+          Exception: what stopped a worker behind these.
+        """
+        while self._ready:
+            outcome = self._ready.popleft()
+            yield from outcome.value.reads
+            if outcome.error is not None:
+                raise outcome.error
+
+    def _size(self) -> int:
+        if not self._episodes:
+            return _FIRST_EPISODES
+        share = (self._stop - self._next) // (4 * self._workers)
+        fitting = PART_BYTES * self._episodes // max(self._bytes, 1)
+        return max(1, min(MOST_EPISODES, max(_FEW_EPISODES, share), fitting))
+
+
+class ByWorkers:
+    """Workers that read the source of a conversion; see `destinations.taking.Readers`.
+
+    Args:
+      job: of the conversion, as this process has it.
+      opens: makes the same in a worker.
+      executor: makes what runs the tasks of a job.
+
+    Raises:
+      SourceError: only reading tells how many episodes there are.
+    """
+
+    def __init__(self, job: Job, opens: Callable[[], Job], executor: Callable[[WorkersJob], Executor]) -> None:
+        self._job, self._opens, self._executor = job, opens, executor
+        self._count = known_count(job.source)
+        self._parts = Parts(0, 0, 0)
+        self.workers = 0
+
+    @property
+    def parts_again(self) -> int:
+        """Parts that were begun anew, for their workers were lost."""
+        return self._parts.again_count
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What the workers' sources say of the dataset."""
+        return tuple(self._parts.notices)
+
+    def read(self, start: int) -> Generator[Read, None, None]:
+        """The episodes from a number on; see `destinations.taking.Readers.read`."""
+        with self._executor(ConvertJob(self._opens, kind_of(self._job))) as executor:
+            self.workers = executor.workers
+            self._parts = Parts(start, self._count, executor.workers)
+            steps = Driver(executor, self._parts).steps()
+            try:
+                for _ in steps:
+                    yield from self._parts.ready()
+                yield from self._parts.ready()
+            finally:
+                steps.close()

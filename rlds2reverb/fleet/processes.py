@@ -1,0 +1,268 @@
+"""Workers as processes of this machine, each started anew, with nothing of this process but what it is told.
+
+One that dies is replaced, and its task begun again; what it has started dies with it. They stand apart from the terminal: Ctrl-C reaches
+this process alone, which tells them. When this process ends, however it does, they end, too.
+
+That a worker has ended is known by its process alone, for a process that it has forked may hold its end of the connection. Three threads
+see to each worker: one waits for its process, kills what is left of its session and hangs up; one reads what it sends, to the last byte, and
+then says that it has ended; one sends it what it is told, so that one that does not read, such as a stopped one, holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rlds2reverb.errors import reason_of
+from rlds2reverb.fleet.driver import TRIES, Again, Done, Event, Job, Lost, Outcome, Task, Told, pickled, received
+from rlds2reverb.fleet.frames import Frames, hang_up, packed
+from rlds2reverb.fleet.worker import DONE, JOB, STOP, TASK, TOLD
+
+_END_SECONDS = 5.0
+"""For a process that was killed to end. One that waits for a disk that is gone does not; nobody waits for it longer."""
+
+_PERHAPS = "Out of memory, perhaps: take fewer workers, or look into the system's log"
+
+_STDERR = 2
+
+_killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
+_waitid: Any = getattr(os, "waitid", None)  # nor this, nor has macOS before Python 3.13
+
+
+class _Worker:
+    """One process. What it answers goes to `answers`; the last of it is None, whatever has ended it.
+
+    Args:
+      job: `packed`, to be sent first.
+      answers: the worker's, and those of others.
+    """
+
+    def __init__(self, job: bytes, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+        self.task: Task | None = None
+        self._answers, self._unreadable, self._unsendable = answers, "", ""
+        self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        ours, self._theirs = Pipe()
+        self._frames = Frames(ours)
+        self._process = _started(self._theirs)
+        self._killing = threading.Lock()
+        self._ending = threading.Thread(target=self._await_end, name="rlds2reverb-worker-end", daemon=True)
+        self._hearing = threading.Thread(target=self._hear, name="rlds2reverb-worker", daemon=True)
+        self._telling = threading.Thread(target=self._tell, name="rlds2reverb-worker-tell", daemon=True)
+        self._unsent.put(job)
+        try:
+            self._ending.start()
+            self._hearing.start()
+            self._telling.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def send(self, kind: str, what: Any) -> None:
+        """Tells it something, and does not wait until it is told; nothing when it has ended."""
+        self._unsent.put(packed((kind, what)))
+
+    def kill(self) -> None:
+        """Kills it, and what it has started."""
+        with self._killing:
+            if self._process.returncode is None:  # else its number may be that of another process
+                _kill_session(self._process)
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end of a worker that was killed, not longer than this."""
+        self._hearing.join(max(0.0, seconds))
+
+    def __str__(self) -> str:
+        return f"process {self._process.pid}"
+
+    @property
+    def end(self) -> str:
+        """What has ended it."""
+        code = self._process.returncode
+        if self._unreadable:
+            return f"was ended, for what it sent cannot be read here: {self._unreadable}"
+        if self._unsendable:
+            return f"was ended, for it cannot be told what to do: {self._unsendable}"
+        if code is None:
+            return "was killed, and does not end"
+        return f"killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+
+    def _await_end(self) -> None:
+        """Waits for the process, and ends what it has started, before its number can be that of another one."""
+        try:
+            if _waitid is None:
+                self._process.wait()
+            else:
+                with suppress(ChildProcessError):  # whoever started this process has it ignore the end of children
+                    _waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            with self._killing:
+                _kill_session(self._process)
+                self._process.wait()
+        finally:
+            hang_up(self._theirs)
+            self._theirs.close()
+
+    def _hear(self) -> None:
+        """Whatever ends this, the worker ends with it, and that is told."""
+        try:
+            while True:
+                self._answers.put((self, self._frames.read()))
+        except BaseException as error:
+            if self._process.returncode is None and not isinstance(error, EOFError):
+                self._unreadable = reason_of(error)
+        finally:
+            self.kill()
+            self._ending.join(_END_SECONDS)
+            self._answers.put((self, None))
+            self._unsent.put(None)
+            self._frames.close()
+
+    def _tell(self) -> None:
+        """Whatever goes wrong here, the worker ends with it: it may have got a part of something."""
+        try:
+            while (data := self._unsent.get()) is not None:
+                self._frames.send(data)
+        except OSError:  # it has ended, or hung up
+            self.kill()
+        except BaseException as error:
+            self._unsendable = reason_of(error)
+            self.kill()
+
+
+def _started(connection: Connection) -> subprocess.Popen[bytes]:
+    """A worker's process, which inherits its end of the connection."""
+    handle = connection.fileno()
+    command = [sys.executable, "-m", "rlds2reverb.fleet.worker", str(handle), str(os.getpid())]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    prints = _descriptor_of_prints()
+    inherits: dict[str, Any] = {}
+    if sys.platform == "win32":
+        os.set_handle_inheritable(handle, True)
+        inherits = {"startupinfo": subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})}
+    else:
+        inherits = {"pass_fds": (handle,), "start_new_session": True}
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=prints, stderr=prints, env=environment, **inherits
+    )
+
+
+def _descriptor_of_prints() -> int:
+    """The standard error of this process; nothing where that is closed."""
+    try:
+        os.fstat(_STDERR)
+    except OSError:
+        return subprocess.DEVNULL
+    return _STDERR
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kills a worker that may have ended, and was not waited for, and the processes that it has started."""
+    if _killpg is None:
+        process.kill()
+        return
+    with suppress(
+        ProcessLookupError, PermissionError
+    ):  # the second one is what macOS says of processes that have ended
+        _killpg(process.pid, _KILL)
+
+
+class Processes:
+    """Runs a job's tasks in processes of this machine; see `executor.Executor`.
+
+    Args:
+      job: what they get.
+      workers: how many.
+
+    Raises:
+      ConfigError: the job cannot be sent to another process; says what of it.
+    """
+
+    def __init__(self, job: Job, workers: int) -> None:
+        self._job, self.workers = packed((JOB, pickled(job))), workers
+        self._answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+        self._all: list[_Worker] = []
+        self._tries: dict[int, int] = {}
+        self._stopped: set[int] = set()
+        self._events: deque[Event] = deque()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end = time.monotonic() + _END_SECONDS
+        for worker in self._all:
+            worker.kill()
+        for worker in self._all:
+            worker.join(end - time.monotonic())
+
+    def submit(self, task: Task) -> None:
+        """Has a task run, in a process that has none, or in a new one."""
+        self._tries[task.number] = 1
+        self._begin(task)
+
+    def event(self, seconds: float) -> Event | None:
+        """What has happened; waits for it, not longer than this."""
+        if not self._events:
+            with suppress(queue.Empty):
+                self._take(*self._answers.get(timeout=seconds))
+        return self._events.popleft() if self._events else None
+
+    def stop(self, numbers: Collection[int]) -> None:
+        """Tells the workers of these tasks to stop. One that is lost meanwhile is not replaced."""
+        self._stopped.update(numbers)
+        for worker in self._all:
+            if worker.task is not None and worker.task.number in numbers:
+                worker.send(STOP, worker.task.number)
+
+    def _begin(self, task: Task) -> None:
+        worker = next((one for one in self._all if one.task is None), None)
+        if worker is None:
+            worker = _Worker(self._job, self._answers)
+            self._all.append(worker)
+        worker.task = task
+        worker.send(TASK, task)
+
+    def _take(self, worker: _Worker, answer: Any) -> None:
+        if answer is None:
+            self._replace(worker)
+            return
+        kind, number, what = answer
+        if kind == TOLD:
+            self._events.append(Told(number, what))
+        elif kind == DONE:
+            worker.task = None
+            self._events.append(Done(number, received(what)))
+
+    def _replace(self, worker: _Worker) -> None:
+        """Begins the task of a worker that has ended anew, in another one."""
+        self._all.remove(worker)
+        task = worker.task
+        if task is None:
+            return
+        why = f"{worker}, at {task}, {worker.end}"
+        if task.number in self._stopped:
+            self._events.append(Done(task.number, Outcome(None, KeyboardInterrupt())))
+            return
+        if self._tries[task.number] >= TRIES:
+            self._events.append(Lost(task.number, f"{why}; it was begun {TRIES} times. {_PERHAPS}"))
+            return
+        self._tries[task.number] += 1
+        self._begin(task)
+        self._events.append(Again(task.number, why))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,337 @@
+"""Workers as tasks of a Ray cluster. Ray finds the machines, starts the processes, and begins a task anew whose process or machine is lost.
+
+An error in a task is none of that: it comes back as the task's outcome, and is not tried again. How far tasks are goes through an actor
+beside the driver, on its machine, so that it does not get lost with another one. When it is lost all the same, another one is made; when
+the cluster is lost that was joined here, the one that answers at its address then is joined, and all tasks that ran are begun anew there.
+
+Facts of Ray 2.60: `max_retries` covers the loss of a worker or a machine only; a task may have run to its end before it is begun anew.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RaySystemError, RayTaskError, TaskCancelledError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlds2reverb.errors import ConfigError, WorkersLost, reason_of
+from rlds2reverb.fleet.driver import (
+    TRIES,
+    Again,
+    Done,
+    Event,
+    Job,
+    Lost,
+    Outcome,
+    Task,
+    Told,
+    Work,
+    pickled,
+    received,
+    sendable,
+    unpickled,
+)
+from rlds2reverb.text import shortened
+
+_POLL_SECONDS = 0.25
+"""How often the actor is asked what was told."""
+
+_ANSWER_SECONDS = 60.0
+"""For the actor to answer a worker; it is gone when the driver is."""
+
+_RECONNECT_SECONDS = 60.0
+"""For a new cluster to answer where one was lost."""
+
+_RETRY_SECONDS = 1.0
+
+_PROBE_SECONDS = 5.0
+"""For the cluster's port to take a connection. Ray's own calls end the process when that has not answered for a minute."""
+
+_works: dict[str, Work] = {}
+"""What this process has opened, by job: one, as Ray gives every driver processes of its own."""
+
+_open_works = ExitStack()
+
+
+class Line:
+    """The actor: what workers say, until the driver takes it, and which tasks are to stop."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[int, str]] = []
+        self._told: dict[int, Any] = {}
+        self._stopped: set[int] = set()
+
+    def begin(self, number: int, where: str) -> None:
+        """A worker begins a task."""
+        self._begun.append((number, where))
+        self._told.pop(number, None)
+
+    def tell(self, number: int, what: Any) -> bool:
+        """A worker says how far it is; whether it is to stop."""
+        self._told[number] = what
+        return number in self._stopped
+
+    def take(self) -> tuple[list[tuple[int, str]], dict[int, Any]]:
+        """Which tasks were begun, and what was told last of each, since this was asked last."""
+        taken = self._begun, self._told
+        self._begun, self._told = [], {}
+        return taken
+
+    def stop(self, numbers: Sequence[int]) -> None:
+        """These tasks are to stop."""
+        self._stopped.update(numbers)
+
+
+class LineLost(Exception):
+    """A task could not reach the actor, so nobody can hear of it, or stop it: it is begun anew."""
+
+
+def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
+    """A Ray task: runs one of ours.
+
+    Args:
+      job: the reference to the pickled job, in a list, so that Ray hands on the reference.
+      key: of the job.
+      line: the actor.
+      task: what to do.
+    """
+    where = f"{socket.gethostname()}, process {os.getpid()}"
+
+    def call(method: Any, what: Any) -> Any:
+        try:
+            return ray.get(method.remote(task.number, what), timeout=_ANSWER_SECONDS)
+        except RayError as error:
+            raise LineLost(f"{where}, at {task}: the driver's actor does not answer: {type(error).__name__}") from error
+
+    def tell(what: Any) -> None:
+        if call(line.tell, what):
+            raise KeyboardInterrupt
+
+    try:
+        call(line.begin, where)  # waited for: else one that is killed soon would not be heard of
+        if key not in _works:
+            _works[key] = _open_works.enter_context(unpickled(ray.get(job[0])).opened())
+        return sendable(_works[key].run(task, tell))
+    except BaseException as error:
+        return sendable(Outcome(None, error))
+
+
+class OnRay:
+    """Runs a job's tasks on a Ray cluster; see `executor.Executor`.
+
+    Args:
+      job: what they get.
+      workers: tasks at a time; None for as many as the cluster has processors.
+      address: of the cluster; "auto" for the one that this machine is part of. Not used where Ray is connected already.
+
+    Raises:
+      ConfigError: the job cannot be pickled, or there is no such cluster.
+    """
+
+    def __init__(self, job: Job, workers: int | None, address: str) -> None:
+        self._data, self._address = pickled(job), address
+        self._owns = not ray.is_initialized()
+        if self._owns:
+            _connect(address)
+        self._key = uuid.uuid4().hex
+        self._tasks: dict[Any, Task] = {}  # reference to the outcome -> task
+        self._tries: Counter[int] = Counter()
+        self._losses = 0  # of the actor, or of the cluster
+        self._begun: Counter[int] = Counter()
+        self._where: dict[int, str] = {}
+        self._events: deque[Event] = deque()
+        self._polled_at = time.monotonic()
+        try:
+            self.workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+            self._settle()
+        except RayError as error:
+            raise WorkersLost(
+                f'ray (--ray) "{address}": the cluster was lost: {_brief(error)}; run the same command again'
+            ) from error
+
+    def __enter__(self) -> OnRay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not ray.is_initialized():  # the cluster is lost; Ray would start one
+            return
+        for reference in self._tasks:
+            with suppress(RayError, ValueError):
+                ray.cancel(reference, force=True)
+        with suppress(RayError, ValueError):
+            ray.kill(self._line)
+        if self._owns:
+            ray.shutdown()
+
+    def submit(self, task: Task) -> None:
+        """Has a task run, wherever Ray finds a processor for it."""
+        self._tries[task.number] = 1
+        try:
+            self._begin(task)
+        except RayError as error:
+            self._events.append(Lost(task.number, f"{task}: the cluster was lost: {_brief(error)}"))
+
+    def event(self, seconds: float) -> Event | None:
+        """What has happened; waits for it, not longer than this, and than another cluster needs where one is lost."""
+        end = time.monotonic() + seconds
+        while not self._events and (left := end - time.monotonic()) > 0:
+            try:
+                self._wait(min(left, _POLL_SECONDS))
+                if time.monotonic() - self._polled_at >= _POLL_SECONDS:
+                    self._poll()
+            except RayError as error:
+                self._recover(error)
+        return self._events.popleft() if self._events else None
+
+    def stop(self, numbers: Collection[int]) -> None:
+        """Tells the workers of these tasks to stop."""
+        if not ray.is_initialized():  # the cluster is lost; Ray would start one
+            return
+        with suppress(RayError):
+            self._line.stop.remote(list(numbers))
+
+    def _settle(self) -> None:
+        """Puts the job and an actor into the cluster."""
+        self._gcs = ray.get_runtime_context().gcs_address
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._line = ray.remote(Line).options(num_cpus=0, scheduling_strategy=here).remote()
+        ray.get(self._line.take.remote(), timeout=_ANSWER_SECONDS)
+        self._job = ray.put(self._data)
+        self._run = ray.remote(run_task).options(max_retries=TRIES - 1, retry_exceptions=False)
+
+    def _begin(self, task: Task) -> None:
+        self._begun.pop(task.number, None)  # one of this number may have run before
+        self._tasks[self._run.remote([self._job], self._key, self._line, task)] = task
+
+    def _wait(self, seconds: float) -> None:
+        if not self._tasks:
+            time.sleep(seconds)
+            return
+        ready, _ = ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        for reference in ready:
+            self._poll()  # what it told comes before its end
+            event = _end(reference, self._tasks[reference], self._where)
+            task = self._tasks.pop(reference)
+            if isinstance(event, Done) and isinstance(event.outcome.error, LineLost):
+                self._retry(task, str(event.outcome.error))
+            else:
+                self._events.append(event)
+
+    def _poll(self) -> None:
+        self._polled_at = time.monotonic()
+        begun, told = ray.get(self._line.take.remote(), timeout=_ANSWER_SECONDS)
+        for number, where in begun:
+            self._begun[number] += 1
+            if self._begun[number] > 1:
+                self._events.append(Again(number, f"{self._where[number]}: lost with its task"))
+            self._where[number] = where
+        self._events += (Told(number, what) for number, what in told.items())
+
+    def _retry(self, task: Task, why: str) -> None:
+        """Begins a task anew that was lost with the actor or with the cluster."""
+        if self._tries[task.number] >= TRIES:
+            self._events.append(Lost(task.number, f"{why}; it was begun {TRIES} times"))
+            return
+        self._tries[task.number] += 1
+        self._begin(task)
+        self._events.append(Again(task.number, why))
+
+    def _recover(self, error: RayError) -> None:
+        """Goes on after the actor, or the cluster, was lost; without another one, all tasks are lost."""
+        self._losses += 1
+        why = f'ray (--ray) "{self._address}": the cluster was lost: {_brief(error)}'
+        try:
+            if self._losses >= TRIES:
+                raise error
+            self._replace_actor_or_cluster()
+        except (RayError, ConfigError) as failure:
+            if failure is not error:
+                why = f"{why}; and then: {_brief(failure)}"
+            self._events += (Lost(task.number, why) for task in self._tasks.values())
+            self._tasks.clear()
+
+    def _replace_actor_or_cluster(self) -> None:
+        if _answers(self._gcs):
+            with suppress(RayError):
+                self._settle()
+                return  # tasks that run cannot reach the actor that they know, and end
+        if not self._owns:
+            raise RaySystemError("it is the business of whoever has called ray.init to join another one")
+        ray.shutdown()
+        end = time.monotonic() + _RECONNECT_SECONDS
+        while not self._joins_another():
+            if time.monotonic() > end:
+                raise RaySystemError(f"no other one can be joined at {self._gcs} for {_RECONNECT_SECONDS:g} s")
+            time.sleep(_RETRY_SECONDS)
+        self._settle()
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            self._retry(task, f"{task}: lost with the cluster")
+
+    def _joins_another(self) -> bool:
+        """Joins the cluster at the address; False while there is none, or none that is ready."""
+        if _answers(self._gcs):
+            with suppress(ConfigError):
+                _connect(self._address)
+                return True
+        return False
+
+
+def _end(reference: Any, task: Task, where: dict[int, str]) -> Event:
+    """What came of a task.
+
+    Raises:
+      RaySystemError: the cluster is lost, and that says nothing of the task.
+    """
+    try:
+        return Done(task.number, received(ray.get(reference)))
+    except TaskCancelledError:
+        return Done(task.number, Outcome(None, KeyboardInterrupt()))
+    except RayTaskError as error:  # of Ray's own part in it: ours are in the outcome
+        refused = ConfigError(
+            f"ray (--ray): a worker of the cluster cannot begin {task}: {_brief(error.cause or error)}; every machine needs this package in the "
+            "same version, and what the source needs"
+        )
+        refused.__cause__ = error
+        return Done(task.number, Outcome(None, refused))
+    except RaySystemError:
+        raise
+    except RayError as error:
+        return Lost(
+            task.number, f"{where.get(task.number, 'a worker')}, at {task}: {_brief(error)}; it was begun {TRIES} times"
+        )
+
+
+def _answers(address: str) -> bool:
+    """Whether something takes connections there."""
+    host, _, port = address.rpartition(":")
+    with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS):
+        return True
+    return False
+
+
+def _brief(error: BaseException) -> str:
+    """An error of Ray, which may fill a screen, in a line."""
+    return shortened(reason_of(error))
+
+
+def _connect(address: str) -> None:
+    try:
+        ray.init(address, log_to_driver=False, logging_level="warning")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f'ray (--ray) "{address}": no cluster can be joined there: {" ".join(str(error).split())}; start one with `ray start --head`'
+        ) from error
+
+
+def on_ray(job: Job, workers: int | None, address: str) -> OnRay:
+    """The executor, by a name that is loaded late."""
+    return OnRay(job, workers, address)

@@ -1,0 +1,128 @@
+"""A worker as a process of this machine: `python -m rlds2reverb.fleet.worker DESCRIPTOR DRIVER`, started by `processes`.
+
+It talks with its driver over a connection that it inherits; what libraries print goes to the driver's standard error. When the driver
+has ended, it ends, and with it whatever it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing import connection
+from typing import Any
+
+from rlds2reverb.fleet.driver import Outcome, Task, Work, sendable, unpickled
+from rlds2reverb.fleet.frames import Frames, packed
+
+JOB, TASK, STOP = "job", "task", "stop"
+"""What it is told: the pickled job, first; a task; the number of a task to stop."""
+
+TOLD, DONE = "told", "done"
+"""What it answers: a task's number, and how far it is or what came of it."""
+
+_LOOK_SECONDS = 1.0
+"""How often it looks whether its driver still runs: a process that the driver has forked keeps the connection open."""
+
+_killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
+
+
+class _Child:
+    """Runs tasks, one after the other."""
+
+    def __init__(self, frames: Frames, driver: int) -> None:
+        self._frames, self._driver, self._pid = frames, driver, os.getpid()
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._stopped: set[int] = set()
+        self._work: Work | None = None
+
+    def run(self) -> None:
+        """Until the driver ends it, or has ended."""
+        _, job = self._frames.read()
+        threading.Thread(target=self._listen, name="rlds2reverb-listen", daemon=True).start()
+        with ExitStack() as stack:
+            while True:
+                self._send(self._done(stack, job, self._tasks.get()))
+
+    def _done(self, stack: ExitStack, job: bytes, task: Task) -> bytes:
+        """What comes of a task, to be sent; that it cannot be sent is what comes of it, too."""
+        try:
+            if self._work is None:
+                self._work = stack.enter_context(unpickled(job).opened())
+            outcome = self._work.run(task, lambda what: self._tell(task.number, what))
+            return packed((DONE, task.number, sendable(outcome)))
+        except BaseException as error:
+            return packed((DONE, task.number, sendable(Outcome(None, error))))
+
+    def _tell(self, number: int, what: Any) -> None:
+        if number in self._stopped:
+            raise KeyboardInterrupt
+        self._send(packed((TOLD, number, what)))
+
+    def _send(self, data: bytes) -> None:
+        if (
+            os.getpid() != self._pid
+        ):  # a fork of this process, in which an error or a return has come up to here: the task is not its own
+            os._exit(1)
+        try:
+            self._frames.send(data)
+        except OSError:
+            _end()
+
+    def _listen(self) -> None:
+        """In a thread of its own; when that ends, for whatever reason, nobody could stop this process any more."""
+        with _ending_with_driver(_end):
+            while self._is_asked():
+                kind, what = self._frames.read()
+                if kind == TASK:
+                    self._tasks.put(what)
+                else:
+                    self._stopped.add(what)
+
+    def _is_asked(self) -> bool:
+        """Waits until there is something to read; False when the driver has ended."""
+        while not self._frames.is_ready(_LOOK_SECONDS):
+            if os.getppid() != self._driver:
+                return False
+        return True
+
+
+@contextmanager
+def _ending_with_driver(end: Callable[[], object]) -> Iterator[None]:
+    """Ends the process, however the block ends; an error that does not come from the driver's end is printed."""
+    try:
+        yield
+    except (EOFError, OSError):
+        pass
+    finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        end()
+
+
+def _end() -> None:
+    """Ends this process and those that it has started: it leads a session of its own."""
+    if _killpg is not None:
+        _killpg(0, _KILL)
+    os._exit(1)
+
+
+def main() -> None:
+    """Runs tasks until the driver ends it."""
+    handle, driver = map(int, sys.argv[1:])
+    if sys.platform == "win32":
+        inherited = connection.PipeConnection(handle)
+    else:
+        os.set_inheritable(handle, False)  # by programs that it starts
+        inherited = connection.Connection(handle)
+    with _ending_with_driver(lambda: os._exit(1)):  # an ordinary exit would wait for threads of libraries
+        _Child(Frames(inherited), driver).run()
+
+
+if __name__ == "__main__":
+    main()

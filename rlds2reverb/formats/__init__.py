@@ -1,0 +1,69 @@
+"""Sources by name or by kind: one file per format, known by its entry in `registry`.
+
+Importing this loads no format, no numpy and no optional library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
+
+if TYPE_CHECKING:
+    from rlds2reverb.episode import Episode
+    from rlds2reverb.formats.destination import Destination
+    from rlds2reverb.formats.source import Source
+
+
+_as_source = Lazily("rlds2reverb.formats.source:as_source")
+_rlds_dataset = Lazily("rlds2reverb.formats.rlds:rlds_dataset")
+
+
+def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
+    """A source from its name, a list of episodes, an RLDS `tf.data.Dataset`, or a source itself.
+
+    Raises:
+      SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
+    """
+    if isinstance(source, str):
+        return SOURCES.open(source)
+    found = SOURCES.taking(source)
+    if found is not None:
+        return SOURCES.open_with(found, source)
+    if hasattr(source, "spec") and hasattr(source, "__iter__"):
+        return _as_source(source)  # type: ignore[no-any-return]
+    raise SourceError(
+        f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
+        "or an object with spec() and __iter__"
+    )
+
+
+def load(source: str | Source | Sequence[Episode] | Any) -> Any:
+    """Anything that `open_source` takes, as the `tf.data.Dataset` of RLDS episodes that TF-Agents' and RLDS' own functions take.
+
+    Every episode has `steps`, a dataset of steps, and the metadata that an RLDS dataset has beside it. Nothing is read yet.
+    `Client.push` is better given the source itself, whose episodes have lasting names.
+
+    Raises:
+      SourceError: as `open_source`; or a list without steps, which has no spec.
+    """
+    opened = open_source(source)
+    with needing("reading RLDS", "tfds", SourceError):
+        return _rlds_dataset(opened)
+
+
+# Where episodes can be converted to: one module or package per format, known by its entry in `registry`.
+#
+# Importing this loads no format, no numpy and no optional library.
+
+
+def open_destination(name: str) -> Destination:
+    """A destination from its name. Nothing is made yet.
+
+    Raises:
+      ConfigError: an unknown scheme, a name or an option that makes no sense, or an extra that is not installed.
+    """
+    return DESTINATIONS.open(name)

@@ -1,0 +1,128 @@
+"""What datasets say of whole episodes: Minari's `seed`, `options/...` and `rewards_sum`, robomimic's attributes, numbers beside arrays.
+
+A feature is part of the metadata's spec when every episode has it, in one shape. Minari draws seeds from 64 random bits and writes each in
+the dtype that it needs, so seeds are uint64 where the dtype of all of them is not one, or is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array, Notice
+from rlds2reverb.formats.rows import exactly
+from rlds2reverb.specs import ArraySpec
+
+SEED = "seed"
+_NO_SEED = (b"None", "None")
+_UINT64 = np.dtype(np.uint64)
+_MOST_DEEP = 16
+
+
+@dataclass(frozen=True)
+class Features:
+    """The metadata of all episodes.
+
+    Attributes:
+      of_each: for each episode, feature -> value; text as `bytes`.
+      spec: of the features that all have.
+      left_out: the others.
+    """
+
+    of_each: tuple[Mapping[str, Any], ...]
+    spec: Mapping[str, ArraySpec]
+    left_out: tuple[str, ...]
+
+    def common(self, place: int) -> dict[str, Any]:
+        """The features of one episode that all have, in the dtype of all."""
+        return fitted(self.of_each[place], self.spec)
+
+
+def fitted(found: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
+    """The features of one episode that all have, in the dtype of all; {} of one of which nothing is known."""
+    if not found:
+        return {}
+    return {
+        name: found[name] if spec.dtype == object else np.asarray(found[name], spec.dtype)[()]
+        for name, spec in specs.items()
+    }
+
+
+def gathered(told: Iterable[Mapping[str, Any] | None]) -> Features:
+    """The features of all episodes, from what is stored for each; None stands for one whose metadata cannot be read, which counts for none."""
+    found = [
+        None if one is None else {name: value for name, value in _flat(one, "", 0) if value is not None} for one in told
+    ]
+    of_each = tuple(one or {} for one in found)
+    known = [one for one in found if one is not None]
+    names = dict.fromkeys(name for one in known for name in one)
+    specs = {name: _spec_of_all([one.get(name) for one in known]) for name in names}
+    return Features(
+        of_each,
+        {name: spec for name, spec in specs.items() if spec is not None},
+        tuple(name for name, spec in specs.items() if spec is None),
+    )
+
+
+def left_out_remarks(names: Collection[str]) -> tuple[Notice, ...]:
+    """Says which features are not in the metadata; none for none."""
+    text = (
+        f"metadata that not every episode has, or not of one kind: {', '.join(names)}; left out, where= still knows it"
+    )
+    return (Notice("left_out", text, len(names)),) if names else ()
+
+
+def _flat(told: Mapping[str, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, value in told.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping) and depth < _MOST_DEEP:
+            yield from _flat(value, f"{name}/", depth + 1)
+        elif name == SEED:
+            yield name, _seed(value)
+        else:
+            yield name, _value(value)
+
+
+def _seed(value: Any) -> Any:
+    if value is None or (isinstance(value, (bytes, str)) and value in _NO_SEED):
+        return None
+    return np.uint64(value) if isinstance(value, int) and 0 <= value < 1 << 64 else _value(value)
+
+
+def _value(value: Any) -> Any:
+    """A number, an array of numbers, or text as `bytes`; None for anything else."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace")
+    if isinstance(value, bytes):
+        return value
+    try:
+        made = np.asarray(value)
+    except (ValueError, OverflowError):
+        return None
+    return made[()] if made.dtype.kind in "biufc" or (made.dtype.kind == "O" and _are_texts(made)) else None
+
+
+def _are_texts(values: Array) -> bool:
+    return all(isinstance(value, bytes) for value in values.flat)
+
+
+def _spec_of_all(values: list[Any]) -> ArraySpec | None:
+    """The spec of a feature, None when not every episode has it, or not in one shape, or no dtype holds all of them."""
+    if any(value is None for value in values):
+        return None
+    are_texts = [np.asarray(value).dtype.kind in "OS" for value in values]
+    if any(are_texts):
+        sizes = {np.shape(value) for value in values}
+        return ArraySpec(sizes.pop(), np.dtype(object)) if all(are_texts) and len(sizes) == 1 else None
+    shapes, dtypes = {np.shape(value) for value in values}, {value.dtype for value in values}
+    if len(shapes) > 1 or len({dtype.kind == "b" for dtype in dtypes}) > 1:
+        return None
+    dtype = np.result_type(*dtypes)
+    if dtype.kind == "f" and all(one.kind in "iu" for one in dtypes):  # floats do not hold all of these
+        return ArraySpec(shapes.pop(), _UINT64) if all(np.all(value >= 0) for value in values) else None
+    if any(value.dtype != dtype and exactly(np.atleast_1d(value), dtype) is None for value in values):
+        return None
+    return ArraySpec(shapes.pop(), dtype)

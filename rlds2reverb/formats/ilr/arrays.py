@@ -1,0 +1,401 @@
+"""The dict format, and the benchmarks' own demonstrations, which are brought to it.
+
+The dict format are arrays obs, next_obs, acts and dones, with all trajectories one after the other; rews and infos where there are any.
+Source: `load_dict_dataset` in il_representations/envs/auto.py.
+
+Of demonstrations, observations stay as recorded: no channels are moved, no frames stacked. Where a benchmark records as many observations
+as actions, `last_step` says what becomes of the last one (see `alignment`): "repeat" keeps its action, and "mark" does what
+il-representations does, with one difference: that the last step was done is not lost.
+Source: `load_dataset_*` and `load_data` in il_representations/envs/*_envs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array, Notice
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.ilr import keys
+from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Options
+from rlds2reverb.formats.ilr.pickles import Values, leaves_of
+from rlds2reverb.formats.ilr.shards import aligned, column_specs
+from rlds2reverb.formats.pickles import Inert
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings
+from rlds2reverb.formats.rows import REPEAT, differing
+from rlds2reverb.specs import ArraySpec, Nest
+
+ReadFile = Callable[[], Sequence[Mapping[str, Any]]]
+"""Reads a file: dictionaries of arrays."""
+
+
+class DictTrajectories:
+    """Dictionaries of arrays, cut into trajectories.
+
+    Args:
+      arrays: key -> [N, ...].
+      where: what messages call it.
+      options: what to do about gaps.
+
+    Raises:
+      SourceError: a key is missing, or arrays do not go together.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], where: str, options: Options) -> None:
+        self.where = where
+        self._arrays = {key: _checked(value, where, key) for key, value in arrays.items()}
+        missing = [key for key in (keys.ACTS, keys.DONES) if key not in arrays]
+        missing += [] if any(map(keys.is_observation, arrays)) else [keys.OBS]
+        if missing:
+            raise SourceError(f"{where}: no {', '.join(missing)}; expected obs, next_obs, acts and dones")
+        lengths = {key: len(value) for key, value in self._arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise SourceError(f"{where}: arrays of several lengths: {lengths}")
+        if any(seen.shape != after.shape or seen.dtype != after.dtype for seen, after in self._pairs()):
+            raise SourceError(f"{where}: next_obs: of another shape or dtype than obs")
+        self._dones = _flags(self._arrays[keys.DONES], where)
+        self._stops = self._cut(options)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._stops)
+
+    def leaves(self) -> dict[str, dict[str, ArraySpec]]:
+        """Key -> path within its value -> spec."""
+        return {
+            key: {"": ArraySpec(value.shape[1:], value.dtype)}
+            if isinstance(value, np.ndarray)
+            else _first(value).leaves
+            for key, value in self._arrays.items()
+        }
+
+    def look(self, number: int, findings: Findings) -> Array:
+        """Notes what is odd about a trajectory; the steps before which there is a gap, from 1."""
+        rows = self._rows(number)
+        gaps: Array = np.flatnonzero(self._gaps(rows)) + 1
+        findings.steps += rows.stop - rows.start - 1
+        for step in gaps:
+            findings.gap(int(step))
+        if not self._dones[rows.stop - 1]:
+            self._look_at_cut(rows, findings)
+        findings.repeated += self._is_behind(rows.stop - 1, rows.stop - 1)
+        if rows.stop < len(self._dones) and self._dones[rows.stop - 1]:
+            findings.ends += 1
+            findings.foreign += self._is_behind(rows.stop - 1, rows.stop)
+        return gaps
+
+    def _is_behind(self, row: int, other: int) -> bool:
+        """Whether there are observations after steps, and that after this one is the observation of the other."""
+        pairs = self._pairs()
+        alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
+        return bool(pairs) and all(alike)
+
+    def _look_at_cut(self, rows: slice, findings: Findings) -> None:
+        """Notes why a trajectory ends that is not done: at a gap, or with the data."""
+        if rows.stop == len(self._dones):
+            findings.unfinished += 1
+        else:
+            findings.steps += 1
+            findings.gap(rows.stop - rows.start)
+
+    def columns(self, number: int, values: Mapping[str, Values], options: Options) -> dict[str, Array]:
+        """RLDS columns of one.
+
+        Args:
+          number: from 0.
+          values: how the values of keys are read that are no arrays.
+          options: what a done means.
+
+        Raises:
+          BrokenEpisode: see `alignment.aligned`.
+        """
+        rows = self._rows(number)
+        columns: dict[str, dict[str, Array]] = {}
+        for key, value in self._arrays.items():
+            if keys.column_of(key) is None:
+                continue
+            if isinstance(value, np.ndarray):
+                columns[key] = {"": value[rows]}
+            elif key in values:
+                columns[key] = values[key].columns(
+                    [values[key].row_of(leaves_of(one), key, f"{self.where}: {key}") for one in value[rows]]
+                )
+        last = {
+            key: {"": self._arrays[keys.next_of(key)][rows.stop - 1]}
+            for key in columns
+            if isinstance(self._arrays.get(keys.next_of(key)), np.ndarray)
+        }
+        return aligned(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
+
+    def values(self) -> dict[str, Values]:
+        """How the values of keys are read that are no arrays."""
+        return {key: _first(value) for key, value in self._arrays.items() if not isinstance(value, np.ndarray)}
+
+    def _rows(self, number: int) -> slice:
+        return slice(int(self._stops[number - 1]) if number else 0, int(self._stops[number]))
+
+    def _cut(self, options: Options) -> Array:
+        """Where trajectories stop."""
+        is_stop = self._dones.copy()
+        is_stop[-1:] = True
+        if options.gaps == SPLIT and len(is_stop):
+            is_stop[:-1] |= self._gaps(slice(0, len(is_stop)))
+        return np.flatnonzero(is_stop) + 1
+
+    def _gaps(self, rows: slice) -> Array:
+        """Whether the observation after each of these steps but the last is another than the next step's."""
+        found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
+        for seen, after in self._pairs() if len(found) else ():
+            found |= differing(after[rows.start : rows.stop - 1], seen[rows.start + 1 : rows.stop])
+        return found
+
+    def _pairs(self) -> list[tuple[Array, Array]]:
+        return [
+            (seen, self._arrays[keys.next_of(key)])
+            for key, seen in self._arrays.items()
+            if keys.is_observation(key)
+            and keys.next_of(key) in self._arrays
+            and isinstance(seen, np.ndarray)
+            and isinstance(self._arrays[keys.next_of(key)], np.ndarray)
+        ]
+
+
+class ArrayRecordings(Recordings):
+    """The episodes of dictionaries of arrays.
+
+    Args:
+      parts: the files, read one at a time; the first one stays in memory.
+      name: for people.
+      options: see `Options`.
+
+    Raises:
+      SourceError: the first part cannot be read, or has no step.
+    """
+
+    def __init__(self, parts: Sequence[ReadFile], name: str, options: Options) -> None:
+        self.name, self._parts, self._options = name, tuple(parts), options
+        self._first = self._trajectories(0)
+        filled = next((one for one in self._first if len(one)), None)
+        if filled is None:
+            raise SourceError(f"{name}: no step")
+        self._values, self._specs = filled.values(), column_specs(filled.leaves())
+        self._has_rewards = keys.REWS in filled.leaves()
+        self._findings = Findings()
+        self._count = sum(map(len, self._first)) if len(self._parts) == 1 else None
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None for several files, unless `counted` made it."""
+        return self._count
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What is known before reading, and what the last pass found."""
+        return self._findings.notices(self._has_rewards, self._options)
+
+    def spec(self) -> Nest:
+        """That of the first trajectory."""
+        return dict(self._specs)
+
+    def counted(self) -> ArrayRecordings:
+        """The same, with `count`: reads all files."""
+        self._count = sum(1 for _ in self._all())
+        return self
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers."""
+        self._findings = Findings()
+        wanted = iter(numbers)
+        target = next(wanted, None)
+        for number, (trajectories, at) in enumerate(self._all()):
+            if target is None:
+                return
+            if number == target:
+                target = next(wanted, None)
+                yield self._recording(number, trajectories, at)
+
+    def _all(self) -> Iterator[tuple[DictTrajectories | BrokenEpisode, int]]:
+        """Every trajectory; a file that cannot be read is one bad one, where there are others."""
+        for number in range(len(self._parts)):
+            try:
+                found = self._first if number == 0 else self._trajectories(number)
+            except SourceError as error:
+                yield BrokenEpisode("", str(error)), 0
+                continue
+            for one in found:
+                for at in range(len(one)):
+                    yield one, at
+
+    def _trajectories(self, number: int) -> list[DictTrajectories]:
+        return [DictTrajectories(one, self.name, self._options) for one in self._parts[number]()]
+
+    def _recording(self, number: int, trajectories: DictTrajectories | BrokenEpisode, at: int) -> Recording:
+        try:
+            return Recording(self._columns(trajectories, at))
+        except BrokenEpisode as broken:
+            return Recording({}, name=str(number), faults=((broken.path, broken.why),))
+
+    def _columns(self, trajectories: DictTrajectories | BrokenEpisode, at: int) -> dict[str, Array]:
+        if isinstance(trajectories, BrokenEpisode):
+            raise trajectories
+        gaps = trajectories.look(at, self._findings)
+        if len(gaps) and self._options.gaps == REFUSE:
+            raise BrokenEpisode(
+                "observation", f"step {gaps[0]:,} is not the observation that followed the step before (gaps=refuse)"
+            )
+        columns = trajectories.columns(at, self._values, self._options)
+        self._check(columns)
+        return columns
+
+    def _check(self, columns: Mapping[str, Array]) -> None:
+        """Compares an episode with the first one."""
+        for path in {**self._specs, **columns}:
+            column, wanted = columns.get(path), self._specs.get(path)
+            found = None if column is None else ArraySpec(column.shape[1:], column.dtype)
+            if found != wanted:
+                raise BrokenEpisode(
+                    path, f"expected {wanted or 'none'}, as the first trajectory has, found {found or 'none'}"
+                )
+
+
+def _first(value: list[Any]) -> Values:
+    return Values(value[0] if value else {})
+
+
+def _checked(value: Any, where: str, key: str) -> Any:
+    """An array of numbers, or a list of values that are none."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if not isinstance(value, np.ndarray) or value.ndim == 0:
+        raise SourceError(f"{where}: {key}: expected an array with a row for each step, found {type(value).__name__}")
+    if value.dtype.kind in "biufc":
+        return value
+    return value.tolist()
+
+
+def _flags(dones: Any, where: str) -> Array:
+    flat = np.asarray(dones)
+    if flat.dtype.kind not in "biuf" or flat.size != len(flat) or not np.isin(flat, (0, 1)).all():
+        raise SourceError(f"{where}: dones: expected one true or false for each step")
+    return flat.reshape(-1).astype(bool)
+
+
+Arrays = dict[str, Any]
+"""Key of the dict format -> [T, ...]; infos a list of dictionaries."""
+
+CLASSES = frozenset(
+    {
+        "imitation.data.types.Trajectory",
+        "imitation.data.types.TrajectoryWithRew",
+        "imitation.util.rollout.Trajectory",
+        "imitation.util.rollout.TrajectoryNoRew",
+        "magical.saved_trajectories.MAGICALTrajectory",
+        "milbench.baselines.saved_trajectories.MILBenchTrajectory",
+    }
+)
+"""Classes of the benchmarks' trajectories, which are not loaded."""
+
+_FIELDS = ("acts", "obs", "rews", "infos")
+"""Of trajectories that are namedtuples, in their order."""
+
+
+def atari(found: Mapping[str, Array], where: str, last_step: str) -> list[Arrays]:
+    """An npz file with one array of dictionaries {states, actions, dones}."""
+    listed = next(iter(found.values()), None)
+    if len(found) != 1 or listed is None or listed.dtype != object:
+        raise SourceError(f"{where}: expected one array of dictionaries with states, actions and dones")
+    return [
+        _trajectory(
+            _part(one, where, "states"), _part(one, where, "actions"), _part(one, where, "dones"), last_step, where
+        )
+        for one in listed.ravel().tolist()
+    ]
+
+
+def procgen(found: Any, where: str, last_step: str) -> list[Arrays]:
+    """A dictionary of lists obs, acts, rews and dones, with one entry per trajectory."""
+    lists = [_part(found, where, key) for key in (keys.OBS, keys.ACTS, keys.DONES, keys.REWS)]
+    if len({len(one) for one in lists}) != 1:
+        raise SourceError(f"{where}: expected lists of one length, one entry for each trajectory")
+    return [_trajectory(obs, acts, dones, last_step, where, rews) for obs, acts, dones, rews in zip(*lists)]
+
+
+def dm_control(found: Any, where: str, _last_step: str) -> list[Arrays]:
+    """A list of imitation's trajectories."""
+    if not isinstance(found, (list, tuple)) or not all(isinstance(one, Inert) for one in found):
+        raise SourceError(f"{where}: expected a list of imitation's trajectories")
+    return [_of_imitation(one, where) for one in found]
+
+
+def magical(found: Any, where: str, _last_step: str) -> list[Arrays]:
+    """A dictionary with one trajectory."""
+    trajectory = _part(found, where, "trajectory")
+    if not isinstance(trajectory, Inert):
+        raise SourceError(f"{where}: trajectory: expected one of MAGICAL's")
+    return [_of_imitation(trajectory, where)]
+
+
+def _of_imitation(trajectory: Inert, where: str) -> Arrays:
+    """Of T + 1 observations; dictionaries of them become a key each. Their end is done unless they say that it is none."""
+    told = trajectory.state if isinstance(trajectory.state, Mapping) else dict(zip(_FIELDS, trajectory.arguments))
+    obs, acts = _part(told, where, "obs"), _array(_part(told, where, "acts"), where, keys.ACTS)
+    dones = np.arange(len(acts)) == (len(acts) - 1 if told.get("terminal", True) else -1)
+    made: Arrays = {keys.ACTS: acts, keys.DONES: dones}
+    for key, column in _observations(obs, where).items():
+        if len(column) != len(acts) + 1:
+            raise SourceError(f"{where}: {len(column):,} observations for {len(acts):,} actions; expected one more")
+        made |= {key: column[:-1], keys.next_of(key): column[1:]}
+    for key in (keys.REWS, keys.INFOS):
+        if told.get(key) is not None:
+            values = told[key]
+            made[key] = _array(values, where, key) if key == keys.REWS else list(values)
+    return made
+
+
+def _observations(obs: Any, where: str) -> dict[str, Array]:
+    """`obs`, or `obs_X` for each of several; given as an array, a dictionary of arrays, or a list of either for each step."""
+    if isinstance(obs, list) and obs and isinstance(obs[0], Mapping):
+        obs = {key: [_part(one, where, key) for one in obs] for key in obs[0]}
+    if isinstance(obs, Mapping):
+        return {f"{keys.OBS}_{key}": _array(values, where, keys.OBS) for key, values in obs.items()}
+    return {keys.OBS: _array(obs, where, keys.OBS)}
+
+
+def _trajectory(obs: Any, acts: Any, dones: Any, last_step: str, where: str, rews: Any = None) -> Arrays:
+    """Of T + 1 observations, or of T."""
+    made = {keys.ACTS: _array(acts, where, keys.ACTS), keys.DONES: _array(dones, where, keys.DONES)}
+    if rews is not None:
+        made[keys.REWS] = _array(rews, where, keys.REWS)
+    seen, count = _array(obs, where, keys.OBS), len(made[keys.ACTS])
+    if {len(one) for one in made.values()} != {count} or len(seen) not in (count, count + 1):
+        raise SourceError(
+            f"{where}: {len(seen):,} observations for {count:,} actions; expected as many, or one more, and as many dones"
+        )
+    if len(seen) == count and last_step == REPEAT:
+        seen = np.concatenate([seen, seen[-1:]])
+    elif len(seen) == count:
+        is_done = made[keys.DONES][-2:].any(axis=0, keepdims=True)
+        made = {key: column[:-1] for key, column in made.items()}
+        made[keys.DONES] = np.concatenate([made[keys.DONES][:-1], is_done[: count - 1]])
+    return {keys.OBS: seen[:-1], keys.NEXT_OBS: seen[1:], **made}
+
+
+def _part(found: Any, where: str, key: str) -> Any:
+    if not isinstance(found, Mapping) or key not in found:
+        raise SourceError(f"{where}: no {key}; expected it in a dictionary")
+    return found[key]
+
+
+def _array(values: Any, where: str, key: str) -> Array:
+    """A list of rows as one array."""
+    try:
+        array = np.stack(values) if isinstance(values, Sequence) and len(values) else np.asarray(values)
+        if array.dtype == object:
+            array = np.stack([np.asarray(one) for one in array])
+    except (ValueError, TypeError, MemoryError) as error:
+        raise SourceError(f"{where}: {key}: rows of several shapes: {error}") from error
+    if array.dtype.kind not in "biufc" or array.ndim == 0:
+        raise SourceError(f"{where}: {key}: expected rows of numbers, found {array.dtype}")
+    return array

@@ -1,0 +1,222 @@
+"""What the first member of a shard says, `_metadata.meta.pickle`: spaces, configuration, colour space. Read as texts, and written.
+
+The classes that it names (Gym's spaces, the colour space) are not loaded. Source of the layout: `get_meta_dict` in
+il_representations/data/write_dataset.py and `serialize_gym_space` in envs/utils.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.ilr.pickles import Named, pickled
+from rlds2reverb.formats.pickles import Inert, safe_loads
+from rlds2reverb.specs import ArraySpec
+
+_SPACES = {"box": "Box", "discrete": "Discrete", "multi_discrete": "MultiDiscrete", "multi_binary": "MultiBinary"}
+_INFLATE = "il_representations.envs.utils._inflate_object"
+CLASSES = frozenset(
+    {
+        _INFLATE,
+        "imitation.augment.color.ColorSpace",
+        "il_representations.algos.augmenters.ColorSpace",
+        *(f"{gym}.spaces.{module}.{name}" for gym in ("gym", "gymnasium") for module, name in _SPACES.items()),
+        *(f"{gym}.spaces.{name}" for gym in ("gym", "gymnasium") for name in _SPACES.values()),
+    }
+)
+
+FEATURES = ("benchmark_name", "task_name", "color_space", "action_space", "observation_space", "env_cfg")
+"""The features of an episode; JSON from `action_space` on."""
+
+
+def features_of(data: bytes, where: str) -> dict[str, bytes]:
+    """Feature -> its text, of those that the metadata tells; see `FEATURES`.
+
+    Raises:
+      SourceError: it cannot be read, or is no dictionary.
+    """
+    found = safe_loads(data, where, CLASSES)
+    if not isinstance(found, Mapping):
+        raise SourceError(f"{where}: expected a dictionary with env_cfg and spaces, found a {type(found).__name__}")
+    config = found.get("env_cfg")
+    config = config if isinstance(config, Mapping) else {}
+    told = {
+        "benchmark_name": config.get("benchmark_name"),
+        "task_name": config.get("task_name"),
+        "color_space": _color(found.get("color_space")),
+    }
+    made = {key: str(value).encode("utf-8", "replace") for key, value in told.items() if value is not None}
+    for key in ("action_space", "observation_space"):
+        if (space := _space(found.get(key), where, key)) is not None:
+            made[key] = _json(space)
+    return {**made, "env_cfg": _json({key: value for key, value in config.items() if key != "__doc__"})}
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, default=_plain, skipkeys=True, sort_keys=True).encode()
+    except (TypeError, ValueError):  # keys of several types
+        return json.dumps(repr(value)).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+
+
+def _color(found: Any) -> Any:
+    """An enumeration's value: RGB or GRAY."""
+    return found.arguments[0] if isinstance(found, Inert) and found.arguments else found
+
+
+def _space(found: Any, where: str, key: str) -> dict[str, Any] | None:
+    """A space as JSON of Minari's form; bounds that are the same everywhere as one number."""
+    if found is None:
+        return None
+    told = found.arguments if isinstance(found, Inert) else ()
+    if (
+        not isinstance(found, Inert)
+        or found.class_name != _INFLATE
+        or len(told) != 2
+        or not isinstance(told[1], Mapping)
+    ):
+        raise SourceError(f"{where}: {key}: expected a space as il-representations writes it")
+    name = getattr(told[0], "class_name", "").rpartition(".")[2]
+    return {"type": name, **{option: _option(option, value) for option, value in told[1].items()}}
+
+
+def _option(name: str, value: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return value.name
+    if name not in ("low", "high"):
+        return value
+    bound = np.asarray(value)
+    return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else bound.tolist()
+
+
+Texts = dict[str, str]
+
+_COLORS = ("RGB", "GRAY")
+_MODULES = {"Box": "gym.spaces.box", "Discrete": "gym.spaces.discrete"}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is told.
+
+    Attributes:
+      told: features of an episode, of those that a description has (`readers.ilr.metadata.FEATURES`).
+      observation, action: specs of the columns of these names; None where they are nests.
+    """
+
+    told: Texts
+    observation: ArraySpec | None
+    action: ArraySpec | None
+
+    @property
+    def needs_actions(self) -> bool:
+        """Whether the number of discrete actions has to be counted."""
+        return self._is_counted(self._told_space("action_space", self.action))
+
+    def features(self, actions: int) -> Mapping[str, bytes]:
+        """What is read back of it.
+
+        Args:
+          actions: how many discrete ones there are, where that is not told.
+        """
+        return features_of(self.data(actions), "the description")
+
+    def data(self, actions: int) -> bytes:
+        """The member's contents."""
+        spaces = {key: None if space is None else _inflated(space) for key, space in self._spaces(actions).items()}
+        color = Named("imitation.augment.color", "ColorSpace", (self._color,))
+        return pickled({"env_cfg": self._config(), **spaces, "color_space": color})
+
+    @property
+    def _color(self) -> str:
+        color = self.told.get("color_space", "")
+        return color if color in _COLORS else _COLORS[0]
+
+    def _config(self) -> dict[str, Any]:
+        told = _parsed(self.told.get("env_cfg", ""))
+        config = dict(told) if isinstance(told, Mapping) else {}
+        for key in ("benchmark_name", "task_name"):
+            config[key] = self.told.get(key, str(config.get(key, "rlds2reverb")))
+        return config
+
+    def _spaces(self, actions: int) -> dict[str, dict[str, Any] | None]:
+        action = self._told_space("action_space", self.action)
+        if self._is_counted(action):
+            action = {"n": actions, "type": "Discrete"}
+        return {"action_space": action, "observation_space": self._told_space("observation_space", self.observation)}
+
+    @staticmethod
+    def _is_counted(space: Mapping[str, Any] | None) -> bool:
+        return space is not None and space.get("n", 0) is None
+
+    def _told_space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
+        """The one that is told, where it is one of these; else the one that the spec makes."""
+        if spec is None:
+            return None
+        told = _parsed(self.told.get(key, ""))
+        return (
+            dict(told)
+            if isinstance(told, Mapping) and _is_space(told, spec)
+            else _space_of(spec, key == "action_space")
+        )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_space(told: Mapping[str, Any], spec: ArraySpec) -> bool:
+    """Whether it is complete, and one of such values."""
+    if told.get("type") == "Discrete":
+        return set(told) == {"type", "n"} and isinstance(told["n"], int) and spec.dtype.kind in "iu" and not spec.shape
+    if spec.dtype.kind == "O" or told.get("type") != "Box" or set(told) != {"type", "low", "high", "shape", "dtype"}:
+        return False
+    try:
+        for bound in (told["low"], told["high"]):
+            np.broadcast_to(np.asarray(bound, spec.dtype), tuple(spec.shape))  # type: ignore[arg-type] # no size is free
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return bool(told["dtype"] == spec.dtype.name and told["shape"] == list(spec.shape))
+
+
+def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
+    """The widest space of such values; None for texts, of which il-representations has none."""
+    kind = spec.dtype.kind
+    if kind == "O":
+        return None
+    if is_action and kind in "iu" and not spec.shape:
+        return {"n": None, "type": "Discrete"}
+    low: Any = -np.inf
+    high: Any = np.inf
+    if kind in "iu":
+        low, high = int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max)
+    elif kind == "b":
+        low, high = False, True
+    return {"dtype": spec.dtype.name, "high": high, "low": low, "shape": list(spec.shape), "type": "Box"}
+
+
+def _inflated(space: Mapping[str, Any]) -> Named:
+    """The call that makes the space."""
+    options: dict[str, Any] = {key: value for key, value in space.items() if key != "type"}
+    if space["type"] == "Box":
+        dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
+        bounds = {
+            key: np.ascontiguousarray(np.broadcast_to(np.asarray(space[key], dtype), shape)) for key in ("low", "high")
+        }
+        options = {**bounds, "shape": shape, "dtype": dtype}
+    kind = Named(_MODULES[space["type"]], space["type"])
+    return Named("il_representations.envs.utils", "_inflate_object", (kind, options))

@@ -1,0 +1,23 @@
+"""LeRobot datasets of version 3.0: `lerobot:PATH[?OPTIONS]`. Rows as Parquet, images as PNG or JPEG inside; no videos.
+
+Importing this loads nothing.
+"""
+
+LOSSES = {
+    "column": "LeRobot has no feature for it: a size that is free, more than five axes, no values, a list of texts, or another dtype; it is left out",
+    "feature": "a feature of the episode that is neither a number nor a text; it is left out",
+    "renumbered": "LeRobot numbers episodes, rows and tasks itself; this number is left out",
+    "time": "no column timestamp: rows count as evenly spaced in time (fps=)",
+    "last_observation": "the last observation: LeRobot's rows end with the last action; last_step=keep writes it",
+    "last_row": "a value of the last row, which RLDS calls undefined; last_step=keep writes it",
+    "text": "a text that is no UTF-8: bytes that are none are written as \\xNN",
+}
+"""Code -> what LeRobot's datasets cannot hold."""
+
+
+# LeRobot's datasets, versions 2.0, 2.1 and 3.0, read without lerobot, datasets and torch.
+#
+# `info` and `episodes` read what stands in meta/; `features` says which column becomes which; `tables`, `values`, `pictures` and `videos`
+# read steps; `recordings` puts an episode together.
+# Sources of the layout: datasets/utils.py, lerobot_dataset.py and video_utils.py of lerobot 0.3.3; dataset_metadata.py, dataset_reader.py,
+# dataset_writer.py and feature_utils.py of lerobot 0.6.1.

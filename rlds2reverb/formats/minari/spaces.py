@@ -1,0 +1,334 @@
+"""The JSON of Gymnasium's spaces, read and written: its leaves are the columns that are stored."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.specs import ArraySpec
+from rlds2reverb.text import shortened
+
+TEXT = np.dtype(object)
+
+_DTYPES = {
+    name: np.dtype(name)
+    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+}  # fmt: skip
+_MOST_DEEP = 32
+_MOST_LEAVES = 10_000
+_MOST_VALUES = 1 << 28
+_MOST_BOUNDS = 1024
+"""Values of a Box whose bounds are kept when they differ from one another; they become part of every signature."""
+_LEAST_SIDE = 32
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column of observations or actions.
+
+    Attributes:
+      keys: of the Dicts and Tuples around it, outermost first; a place in a Tuple is `_index_i`.
+      spec: of a row, as the space has it.
+      is_image: whether Minari stores such a Box as JPEG.
+      named: whether a key stands for a Dict; False for a place in a Tuple. One for each of `keys`.
+    """
+
+    keys: tuple[str, ...]
+    spec: ArraySpec
+    is_image: bool = False
+    named: tuple[bool, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The keys, joined by "/"."""
+        return "/".join(self.keys)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of Arrow's fields around it: those of a Tuple are bare numbers."""
+        return tuple(key if named else key.removeprefix("_index_") for key, named in zip(self.keys, self.named))
+
+
+def parse_space(text: Any, where: str) -> tuple[Leaf, ...]:
+    """The leaves of a space.
+
+    Args:
+      text: its JSON, or what that was decoded to.
+      where: for messages.
+
+    Raises:
+      SourceError: it is no space, one of a kind that is unknown, or has no leaf.
+    """
+    leaves = tuple(_leaves(_decoded(text, where), where, ((), ())))
+    if not leaves:
+        raise SourceError(f"{where}: the space has no column: its Dicts and Tuples are empty")
+    for path, count in Counter(leaf.path for leaf in leaves).items():
+        if count > 1:
+            raise SourceError(f'{where}: two columns are both named "{path}": a key holds a "/"')
+    return leaves
+
+
+def _decoded(text: Any, where: str) -> Any:
+    if not isinstance(text, (str, bytes)):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{where}: expected the JSON of a space: {error}; found {shortened(str(text))}") from error
+
+
+def _leaves(space: Any, where: str, at: tuple[tuple[str, ...], tuple[bool, ...]]) -> Iterator[Leaf]:
+    keys, named = at
+    here = "/".join((where, *keys))
+    if not isinstance(space, Mapping):
+        raise SourceError(f"{here}: expected a space, found {shortened(repr(space))}")
+    if len(keys) > _MOST_DEEP:
+        raise SourceError(f"{where}: the space is nested more than {_MOST_DEEP} deep")
+    kind = space.get("type")
+    if kind in ("Dict", "Tuple"):
+        for key, below in _below(kind, space.get("subspaces"), here):
+            yield from _leaves(below, where, ((*keys, key), (*named, kind == "Dict")))
+        return
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise SourceError(
+            f"{here}: the space {shortened(repr(kind))} is not known; there are: {', '.join(sorted((*_KINDS, 'Dict', 'Tuple')))}"
+        )
+    try:
+        spec, is_image = _KINDS[kind](space)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise SourceError(f"{here}: the space {kind} makes no sense: {shortened(str(error))}") from error
+    yield Leaf(keys, spec, is_image, named)
+
+
+def _below(kind: str, subspaces: Any, here: str) -> list[tuple[str, Any]]:
+    wanted = Mapping if kind == "Dict" else list
+    if not isinstance(subspaces, wanted) or len(subspaces) > _MOST_LEAVES:
+        raise SourceError(f"{here}: the space {kind} has no proper subspaces; found {shortened(repr(subspaces))}")
+    if isinstance(subspaces, Mapping):
+        for key in subspaces:
+            if not key.isprintable() or not all(key.split("/")):
+                raise SourceError(f"{here}: the key {key!r} makes no name of a column")
+        return list(subspaces.items())
+    return [(f"_index_{number}", below) for number, below in enumerate(subspaces)]
+
+
+def _box(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
+    dtype, shape = _dtype(space["dtype"]), _shape(space["shape"])
+    low, high = (_bound(space.get(end), dtype, shape) for end in ("low", "high"))
+    is_image = (
+        dtype == np.uint8
+        and len(shape) in (2, 3)
+        and min(shape[:2]) >= _LEAST_SIDE
+        and bool(np.all(low == 0))
+        and bool(np.all(high == 255))
+    )
+    return _bounded(shape, dtype, low, high), is_image
+
+
+def _discrete(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
+    start, count = _whole(space.get("start", 0)), _whole(space["n"])
+    dtype = _dtype(space.get("dtype", "int64"))
+    return _bounded((), dtype, np.array(start, dtype), np.array(start + count - 1, dtype)), False
+
+
+def _multi_discrete(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
+    dtype = _dtype(space.get("dtype", "int64"))
+    counts = np.array(space["nvec"], dtype)
+    start = np.broadcast_to(np.array(space.get("start", 0), dtype), counts.shape)
+    return _bounded(counts.shape, dtype, start, start + counts - 1), False
+
+
+def _multi_binary(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
+    sizes = space["n"]
+    shape = _shape(sizes if isinstance(sizes, list) else [sizes])
+    return ArraySpec(shape, np.dtype(np.int8), minimum=np.int8(0), maximum=np.int8(1)), False
+
+
+def _text(_: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
+    return ArraySpec((), TEXT), False
+
+
+_KINDS = {
+    "Box": _box,
+    "Discrete": _discrete,
+    "MultiDiscrete": _multi_discrete,
+    "MultiBinary": _multi_binary,
+    "Text": _text,
+}
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    if name not in _DTYPES:
+        raise ValueError(f"dtype {name!r}; expected one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"expected a whole number, found {value!r}")
+    return value
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    shape = tuple(_whole(size) for size in sizes)
+    if len(shape) > _MOST_DEEP or min(shape, default=0) < 0 or math.prod(shape) > _MOST_VALUES:
+        raise ValueError(f"shape {shape}")
+    return shape
+
+
+def _bound(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """[*shape], or None where nothing is told."""
+    if values is None:
+        return None
+    bound = np.array(values, dtype)
+    if bound.shape not in (shape, ()):
+        raise ValueError(f"bounds of shape {bound.shape}; expected {shape}")
+    return bound
+
+
+def _bounded(shape: tuple[int, ...], dtype: np.dtype[Any], low: Any, high: Any) -> ArraySpec:
+    """The spec with those bounds that say anything and are few."""
+    if low is None or high is None or not low.size:
+        return ArraySpec(shape, dtype)
+    if dtype.kind == "f" and not (np.isfinite(low).any() or np.isfinite(high).any()):
+        return ArraySpec(shape, dtype)
+    if bool(np.all(low == low.flat[0])) and bool(np.all(high == high.flat[0])):
+        return ArraySpec(shape, dtype, minimum=low.flat[0], maximum=high.flat[0])
+    if low.size > _MOST_BOUNDS:
+        return ArraySpec(shape, dtype)
+    return ArraySpec(shape, dtype, minimum=low, maximum=high)
+
+
+# Column specs -> the JSON of Gymnasium's spaces.
+#
+# | column | space |
+# | --- | --- |
+# | numbers | Box of its dtype and shape; the bounds of the spec, or all that the dtype has |
+# | int64 without a shape, with bounds | Discrete |
+# | text | Text, of the lengths and characters that were written |
+# | columns below `_index_0`, `_index_1`, ... | Tuple |
+# | columns below other keys | Dict |
+#
+# Source: minari/serialization.py of Minari 0.5.4.
+
+KINDS = "biuf"
+"""Of the numbers that spaces hold."""
+_SIZES = {"f": (2, 4, 8), "b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
+_INDEX = re.compile(r"_index_(\d{1,6})", re.ASCII)
+
+
+@dataclass
+class Texts:
+    """What the texts of a column are like.
+
+    Attributes:
+      shortest, longest: in characters.
+      characters: all of them.
+    """
+
+    shortest: int = 1 << 30
+    longest: int = 1
+    characters: set[str] = field(default_factory=set)
+
+    def take(self, texts: list[str]) -> None:
+        """Takes in some more."""
+        lengths = list(map(len, texts))
+        self.shortest = min(self.shortest, *lengths)
+        self.longest = max(self.longest, *lengths)
+        self.characters.update(*texts)
+
+    def as_state(self) -> list[Any]:
+        """For JSON."""
+        return [self.shortest, self.longest, "".join(sorted(self.characters))]
+
+    @staticmethod
+    def of_state(state: list[Any]) -> Texts:
+        """The way back from `as_state`."""
+        return Texts(state[0], state[1], set(state[2]))
+
+    def space(self) -> dict[str, Any]:
+        """The space that has them all."""
+        charset = "".join(sorted(self.characters)) or string.ascii_letters
+        return {
+            "type": "Text",
+            "max_length": self.longest,
+            "min_length": min(self.shortest, self.longest),
+            "charset": charset,
+        }
+
+
+def is_held(spec: ArraySpec) -> bool:
+    """Whether a space has such values: numbers of one shape, or one text."""
+    if spec.dtype.kind == "O":
+        return spec.shape == () and spec.image is None
+    return spec.dtype.kind in KINDS and spec.dtype.itemsize in _SIZES[spec.dtype.kind] and None not in spec.shape
+
+
+def space_of(specs: Mapping[str, ArraySpec], texts: Mapping[str, Texts], above: str) -> dict[str, Any]:
+    """The space of a column, or of those below a name.
+
+    Args:
+      specs: path below `above` -> spec; "" for a plain column.
+      texts: full path -> what was written of a text column.
+      above: "observation" or "action".
+    """
+    if "" in specs:
+        spec = specs[""]
+        return texts[above].space() if spec.dtype.kind == "O" and spec.image is None else _of_numbers(spec)
+    parts: dict[str, dict[str, ArraySpec]] = {}
+    for path, spec in specs.items():
+        key, _, below = path.partition("/")
+        parts.setdefault(key, {})[below] = spec
+    made = {key: space_of(below, texts, f"{above}/{key}") for key, below in parts.items()}
+    places = [_INDEX.fullmatch(key) for key in made]
+    if all(places) and sorted(int(one[1]) for one in places if one) == list(range(len(made))):
+        return {"type": "Tuple", "subspaces": [made[f"_index_{place}"] for place in range(len(made))]}
+    return {"type": "Dict", "subspaces": made}
+
+
+def _of_numbers(spec: ArraySpec) -> dict[str, Any]:
+    shape, dtype = tuple(size or 0 for size in spec.shape), spec.dtype
+    if spec.image is not None:
+        shape, dtype = tuple(size or 0 for size in spec.image.shape), spec.image.dtype
+    low, high = _bounds(spec, dtype, shape)
+    if not shape and dtype == np.int64 and spec.minimum is not None and spec.maximum is not None:
+        count = int(high) - int(low) + 1
+        if 0 < count < 1 << 62:
+            return {"type": "Discrete", "dtype": "int64", "start": int(low), "n": count}
+    return {"type": "Box", "dtype": dtype.name, "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
+
+
+def _bounds(spec: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """[*shape] the bounds of the spec, or of the dtype where the spec has none that are of such values."""
+    if spec.minimum is not None and spec.maximum is not None and spec.dtype.kind != "O":
+        low, high = (_fitted(bound, dtype, shape) for bound in (spec.minimum, spec.maximum))
+        if low is not None and high is not None:
+            return low, high
+    if dtype.kind == "f":
+        return np.full(shape, -np.inf, dtype), np.full(shape, np.inf, dtype)
+    if dtype.kind == "b":
+        return np.full(shape, False), np.full(shape, True)
+    return np.full(shape, np.iinfo(dtype).min, dtype), np.full(shape, np.iinfo(dtype).max, dtype)
+
+
+def _fitted(bound: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | None:
+    """[*shape] a bound, which may be one value or a flat list of all, as TensorFlow's protos have it; None where it is neither."""
+    values = np.asarray(bound)
+    if values.size == 1:
+        values = np.broadcast_to(values.reshape(()), shape)
+    if values.size != math.prod(shape) or values.dtype.kind not in KINDS:
+        return None
+    with np.errstate(all="ignore"):
+        made = values.astype(dtype)
+    is_same = dtype.kind == "f" or bool((made == values).all())
+    return made.reshape(shape) if is_same else None

@@ -1,0 +1,372 @@
+"""Pickles of unknown origin: numpy's arrays, scalars and dtypes come out, anything else is refused by its name.
+
+A pickle is a program that may call any function. `pickle.Unpickler` runs it with `find_class` restricted to an allow-list: a few functions of
+this module, which make numpy's values and check what they are given. Classes that a format allows by name become `Inert` objects: what was
+pickled of them, and no code of theirs.
+
+A pickle that was made to attack may take much memory; docs/datasets.md says how to read such data in a container.
+
+Sources of the layouts: numpy/core/src/multiarray (`array_setstate`, `arraydescr_setstate`), Lib/copyreg.py, Lib/pickle.py.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import re
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.text import shortened
+
+_ERRORS = (
+    pickle.UnpicklingError,
+    EOFError,
+    ImportError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    SystemError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What the unpickler, and functions that it calls, raise over a damaged pickle."""
+_MOST_DEPTH = 64
+_MOST_VALUES = 20_000_000
+_DTYPE = re.compile(r"[|<>=]?([biufc?O]|[SUV])\d{0,9}")
+_MOST_ITEM_BYTES = 1 << 30
+_MOST_ROWS = 1 << 40
+
+
+def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) -> Any:
+    """What a pickle holds, of any protocol. Arrays are read-only; the bytes behind the end of the pickle are ignored, as pickle does.
+
+    Args:
+      data: the pickle.
+      where: what messages call it.
+      inert: "module.name" of classes whose objects, and of functions whose results, become `Inert`.
+
+    Raises:
+      SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself; says what.
+    """
+    try:
+        return _finished(_Unpickler(data, frozenset(inert)).load())
+    except _Refused as refused:
+        raise SourceError(f"{where}: refused: {refused}") from refused
+    except _ERRORS as error:
+        raise SourceError(
+            f"{where}: a damaged pickle: {type(error).__name__}: {shortened(' '.join(str(error).split()))}"
+        ) from error
+
+
+class Inert:
+    """What a pickle says of an object of a class that is not loaded.
+
+    Attributes:
+      class_name: "module.name", as the pickle has it.
+      arguments: what it was made with.
+      state: what was set on it afterwards; None for nothing.
+    """
+
+    class_name = ""
+    arguments: tuple[Any, ...]
+    state: Any
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Inert:
+        made = super().__new__(cls)
+        made.arguments, made.state = (*arguments, keywords) if keywords else arguments, None
+        return made
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"<{self.class_name}, not loaded>"
+
+
+class _Refused(Exception):
+    """A pickle asks for something that is not done for it."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Python's own, which finds nothing but what is listed below."""
+
+    def __init__(self, data: bytes, inert: frozenset[str]) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin1")
+        self._inert = inert
+        self._classes: dict[str, type[Inert]] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        wanted = f"{_OLD_MODULES.get(module, module)}.{name}"
+        if wanted in _ALLOWED:
+            return _ALLOWED[wanted]
+        if wanted not in self._inert:
+            raise _Refused(
+                f'the pickle refers to "{shortened(wanted)}"; only arrays and numbers of numpy are loaded, for anything else '
+                "may run code. Write the data anew without it"
+            )
+        if wanted not in self._classes:
+            self._classes[wanted] = type(name, (Inert,), {"class_name": wanted})
+        return self._classes[wanted]
+
+    def persistent_load(self, _: Any) -> Any:
+        raise _Refused("the pickle refers to something outside of it")
+
+
+class _Function:
+    """Something that a pickle may call; the pickle can set nothing on it."""
+
+    __slots__ = ("_call", "name")
+
+    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+        self.name, self._call = name, call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __setstate__(self, _: Any) -> None:
+        raise _Refused(f"the pickle sets the state of {self.name}")
+
+
+class _Array:
+    """An array: first without contents, as numpy pickles it; they are its state."""
+
+    made: Array | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes ([version,] shape, dtype, is_fortran, contents)."""
+        shape, kind, is_fortran, contents = state[-4:]
+        self.made = _array(contents, _dtype_of(kind), shape, "F" if is_fortran else "C")
+
+
+class _Dtype:
+    """A dtype; its byte order, and the fields of a structured one, are its state."""
+
+    def __init__(self, made: np.dtype[Any]) -> None:
+        self.made = made
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes (version, order, dtype and shape of its parts, names, fields, size, ...)."""
+        _, order, part, names, fields, size, *_ = state
+        if part is not None:
+            self.made = np.dtype((_dtype_of(part[0]), part[1]))
+        elif names:
+            formats, offsets = [_dtype_of(fields[name][0]) for name in names], [fields[name][1] for name in names]
+            if any(one.hasobject for one in formats):
+                raise _Refused("the pickle has structured arrays of objects")
+            self.made = np.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size})
+        elif order in ("<", ">", "="):
+            self.made = np.dtype(order + self.made.str[1:])
+
+
+def _named_dtype(name: Any, *_: Any) -> _Dtype:
+    """`numpy.dtype("u1", False, True)`."""
+    if isinstance(name, bytes):
+        name = name.decode("ascii")
+    if isinstance(name, type) and issubclass(name, np.generic):
+        return _Dtype(np.dtype(name))
+    if not isinstance(name, str) or not _DTYPE.fullmatch(name):
+        raise _Refused(f"the pickle has an array of {shortened(repr(name))}; only numbers, texts and objects are read")
+    made: np.dtype[Any] = np.dtype(name)
+    if made.itemsize > _MOST_ITEM_BYTES:
+        raise ValueError("an item of more than a GiB")
+    return _Dtype(made)
+
+
+def _dtype_of(found: Any) -> np.dtype[Any]:
+    if not isinstance(found, _Dtype):
+        raise TypeError(f"expected a dtype, found {type(found).__name__}")
+    return found.made
+
+
+def _empty_array(kind: Any, *_: Any) -> _Array:
+    """`numpy.core.multiarray._reconstruct(ndarray, (0,), b"b")`."""
+    if kind is not _NDARRAY:
+        raise _Refused("the pickle has an array of a class of its own")
+    return _Array()
+
+
+def _array(contents: Any, dtype: np.dtype[Any], shape: Any, order: Any) -> Array:
+    """An array over these bytes; of these objects for a dtype of objects."""
+    shape, order = (shape,) if isinstance(shape, int) else tuple(shape), "F" if order == "F" else "C"
+    if not all(isinstance(size, int) and 0 <= size < _MOST_ROWS for size in shape):
+        raise ValueError(f"an array of shape {shortened(str(shape))}")
+    if dtype.hasobject:
+        if not isinstance(contents, list) or len(contents) != math.prod(shape):
+            raise ValueError(f"an array of shape {shortened(str(shape))} without as many objects")
+        objects = np.empty(len(contents), object)
+        for number, one in enumerate(contents):
+            objects[number] = one
+        return objects.reshape(shape, order=order)
+    if isinstance(contents, str):
+        contents = contents.encode("latin1")
+    if not isinstance(contents, (bytes, bytearray)) or len(contents) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"an array of shape {shortened(str(shape))} and {dtype} without the bytes for it")
+    if dtype.itemsize == 0 and math.prod(shape):
+        raise ValueError("an array of values without bytes")
+    return np.ndarray(shape, dtype, bytes(contents), order=order)
+
+
+def _from_buffer(buffer: Any, kind: Any, shape: Any, order: Any) -> _Array:
+    """How protocol 5 writes arrays."""
+    made = _Array()
+    made.made = _array(buffer, _dtype_of(kind), shape, order)
+    return made
+
+
+def _scalar(kind: Any, value: Any = b"") -> Any:
+    dtype = _dtype_of(kind)
+    if isinstance(value, str):
+        value = value.encode("latin1")
+    if dtype.hasobject or not isinstance(value, bytes) or len(value) != dtype.itemsize:
+        raise ValueError("a numpy scalar that is none")
+    return np.frombuffer(value, dtype)[0] if value else dtype.type()
+
+
+def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
+    """How bytes are written before protocol 3."""
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+        raise ValueError("bytes that are none")
+    return text.encode("latin1")
+
+
+def _bytes(*nothing: Any) -> bytes:
+    """How no bytes are written before protocol 3."""
+    if nothing:
+        raise _Refused("the pickle calls bytes")
+    return b""
+
+
+def _bytearray(value: Any = b"", encoding: Any = "latin1") -> bytearray:
+    return bytearray(value if isinstance(value, (bytes, bytearray)) else _encoded(value, encoding))
+
+
+def _set(values: Any = ()) -> set[Any]:
+    if not isinstance(values, (list, tuple)):
+        raise TypeError("a set of something that is no list")
+    return set(values)
+
+
+def _object_of(kind: Any, *_: Any) -> Inert:
+    """`copyreg._reconstructor`: how protocols 0 and 1 make an object of a class."""
+    if not (isinstance(kind, type) and issubclass(kind, Inert)):
+        raise _Refused(f"the pickle makes an object of {getattr(kind, 'name', type(kind).__name__)}")
+    return kind()
+
+
+def _not_called(*_: Any) -> None:
+    raise _Refused("the pickle calls what only stands for a class")
+
+
+_OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+_CORES = ("numpy.core", "numpy._core")
+_NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_CALLS: dict[str, Callable[..., Any]] = {
+    "numpy.ndarray": _not_called,
+    "numpy.dtype": _named_dtype,
+    "collections.OrderedDict": lambda items=(): OrderedDict(items),
+    "copyreg._reconstructor": _object_of,
+    "_codecs.encode": _encoded,
+    "builtins.object": _not_called,
+    "builtins.bytes": _bytes,
+    "builtins.complex": lambda real, imaginary=0.0: complex(real, imaginary),
+    "builtins.bytearray": _bytearray,
+    "builtins.set": _set,
+    "builtins.frozenset": lambda values=(): frozenset(_set(values)),
+    **{f"{core}.multiarray._reconstruct": _empty_array for core in _CORES},
+    **{f"{core}.multiarray.scalar": _scalar for core in _CORES},
+    **{f"{core}.numeric._frombuffer": _from_buffer for core in _CORES},
+}
+_ALLOWED: dict[str, Any] = {
+    **{name: _Function(name, call) for name, call in _CALLS.items()},
+    **{f"numpy.{name}": getattr(np, name) for name in (*_NUMBERS, "bool_")},
+    "numpy.bool": np.bool_,
+}
+"""What every pickle may refer to, by name."""
+_NDARRAY = _ALLOWED["numpy.ndarray"]
+
+
+_LEAVES = frozenset({int, float, str, bytes, bool, type(None), complex, bytearray})
+
+
+def _finished(value: Any) -> Any:
+    """The value with arrays and dtypes in their places: a tree that its users can walk.
+
+    Raises:
+      _Refused: it refers to itself, is too deep, or has too many values when every reference is followed.
+    """
+    made, size, _ = _tree(value, 0, {})
+    if size > _MOST_VALUES:
+        raise _Refused(f"the pickle has more than {_MOST_VALUES:,} values when every reference is followed")
+    return made
+
+
+def _tree(value: Any, depth: int, known: dict[int, tuple[Any, int, int] | None]) -> tuple[Any, int, int]:
+    """The finished value, how many values it has, each counted as often as it is referred to, and how many containers within one another."""
+    if type(value) in _LEAVES or isinstance(value, (np.generic, type)):
+        return value, 1, 0
+    if id(value) in known:
+        found = known[id(value)]
+        if found is None:
+            raise _Refused("the pickle has something that holds itself")
+        made, size, height = found
+    else:
+        known[id(value)] = None
+        size, height = 1, 0
+
+        def child(one: Any) -> Any:
+            nonlocal size, height
+            if type(one) in _LEAVES:
+                size += 1
+                return one
+            made, more, below = _tree(one, depth + 1, known)
+            size, height = size + more, max(height, below)
+            return made
+
+        if depth >= _MOST_DEPTH:
+            raise _Refused(_TOO_DEEP)
+        made = _rebuilt(value, child)
+        height += 1
+        known[id(value)] = made, size, height
+    if depth + height > _MOST_DEPTH:
+        raise _Refused(_TOO_DEEP)
+    return made, size, height
+
+
+_TOO_DEEP = f"the pickle has more than {_MOST_DEPTH} containers within one another"
+
+
+def _rebuilt(value: Any, child: Callable[[Any], Any]) -> Any:
+    """A container with its children finished."""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(child, value))
+    if kind in (dict, OrderedDict):
+        return kind((child(key), child(one)) for key, one in value.items())
+    if isinstance(value, Inert):
+        value.arguments, value.state = child(value.arguments), child(value.state)
+        return value
+    if isinstance(value, _Dtype):
+        return value.made
+    if not isinstance(value, _Array) or value.made is None:
+        raise _Refused(f"the pickle has {getattr(value, 'name', 'an array without contents')} as a value")
+    made = value.made
+    if made.dtype == object:
+        objects = np.empty(made.size, object)
+        for number, one in enumerate(made.ravel()):
+            objects[number] = child(one)
+        made = objects.reshape(made.shape)
+    made.flags.writeable = False
+    return made

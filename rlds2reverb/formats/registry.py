@@ -1,0 +1,416 @@
+"""Formats by scheme: how a name such as `tfds:my_dataset` is written, what opens it, and which extra that needs.
+
+Help, messages and documentation are made of what stands here, so no module of a format is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
+from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.formats.bundled import BUNDLED
+from rlds2reverb.formats.options import parted, unescaped
+
+if TYPE_CHECKING:
+    from rlds2reverb.formats.destination import Destination
+    from rlds2reverb.formats.source import Source
+
+
+Opened = TypeVar("Opened")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to write a name of a format.
+
+    Attributes:
+      written: with the scheme: "tfds:NAME[@SPLIT]".
+      names: what it stands for, on one line; for help and documentation.
+      choices: the names that there are, where these are only a few.
+    """
+
+    written: str
+    names: str
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.written}, one of {', '.join(self.choices)}" if self.choices else self.written
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Every name where there are only a few, else how one is written."""
+        scheme = self.written.partition(":")[0]
+        return tuple(f"{scheme}:{choice}" for choice in self.choices) or (self.written,)
+
+
+def _is_of(name: str, marks: tuple[str, ...]) -> bool:
+    """Whether a file or a folder has one of the marks; False for what is not there or cannot be looked at."""
+    try:
+        path = Path(name).expanduser()
+        return (path.is_dir() and any(any(path.glob(mark)) for mark in marks)) or (
+            path.is_file() and any(map(path.match, marks))
+        )
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~nobody"
+        return False
+
+
+def _nothing(_: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Format(Generic[Opened]):
+    """One format.
+
+    Attributes:
+      scheme: what its names begin with; also what it is called among the formats.
+      opener: opens the text behind "scheme:", or an object that `takes` accepts. As a rule `Lazily`.
+      purpose: what its libraries are for: "reading RLDS".
+      extra: the extra of this package that brings its libraries; None where the core has them.
+      forms: how its names are written; () when it takes objects only.
+      takes: whether a Python object is of this format. Says so without importing anything.
+      objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
+      objects_are: what they stand for, on one line; for documentation.
+      marks: what its files look like: patterns of a file's name, or of what lies below its folder. For guesses only.
+      place: where the data of a name lie, whose text behind "scheme:" it is given; None where that text is a path. As a rule `Lazily`.
+      page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
+    """
+
+    scheme: str
+    opener: Callable[[Any], Opened]
+    purpose: str
+    extra: str | None = None
+    forms: tuple[Form, ...] = ()
+    takes: Callable[[object], bool] = _nothing
+    objects: str = ""
+    objects_are: str = ""
+    marks: tuple[str, ...] = ()
+    place: Callable[[str], Path] | None = None
+    page: str = ""
+
+    @property
+    def syntax(self) -> str:
+        """How its names are written."""
+        return " or ".join(map(str, self.forms))
+
+
+@dataclass(frozen=True)
+class Formats(Generic[Opened]):
+    """All formats of one kind, in the order in which people are told of them.
+
+    Attributes:
+      kind: what their names name: "source".
+      error: what is raised when a name makes no sense, or a library is missing.
+      known: the formats.
+    """
+
+    kind: str
+    error: type[Rlds2ReverbError]
+    known: tuple[Format[Opened], ...]
+
+    def __iter__(self) -> Iterator[Format[Opened]]:
+        return iter(self.known)
+
+    @property
+    def syntax(self) -> str:
+        """What names of all of them begin with."""
+        return f"SCHEME:NAME, where SCHEME is one of {', '.join(one.scheme for one in self.known if one.forms)}"
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """What is taken beside names, in plain text."""
+        return tuple(one.objects.replace("`", "") for one in self.known if one.objects)
+
+    def open(self, name: str) -> Opened:
+        """Opens "scheme:...".
+
+        Raises:
+          self.error: an unknown scheme, or an extra that is not installed; and what the format raises.
+        """
+        found = self.named(name)
+        if found is not None:
+            return self.open_with(found, name.partition(":")[2])
+        meant = self._meant(name)
+        hint = f'; did you mean "{meant}"?' if meant else ""
+        raise self.error(f'{self.kind} "{name}": expected {self.syntax}{hint}')
+
+    def named(self, name: str) -> Format[Opened] | None:
+        """The format of a name "scheme:..."; None when no format has that scheme."""
+        scheme = name.partition(":")[0]
+        return next((one for one in self.known if one.forms and one.scheme == scheme), None)
+
+    def taking(self, thing: object) -> Format[Opened] | None:
+        """The format of a Python object; None when it is of none."""
+        return next((one for one in self.known if one.takes(thing)), None)
+
+    def open_with(self, one: Format[Opened], what: Any) -> Opened:
+        """Opens the text behind a scheme, or an object, as this format.
+
+        Raises:
+          self.error: an extra is not installed; and what the format raises.
+        """
+        with nullcontext() if one.extra is None else needing(one.purpose, one.extra, self.error):
+            return one.opener(what)
+
+    def _meant(self, name: str) -> str:
+        """The name that was meant, as far as its scheme tells; "" when that cannot be guessed."""
+        scheme, colon, rest = name.partition(":")
+        if colon:
+            near = get_close_matches(scheme.lower(), [one.scheme for one in self.known if one.forms], 1)
+            return f"{near[0]}:{rest}" if near else ""
+        bare = name.partition("@")[0]
+        owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
+        owners += [one.scheme for one in self.known if _is_of(unescaped(parted(name)[0]), one.marks)]
+        return f"{owners[0]}:{name}" if owners else ""
+
+    def help(self) -> str:
+        """One line for each form of a name, in two columns."""
+        rows = [(", ".join(form.examples), form.names) for one in self.known for form in one.forms]
+        width = max(len(written) for written, _ in rows)
+        return "\n".join(f"{written:<{width}}   {names}" for written, names in rows)
+
+    def table(self, verb: str = "reads") -> str:
+        """All that is taken, as a table in Markdown; `verb` says what is done with it."""
+        rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
+        for one in self.known:
+            extra = f"`{one.extra}`" if one.extra else ""
+            more = f"[{one.scheme}]({one.page})" if one.page else ""
+            for form in one.forms:
+                written = ", ".join(f"`{example}`" for example in form.examples).replace("|", r"\|")
+                rows.append(f"| {written} | {form.names} | {extra} | {more} |")
+            if one.objects:
+                rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} | {more} |")
+        return "\n".join(rows)
+
+
+# The formats that can be read. A new one is a module of its own and an entry here.
+#
+# Help, messages and documentation follow from the entry. So do its tests, once it has data for them: tests/contract/source_cases.
+
+_READING_RLDS = "reading RLDS"
+
+SOURCES: Formats[Source] = Formats(
+    "source",
+    SourceError,
+    (
+        Format(
+            "tfds",
+            Lazily("rlds2reverb.formats.tfds.read:open_tfds"),
+            _READING_RLDS,
+            forms=(
+                Form(
+                    "tfds:NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS has prepared on this machine"
+                ),
+                Form(
+                    "tfds:/path/to/version_dir[@SPLIT][?OPTIONS]",
+                    "a directory in TFDS format (dataset_info.json), registered or not",
+                ),
+            ),
+            marks=("dataset_info.json",),
+            place=Lazily("rlds2reverb.formats.tfds.read:directory_of"),
+            page="datasets.md#which-dataset",
+        ),
+        Format(
+            "bundled",
+            Lazily("rlds2reverb.formats.bundled:open_bundled"),
+            _READING_RLDS,
+            forms=(Form("bundled:NAME[@SPLIT][?OPTIONS]", "a small dataset shipped with this package", BUNDLED),),
+        ),
+        Format(
+            "d4rl",
+            Lazily("rlds2reverb.formats.d4rl:open_d4rl"),
+            "reading D4RL files",
+            extra="hdf5",
+            forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
+            marks=("*.hdf5",),
+            page="formats/d4rl.md",
+        ),
+        Format(
+            "minari",
+            Lazily("rlds2reverb.formats.minari.read:open_minari"),
+            "reading Minari's datasets",
+            extra="hdf5",
+            forms=(
+                Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
+                Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
+            ),
+            marks=("data/main_data.hdf5", "data/metadata.json", "main_data.hdf5"),
+            place=Lazily("rlds2reverb.formats.minari.read:folder_of"),
+            page="formats/minari.md",
+        ),
+        Format(
+            "robomimic",
+            Lazily("rlds2reverb.formats.robomimic:open_robomimic"),
+            "reading robomimic's files",
+            extra="hdf5",
+            forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+            page="formats/robomimic.md",
+        ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.formats.ilr.read:open_ilr"),
+            "reading il-representations' datasets",
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),
+                Form("ilr:CONFIGS.yaml[?OPTIONS]", "the datasets of a list of dataset_configs, mixed"),
+            ),
+            takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
+            objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
+            objects_are="il-representations' dict format",
+            marks=("*.tar.zst", "*.pkl.gz"),
+            page="formats/il_representations.md",
+        ),
+        Format(
+            "lerobot",
+            Lazily("rlds2reverb.formats.lerobot.read:open_lerobot"),
+            "reading LeRobot datasets",
+            extra="parquet",
+            forms=(
+                Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
+                Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
+            ),
+            marks=("meta/info.json",),
+            place=Lazily("rlds2reverb.formats.lerobot.read:folder_of"),
+            page="formats/lerobot.md",
+        ),
+        Format(
+            "rllib",
+            Lazily("rlds2reverb.formats.rllib.read:open_rllib"),
+            "reading RLlib's files",
+            forms=(
+                Form(
+                    "rllib:PATH[;PATH...][?OPTIONS]",
+                    "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
+                ),
+            ),
+            marks=("output-*.json", "*.json"),
+            page="formats/rllib.md",
+        ),
+        Format(
+            "ted",
+            Lazily("rlds2reverb.formats.ted.read:open_ted"),
+            "reading TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form(
+                    "ted:FOLDER[?OPTIONS]",
+                    "a replay buffer that TorchRL dumped, or a TensorDict memory-mapped to a folder",
+                ),
+                Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
+            ),
+            marks=("storage/storage_metadata.json", "checkpoint.h5", "*.h5"),
+            page="formats/ted.md",
+        ),
+        Format(
+            "npz",
+            Lazily("rlds2reverb.formats.npz:open_npz"),
+            "reading .npz files",
+            forms=(
+                Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
+                Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
+            ),
+            marks=("*.npz",),
+            page="formats/npz.md",
+        ),
+        Format(
+            "mix",
+            Lazily("rlds2reverb.formats.mix:open_mix"),
+            "reading a mix",
+            forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+            page="mixing.md",
+        ),
+        Format(
+            "reverb",
+            Lazily("rlds2reverb.stored.source:open_reverb"),
+            "reading replay servers",
+            forms=(
+                Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
+                Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
+            ),
+            page="formats/reverb.md",
+        ),
+        Format(
+            "episodes",
+            Lazily("rlds2reverb.formats.lists:EpisodeList"),
+            "reading episodes",
+            takes=lambda thing: isinstance(thing, (list, tuple)),
+            objects="a list of `Episode`",
+            objects_are="itself; needs no TensorFlow",
+        ),
+        Format(
+            "rlds",
+            Lazily("rlds2reverb.formats.rlds:RldsSource"),
+            _READING_RLDS,
+            extra="tfds",
+            takes=lambda thing: hasattr(thing, "element_spec"),
+            objects="an RLDS `tf.data.Dataset`",
+            objects_are="episodes with a dataset `steps`, or with steps already batched to columns `[T, ...]`",
+        ),
+    ),
+)
+
+
+# The formats that can be written. A new one is a module of its own and an entry here.
+
+DESTINATIONS: Formats[Destination] = Formats(
+    "destination",
+    ConfigError,
+    (
+        Format(
+            "tfds",
+            Lazily("rlds2reverb.formats.tfds.write:open_tfds"),
+            "writing TFDS files",
+            forms=(
+                Form(
+                    "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
+                ),
+            ),
+            page="convert.md#tfds",
+        ),
+        Format(
+            "minari",
+            Lazily("rlds2reverb.formats.minari.write:open_minari"),
+            "writing Minari's datasets",
+            extra="hdf5",
+            forms=(
+                Form("minari:ID[?OPTIONS]", "a dataset that Minari loads, below `$MINARI_DATASETS_PATH`"),
+                Form("minari:/path/to/dataset[?OPTIONS]", "a folder that becomes one"),
+            ),
+            page="formats/minari.md",
+        ),
+        Format(
+            "ted",
+            Lazily("rlds2reverb.formats.ted.write:open_ted"),
+            "writing TorchRL's buffers",
+            extra="hdf5",
+            forms=(
+                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL loads"),
+                Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
+            ),
+            page="formats/ted.md",
+        ),
+        Format(
+            "ilr",
+            Lazily("rlds2reverb.formats.ilr.write:open_ilr"),
+            "writing shards of il-representations",
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
+            ),
+            page="formats/il_representations.md",
+        ),
+        Format(
+            "lerobot",
+            Lazily("rlds2reverb.formats.lerobot.write:open_lerobot"),
+            "writing LeRobot datasets",
+            extra="parquet",
+            forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
+            page="formats/lerobot.md",
+        ),
+    ),
+)

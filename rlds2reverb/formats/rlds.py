@@ -1,0 +1,320 @@
+"""Any `tf.data.Dataset` in RLDS form: a dataset of episodes, each with a dataset of steps.
+
+Steps are batched inside the pipeline, one batch per episode: one Python call per step is what makes other converters slow;
+see docs/benchmarks.md, "Reading". At most two episodes are in memory beside the one in use.
+Source of the form: https://github.com/google-research/rlds, "Dataset format".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlds2reverb.episode import Episode, KnownEpisode
+from rlds2reverb.errors import Rlds2ReverbError, SourceError
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, checked_spec, columns_of, unless_known
+from rlds2reverb.formats.tfds.read import TfdsSource
+from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten, map_leaves, map_with_path
+from rlds2reverb.text import shortened
+
+STEPS = "steps"
+
+_PREFETCHED_EPISODES = 1
+
+_MADE_PLAIN = {
+    "RaggedTensorSpec": "pad it with a map (`to_tensor`), or leave it out",
+    "SparseTensorSpec": "make it dense with a map (`tf.sparse.to_dense`), or leave it out",
+}
+"""Kind of spec -> how to go on."""
+
+
+class RldsSource(Source):
+    """A `tf.data.Dataset` of RLDS episodes as a source.
+
+    Args:
+      dataset: elements are dicts with "steps" (a dataset of step dicts, or columns [T, ...] already batched)
+        and any episode metadata.
+      name: for messages.
+      place_feature: an episode feature that says where the episode is stored; for messages.
+
+    Raises:
+      SourceError: the dataset is not in RLDS form; says what was found.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, name: str = "dataset", place_feature: str = "") -> None:
+        self._dataset = dataset
+        self._place_feature = place_feature
+        self._numbers = range(ENDLESS)
+        self.name = name
+        self._steps_spec, self._batched = _steps_spec(dataset.element_spec, name)
+
+    @property
+    def episode_count(self) -> int | None:
+        """Its cardinality where TensorFlow knows it."""
+        count = int(self._dataset.cardinality())
+        return count if count >= 0 else None
+
+    def spec(self) -> Nest:
+        """The steps' spec, from the dataset's element spec; nothing is read.
+
+        Raises:
+          SourceError: a step feature cannot be stored (ragged, sparse, a dataset, of unknown rank), or two are named
+            alike; says which.
+        """
+        columns_of(self._steps_spec, self.name)  # refuses two of one path
+        return map_with_path(self._step_feature, self._steps_spec)
+
+    def metadata_spec(self) -> Nest:
+        """The episodes' metadata, from the dataset's element spec; nothing is read.
+
+        Features that no column can hold (ragged, sparse, of unknown rank) are not among them.
+        """
+        hidden = (STEPS, self._place_feature)
+        features = {name: nest for name, nest in self._dataset.element_spec.items() if name not in hidden}
+        plain = {path: leaf for path, leaf in columns_of(features, self.name).items() if _is_plain(leaf)}
+        return {path: array_spec(leaf, path) for path, leaf in plain.items()}
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """See `Source.read`; no columns are made of episodes before the first."""
+        return unless_known(self._episodes(start, stop), is_known)
+
+    def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
+        features = list(flatten(self.spec()))  # what cannot be stored is refused before anything is read
+        self._check_metadata()
+        with source_errors(f"{self.name}: cannot be read"):
+            episodes = self._dataset.skip(start).map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
+            elements = iter(without_tuning(episodes).as_numpy_iterator())
+        for number in self._numbers[start:stop]:
+            with source_errors(f"{self.name}, episode {number}: cannot be read", features=features):
+                element = next(elements, None)
+            if element is None:
+                return
+            yield self._episode(number, element)
+
+    def dataset(self) -> tf.data.Dataset:
+        """The data as RLDS writes it: every episode with a dataset of steps, and its metadata."""
+        if not self._batched:
+            return self._dataset
+        return self._dataset.map(with_single_steps)
+
+    def shard(self, index: int, count: int) -> RldsSource:
+        """Every `count`-th episode; also of a shard."""
+        check_shard(index, count)
+        if count == 1:
+            return self
+        part = RldsSource(self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature)
+        part._numbers = self._numbers[index::count]
+        return part
+
+    def _step_feature(self, path: str, leaf: Any) -> ArraySpec:
+        where = f'{self.name}: step feature "{path}"'
+        spec = array_spec(leaf, where)
+        if not self._batched:
+            return spec
+        if not spec.shape:
+            raise SourceError(f"{where} has no time axis: columns of steps must have the shape [T, ...]")
+        return ArraySpec(spec.shape[1:], spec.dtype, spec.name)
+
+    def _check_metadata(self) -> None:
+        for path, leaf in columns_of({**self._dataset.element_spec, STEPS: ()}, self.name).items():
+            if isinstance(leaf, tf.data.DatasetSpec):
+                raise SourceError(f'{self.name}: episode feature "{path}" is a dataset; leave it out with a map')
+
+    def _batch_steps(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element if self._batched else {**element, STEPS: batch_steps(element[STEPS])}
+
+    def _episode(self, number: int, element: dict[str, Any]) -> Episode:
+        steps = flatten(element.pop(STEPS))
+        metadata = flatten(element)
+        place = metadata.pop(self._place_feature).decode() if self._place_feature else f"{number}"
+        return Episode(steps, metadata, where=f"{self.name}#{place}")
+
+
+def with_single_steps(element: dict[str, Any]) -> dict[str, Any]:
+    """An episode whose steps are columns [T, ...] -> one with a dataset of steps; in the graph."""
+    return {**element, STEPS: tf.data.Dataset.from_tensor_slices(element[STEPS])}
+
+
+def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without tf.data's tuner, which measures every element and starts threads that the server would need."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def batch_steps(steps: tf.data.Dataset) -> Any:
+    """All steps of one episode as columns [T, ...]; in the graph; T may be 0."""
+    empty = tf.nest.map_structure(lambda spec: tf.zeros((0, *_known(spec.shape)), spec.dtype), steps.element_spec)
+    batched = steps.batch(ENDLESS)
+    # An episode without steps gives no batch; the empty columns stand in for it.
+    return batched.concatenate(tf.data.Dataset.from_tensors(empty)).take(1).get_single_element()
+
+
+def _known(shape: tf.TensorShape) -> list[int]:
+    return [size or 0 for size in shape.as_list()]
+
+
+def _is_plain(spec: Any) -> bool:
+    return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None
+
+
+def array_spec(spec: Any, where: str) -> ArraySpec:
+    """A tf.TensorSpec -> `ArraySpec`.
+
+    Args:
+      spec: what TensorFlow says of a feature.
+      where: what messages call it.
+
+    Raises:
+      SourceError: not a plain tensor (ragged, sparse, nested dataset), or of unknown rank.
+    """
+    if not isinstance(spec, tf.TensorSpec):
+        kind = type(spec).__name__
+        hint = _MADE_PLAIN.get(kind, "leave it out with a map")
+        raise SourceError(f"{where} is a {kind}; only plain tensors can be stored: {hint}")
+    if spec.shape.rank is None:
+        raise SourceError(f"{where} has unknown rank; set its shape with a map (tf.ensure_shape)")
+    dtype = np.dtype(object) if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
+    return ArraySpec(
+        tuple(spec.shape.as_list()),
+        dtype,
+        spec.name or "",
+        getattr(spec, "minimum", None),
+        getattr(spec, "maximum", None),
+    )
+
+
+def _steps_spec(element_spec: Any, name: str) -> tuple[Nest, bool]:
+    """The spec of a step, and whether the steps come batched already."""
+    if not isinstance(element_spec, Mapping) or STEPS not in element_spec:
+        found = sorted(element_spec) if isinstance(element_spec, Mapping) else type(element_spec).__name__
+        raise SourceError(f'{name}: not RLDS: an episode needs a feature "{STEPS}"; found {found}')
+    steps = element_spec[STEPS]
+    if isinstance(steps, tf.data.DatasetSpec):
+        steps, batched = steps.element_spec, False
+    else:
+        batched = True
+    if not isinstance(steps, Mapping):
+        raise SourceError(f"{name}: not RLDS: a step must be a dict of features, found {type(steps).__name__}")
+    return steps, batched
+
+
+# The way back: any source as the `tf.data.Dataset` of RLDS episodes that TF-Agents' and RLDS' own functions take.
+
+
+def rlds_dataset(source: Source) -> tf.data.Dataset:
+    """A source as RLDS writes it. One of neither RLDS nor TFDS gives its steps without metadata.
+
+    Raises:
+      SourceError: there is no spec, or an episode of a list has other columns. An episode of another source with other columns, or
+        with ragged metadata, ends the iteration with a `tf.errors.OpError` that names it.
+    """
+    if isinstance(source, RldsSource):
+        return source.dataset()
+    spec = checked_spec(source)
+    wanted = flatten(spec)
+    if isinstance(source, EpisodeList):
+        for episode in source:
+            _check_columns(episode, wanted, source.name)
+
+    metadata = source.metadata_spec() if isinstance(source, TfdsSource) else {}
+    count = source.episode_count if isinstance(source, TfdsSource) else None
+
+    def elements() -> Iterator[Any]:
+        for episode in source:
+            _check_columns(episode, wanted, source.name)
+            _check_metadata(episode, metadata, source.name)
+            yield {**_nested(episode.metadata, metadata), STEPS: _nested(episode.columns, spec)}
+
+    steps = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
+    others = map_leaves(lambda leaf: tf.TensorSpec(leaf.shape, _tf_dtype(leaf.dtype)), metadata)
+    columns = tf.data.Dataset.from_generator(elements, output_signature={**others, STEPS: steps})
+    if count is not None:
+        columns = columns.apply(tf.data.experimental.assert_cardinality(count))
+    return columns.map(with_single_steps)
+
+
+def _nested(columns: Mapping[str, Any], spec: Nest) -> Nest:
+    return map_with_path(lambda path, _: columns[path], spec)
+
+
+def _check_metadata(episode: Episode, wanted: Nest, name: str) -> None:
+    """Refuses sequences of sequences whose lengths differ, which are arrays of arrays."""
+    for path, leaf in flatten(wanted).items():
+        found = np.asarray(episode.metadata[path])
+        if found.dtype == object and (leaf.dtype != object or found.ndim != len(leaf.shape)):
+            raise SourceError(
+                f'{name}, episode {episode.id}: metadata "{path}" is ragged, and tensors are not; TFDS can make a RaggedTensor of '
+                'it: write "?reader=tfds" behind the name'
+            )
+
+
+def _tf_dtype(dtype: np.dtype[Any]) -> tf.DType:
+    return tf.string if dtype == object else tf.dtypes.as_dtype(dtype)
+
+
+def _check_columns(episode: Episode, wanted: Mapping[str, ArraySpec], name: str) -> None:
+    found = {path: column_spec(column) for path, column in episode.columns.items()}
+    odd = [
+        f'column "{path}": expected {wanted.get(path, "none")}, got {found.get(path, "none")}'
+        for path in {**wanted, **found}
+        if path not in wanted or path not in found or differences({path: found[path]}, {path: wanted[path]})
+    ]
+    rows = {path: len(column) for path, column in episode.columns.items()}
+    odd += [f"columns of unequal length: {rows}"] if len(set(rows.values())) > 1 else []
+    if odd:
+        raise SourceError(f"{name}, episode {episode.id}: {'; '.join(odd)}")
+
+
+# Errors of TensorFlow and TFDS as one line for people.
+#
+# Over a broken file TFDS raises whatever its code happens to stumble over (KeyError, TypeError, AssertionError, protobuf's
+# ParseError, RecursionError, ...), and TensorFlow adds node names and tracebacks to a message. So where only their code
+# runs, every error is the source's, and only the first line of its text stays.
+
+_NODE = re.compile(r" for '\{\{node .*|\{\{[^{}]*\}\}\s*|\s*\[Op:\w*\].*")
+_COMPONENT = re.compile(r"\bcomponent (\d+)")
+_SAYS_ENOUGH = (OSError, ValueError, NotImplementedError)
+"""Kinds of errors whose text is a sentence. For others ("'content'") the kind is told, too."""
+
+
+@contextmanager
+def source_errors(where: str, how_to_go_on: str = "", features: Sequence[str] = ()) -> Iterator[None]:
+    """Turns what TensorFlow or TFDS raises inside into a `SourceError` of one line; put nothing else inside.
+
+    Args:
+      where: the sentence's beginning, "tfds:x: cannot be opened".
+      how_to_go_on: its end.
+      features: what TensorFlow, which numbers the leaves of an element, means by "component 0", "component 1", ...
+    """
+    try:
+        yield
+    except Rlds2ReverbError:
+        raise
+    except Exception as error:
+        said = _COMPONENT.sub(lambda found: _feature(found, features), one_line(error))
+        sentence = f"{where}: {said}"
+        raise SourceError(f"{sentence.removesuffix('.')}; {how_to_go_on}" if how_to_go_on else sentence) from error
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, on one line, without node names and without what TensorFlow appends."""
+    message = getattr(error, "message", None)  # of TensorFlow's errors; str() would append the operation
+    text = _NODE.sub("", message if isinstance(message, str) else str(error))
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if not isinstance(message, str) and not isinstance(error, _SAYS_ENOUGH):
+        first = f"{type(error).__name__}: {first}".removesuffix(": ")
+    return shortened(first or type(error).__name__)
+
+
+def _feature(found: re.Match[str], features: Sequence[str]) -> str:
+    number = int(found[1])
+    return f'feature "{features[number]}"' if number < len(features) else found[0]

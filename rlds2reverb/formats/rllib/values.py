@@ -1,0 +1,221 @@
+"""Recorded values as columns: lists of JSON, packed arrays, nests of both.
+
+| recorded | column |
+| --- | --- |
+| a list of numbers, of lists of equal lengths | int64, bool or float64: JSON keeps no dtype. `floats` may make float32 of float64 |
+| a packed array | as it was packed |
+| a dict of columns, or a list of dicts | a column for each key, below the column's path |
+| a tuple (packed), or as many lists as there are parts | columns "0", "1", ... below |
+| a list of texts | text |
+
+What is packed is base64 of an LZ4 frame of a pickle, as RLlib compresses columns. Some versions wrote the text of a Python `bytes`,
+b'...', which is taken as well. Source: rllib/utils/compression.py.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cramjam
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.pickles import safe_loads
+from rlds2reverb.formats.recordings import BrokenEpisode
+
+Leaves = dict[str, Array]
+"""Path below the column, "" for a plain one -> [rows, ...]."""
+_DEEPEST = 20
+_MOST_COLUMNS = 10_000
+
+
+class Converter:
+    """Makes columns of recorded values.
+
+    Args:
+      where: the file and the place; for messages.
+      floats: the dtype of numbers with a point in lists.
+    """
+
+    def __init__(self, where: str, floats: np.dtype[Any]) -> None:
+        self._where, self._floats = where, floats
+
+    def leaves(self, name: str, value: Any, rows: int, keeps_dtype: bool = False) -> Leaves:
+        """The columns of a recorded value.
+
+        Args:
+          name: of the column; for messages.
+          value: as recorded.
+          rows: how many there should be.
+          keeps_dtype: whether a list has its own dtype, which is no list of JSON.
+
+        Raises:
+          BrokenEpisode: it is none of the table's, or has another number of rows.
+        """
+        found: Leaves = {}
+        self._add(found, name, "", value, rows, keeps_dtype)
+        for path, column in found.items():
+            if len(column) != rows:
+                raise self._broken(name, f'"{path or name}" has {len(column):,} rows; expected {rows:,}')
+        return found
+
+    def _add(self, found: Leaves, name: str, path: str, value: Any, rows: int, is_packed_value: bool = False) -> None:
+        if path.count("/") > _DEEPEST or len(found) > _MOST_COLUMNS:
+            raise self._broken(name, "a nest that is too deep or too wide")
+        if isinstance(value, str):
+            self._add(found, name, path, self.unpack(name, value), rows, is_packed_value=True)
+        elif is_nest(value) or self._is_tuple(value, rows):
+            for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+                self._add(found, name, f"{path}/{key}" if path else str(key), part, rows, is_packed_value)
+        elif isinstance(value, Sequence) and value and isinstance(value[0], (dict, tuple)):
+            self._add(found, name, path, self._turned(name, value), rows, is_packed_value)
+        elif isinstance(value, list) and value and is_packed(value[0]):
+            self._add(found, name, path, [self.unpack(name, one) for one in value], rows, is_packed_value=True)
+        else:
+            found[path] = self._column(name, value, is_packed_value)
+
+    def unpack(self, name: str, value: Any) -> Any:
+        """What a text stands for, that is to say, packs."""
+        if not is_packed(value):
+            raise self._broken(name, f"a text that is no packed value: {str(value)[:60]!r}")
+        return unpacked(value, self._where, name)
+
+    def _is_tuple(self, value: Any, rows: int) -> bool:
+        """Whether a list has columns, not rows."""
+        return (
+            isinstance(value, list)
+            and len(value) != rows
+            and all(
+                isinstance(one, (list, np.ndarray, str, dict)) and (isinstance(one, (dict, str)) or len(one) == rows)
+                for one in value
+            )
+            and bool(value)
+        )
+
+    def _turned(self, name: str, values: Sequence[Any]) -> Any:
+        """Rows of nests as one nest of columns."""
+        first = values[0]
+        if isinstance(first, dict):
+            if any(not isinstance(one, dict) or one.keys() != first.keys() for one in values):
+                raise self._broken(name, "its dicts have different keys")
+            return {key: [one[key] for one in values] for key in first}
+        if any(not isinstance(one, tuple) or len(one) != len(first) for one in values):
+            raise self._broken(name, "its tuples have different lengths")
+        return tuple([one[at] for one in values] for at in range(len(first)))
+
+    def _column(self, name: str, value: Any, is_packed_value: bool) -> Array:
+        try:
+            column, is_list = (value, False) if isinstance(value, np.ndarray) else (np.asarray(value), True)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._broken(name, "its rows have different shapes") from error
+        if column.ndim == 0:
+            raise self._broken(name, "expected a list with a value per step, found one value")
+        if column.dtype.kind in "OSU":
+            return self._texts(name, column)
+        if column.dtype.kind not in "biufc":
+            raise self._broken(name, f"values of dtype {column.dtype}")
+        return column.astype(self._floats) if column.dtype == np.float64 and is_list and not is_packed_value else column
+
+    def _texts(self, name: str, column: Array) -> Array:
+        flat = column.ravel().tolist()
+        if not all(isinstance(one, (str, bytes)) for one in flat):
+            odd = next(one for one in flat if not isinstance(one, (str, bytes)))
+            raise self._broken(name, f"values that are neither all numbers nor all texts, such as {type(odd).__name__}")
+        return texts(flat).reshape(column.shape)
+
+    def _broken(self, name: str, why: str) -> BrokenEpisode:
+        return BrokenEpisode(name, f'{self._where}: column "{name}": {why}')
+
+
+def texts(values: Sequence[Any]) -> Array:
+    """A column of texts as `bytes`; what is none is written as JSON, or as Python writes it where JSON cannot, and nothing (None, {}) as an empty text."""
+    column = np.empty(len(values), object)
+    for number, value in enumerate(values):
+        column[number] = value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogatepass")
+    return column
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, dict) and not value):
+        return ""
+    try:
+        return json.dumps(value, sort_keys=True, default=_plain)
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # keys that are no texts, or that cannot be sorted; a nest without end
+        return str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
+
+
+PACKED = b"BCJNG"
+"""Stands in a line that holds a packed value, however JSON has it."""
+_STARTS = ("BCJNG", "b'BCJNG", 'b"BCJNG')
+_LARGEST = 1 << 31
+"""Bytes that a packed value may have; RLlib's files are of 64 MiB."""
+_BOUND_OF_LZ4 = 255
+_HAS_SIZE = 0x08
+_HEADER = 15
+
+
+def is_packed(text: Any) -> bool:
+    """Whether a value is a packed one: the base64 of an LZ4 frame's magic number begins it."""
+    return isinstance(text, str) and text.startswith(_STARTS)
+
+
+def unpacked(text: str, where: str, path: str) -> Any:
+    """What was packed.
+
+    Args:
+      text: as in the file.
+      where: the file and the place; for messages.
+      path: of the column.
+
+    Raises:
+      BrokenEpisode: it is damaged, too large, or its pickle has more than values of numpy.
+    """
+    plain = text[2:-1] if text[:2] in ("b'", 'b"') else text
+    try:
+        frame = _decoded(plain)
+        _check_size(frame)
+        return safe_loads(bytes(cramjam.lz4.decompress(frame)), where)
+    except SourceError as error:
+        raise BrokenEpisode(path, str(error)) from error
+    except (ValueError, cramjam.DecompressionError, MemoryError) as error:
+        raise BrokenEpisode(path, f"{where}: a packed value cannot be unpacked: {error}") from error
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes of a base64 text. Python's own strict decoding takes several times as long; what it would refuse, the length shows."""
+    found = binascii.a2b_base64(text)
+    if len(found) != len(text) // 4 * 3 - text[-2:].count("=") or len(text) % 4:
+        raise ValueError("no base64")
+    return found
+
+
+def _check_size(frame: bytes) -> None:
+    """Refuses a frame that would not fit, before anything is asked for."""
+    bound = len(frame) * _BOUND_OF_LZ4
+    if len(frame) >= _HEADER and frame[4] & _HAS_SIZE:
+        (told,) = struct.unpack_from("<Q", frame, 6)
+        if told > bound:
+            raise ValueError(f"{told:,} bytes are told, which {len(frame):,} cannot hold")
+        bound = told
+    if bound > _LARGEST:
+        raise ValueError(f"{bound:,} bytes; expected at most {_LARGEST:,}")
+
+
+def is_nest(value: Any) -> bool:
+    """Whether an unpacked value is a nest of columns, not one column."""
+    return isinstance(value, (dict, tuple)) and not isinstance(value, np.ndarray)

@@ -1,0 +1,561 @@
+"""What every source offers: episodes by number, and what it tells of them. Slices of a source, and checks of its specs.
+
+Functions here look at what a source says of itself; none reads more than its first episode.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast
+
+from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode, KnownEpisode, Notice, is_under, metadata_specs
+from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.specs import ImageSpec, Nest, column_spec, flatten, nested
+
+ENDLESS = 1 << 62
+"""More than a dataset has episodes."""
+
+
+IsKnown = Callable[[str], bool]
+"""Whether whoever reads a source knows the episode of a name already, and wants nothing made of it."""
+
+ALL = "all"
+"""In place of paths: every image column."""
+
+
+@dataclass
+class Tally:
+    """What a part of a mix has given.
+
+    Attributes:
+      name: the part's.
+      episodes, steps: so many, bad ones included; steps are rows.
+    """
+
+    name: str
+    episodes: int = 0
+    steps: int = 0
+
+
+class Source:
+    """A dataset as episodes. Iterating twice reads it twice, in the same order.
+
+    A format implements `spec`, and `read` or `__iter__`; it overrides what else it can tell. `open_source` makes a source of every object
+    that has `spec` and `__iter__`.
+
+    Attributes:
+      name: what people call it; for messages.
+    """
+
+    name: str = "source"
+
+    def spec(self) -> Nest:
+        """The steps' spec: a nest of `ArraySpec` without the time axis.
+
+        Raises:
+          SourceError: the dataset is empty or cannot be read, so there is nothing to derive it from.
+        """
+        raise NotImplementedError
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        """Episodes by number. Those outside the range are jumped over where the format can do that, else read and dropped.
+
+        Args:
+          start, stop: numbers, in the order of the source; `stop` is left out, None is the end.
+          is_known: asked with the name of each episode, once and in their order, perhaps from another thread. In place of one that is
+            known comes a `KnownEpisode`; a source that can name an episode before it decodes it does not decode that one.
+
+        Raises:
+          SourceError: the data cannot be read; says at which episode.
+        """
+        return unless_known(islice(iter(self), start, stop), is_known)
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Reads all episodes; raises as `read`."""
+        return self.episodes()
+
+    def episodes(self, start: int = 0, stop: int | None = None) -> Iterator[Episode]:
+        """As `read`, where no episode is known."""
+        return cast("Iterator[Episode]", self.read(start, stop))
+
+    @property
+    def episode_count(self) -> int | None:
+        """How many episodes it has; None where only reading tells."""
+        return None
+
+    def known_count(self) -> int:
+        """How many episodes it has, which workers share out.
+
+        Raises:
+          SourceError: only reading tells.
+        """
+        count = self.episode_count
+        if count is None:
+            raise SourceError(
+                f"{self.name}: only reading tells how many episodes it has, so it cannot be divided among workers (--workers, --ray); leave them out"
+            )
+        return count
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        """Rows of each episode, in the order in which they come; None where only reading tells.
+
+        Raises:
+          SourceError: what tells of the episodes cannot be read.
+        """
+        return None
+
+    def metadata_spec(self) -> Nest:
+        """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`; by default that of the first episode.
+
+        Raises:
+          SourceError: as `spec`; or there is no episode to look at.
+        """
+        first = next(iter(self), None)
+        if first is None:
+            raise SourceError(f"{self.name}: no episode, so its metadata is not known")
+        return metadata_specs(first)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What it knows by now of its data as a whole (files that lost records, say); more, perhaps, once it has been read."""
+        return ()
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """Path -> what it decodes to, of every step column whose JPEG or PNG files the source can hand out; {} when it has none.
+
+        Raises:
+          SourceError: the dataset's description cannot be read.
+        """
+        return {}
+
+    def encoded(self, paths: Collection[str]) -> Source:
+        """The same source with these of `images()` as columns of text, a file's bytes per image; episodes keep their names.
+
+        For formats to implement; call `with_encoded`, which checks the paths. Its spec has `ArraySpec.of_images` for them.
+        """
+        raise NotImplementedError
+
+    def with_encoded(self, encoded: Sequence[str]) -> Source:
+        """The source with some of its image columns as the files' own bytes.
+
+        Args:
+          encoded: paths of image columns, or of nests of them; or "all". Without any, the source is as it was.
+
+        Raises:
+          SourceError: the source cannot hand out the bytes of its files, or a path leads to no image column; says which there are.
+        """
+        if not encoded:
+            return self
+        images = self.images()
+        if not images:
+            raise SourceError(
+                f"{self.name}: encoded: has no step columns whose JPEG or PNG files can be kept as they are; "
+                "those of a TFDS dataset's Image features can. Leave encoded (--encoded) out"
+            )
+        for one in encoded:
+            if one != ALL and not any(is_under(path, one) for path in images):
+                raise SourceError(
+                    f'{self.name}: encoded "{one}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
+                )
+        return self.encoded([path for path in images if ALL in encoded or any(is_under(path, one) for one in encoded)])
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Paths of step columns that a transform leaves out."""
+        return ()
+
+    def recorded_path(self, path: str) -> str:
+        """What the dataset calls a step column that a transform may have renamed."""
+        return path
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What each part of a mix has given, in its last reading; () for any other source."""
+        return ()
+
+    def shard(self, index: int, count: int) -> Source:
+        """Every `count`-th episode, starting with number `index`.
+
+        A shard has the spec of the whole, also when no episode is left for it, and can be sharded again.
+
+        Raises:
+          SourceError: not 0 <= index < count.
+        """
+        check_shard(index, count)
+        return self if count == 1 else Slice(self, range(index, ENDLESS, count), f"{self.name}[{index}/{count}]")
+
+    def first(self, count: int | None) -> Source:
+        """At most so many episodes from the start; the source itself when the count is None."""
+        return self if count is None else Slice(self, range(count), f"{self.name}, first {count:,}")
+
+    def slice(self, start: int, stop: int | None = None) -> Source:
+        """The episodes from number `start` to number `stop`, which is left out; to the end for None."""
+        return Slice(self, range(start, ENDLESS if stop is None else stop))
+
+
+class Wrapper(Source):
+    """A source that is made of another one, and tells what that one tells.
+
+    Args:
+      source: the other one.
+      name: for messages; that of the other one by default.
+    """
+
+    def __init__(self, source: Source, name: str = "") -> None:
+        self._source = source
+        self.name = name or source.name
+
+    def spec(self) -> Nest:
+        return self._source.spec()
+
+    @property
+    def episode_count(self) -> int | None:
+        return self._source.episode_count
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        return self._source.episode_lengths()
+
+    def metadata_spec(self) -> Nest:
+        return self._source.metadata_spec()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return self._source.notices
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        return self._source.images()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return self._source.left_out
+
+    def recorded_path(self, path: str) -> str:
+        return self._source.recorded_path(path)
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return self._source.tallies
+
+
+class Slice(Wrapper):
+    """Some episodes of a source, named as in the whole.
+
+    Args:
+      source: any.
+      numbers: which, by their places in the order of the source.
+      name: for messages; the source's by default.
+    """
+
+    def __init__(self, source: Source, numbers: range, name: str = "") -> None:
+        super().__init__(source, name)
+        self._numbers = numbers
+
+    @property
+    def episode_count(self) -> int | None:
+        whole = self._source.episode_count
+        return None if whole is None else len(self._of(whole))
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        whole = self._source.episode_lengths()
+        return None if whole is None else [whole[number] for number in self._of(len(whole))]
+
+    def encoded(self, paths: Collection[str]) -> Slice:
+        return Slice(self._source.encoded(paths), self._numbers, self.name)
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        numbers = self._numbers[start:stop]
+        if not numbers:
+            return iter(())
+        if numbers.step == 1:
+            return self._source.read(numbers.start, numbers.stop, is_known)
+        place = itertools.count()
+
+        def is_left_out(name: str) -> bool:
+            is_between = next(place) % numbers.step != 0
+            return is_between or (is_known is not None and is_known(name))
+
+        every = self._source.read(numbers.start, numbers.stop, is_left_out)  # so that those between are not decoded
+        return islice(every, 0, None, numbers.step)
+
+    def shard(self, index: int, count: int) -> Source:
+        check_shard(index, count)
+        return self if count == 1 else Slice(self._source, self._numbers[index::count], f"{self.name}[{index}/{count}]")
+
+    def _of(self, whole: int) -> range:
+        """Those of the numbers that a source of so many episodes has."""
+        numbers = self._numbers
+        return range(numbers.start, min(numbers.stop, max(whole, numbers.start)), numbers.step)
+
+
+class Adapted(Source):
+    """An object as a source. It has `spec` and `__iter__`, and may have `name`, `episode_count`, `shard`, `metadata_spec` and `notices`."""
+
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+        self.name = getattr(thing, "name", type(thing).__name__)
+
+    def spec(self) -> Nest:
+        return self._thing.spec()
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._thing)
+
+    @property
+    def episode_count(self) -> int | None:
+        return getattr(self._thing, "episode_count", None)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return tuple(getattr(self._thing, "notices", ()))
+
+    def metadata_spec(self) -> Nest:
+        return self._thing.metadata_spec() if hasattr(self._thing, "metadata_spec") else super().metadata_spec()
+
+    def shard(self, index: int, count: int) -> Source:
+        return (
+            as_source(self._thing.shard(index, count)) if hasattr(self._thing, "shard") else super().shard(index, count)
+        )
+
+
+def as_source(thing: Any) -> Source:
+    """A source from an object that is one, or has `spec` and `__iter__`."""
+    return thing if isinstance(thing, Source) else Adapted(thing)
+
+
+def unless_known(
+    episodes: Iterable[Episode | KnownEpisode], is_known: IsKnown | None
+) -> Iterator[Episode | KnownEpisode]:
+    """The episodes, and a `KnownEpisode` in place of each that is known; for a source that makes them first."""
+    if is_known is None:
+        return iter(episodes)
+    return (KnownEpisode(one.id) if is_known(one.id) else one for one in episodes)
+
+
+def columns_of(nest: Nest, name: str) -> dict[str, Any]:
+    """Leaf path -> leaf of what a dataset has or says of itself; see `specs.flatten`.
+
+    Raises:
+      SourceError: two leaves have the same path; `name` is what the message calls the dataset.
+    """
+    try:
+        return flatten(nest)
+    except SpecError as error:
+        raise SourceError(f"{name}: {error}; rename it in the dataset") from error
+
+
+def checked_spec(source: Source) -> Nest:
+    """A source's spec, in which every column has a name of its own.
+
+    Raises:
+      SourceError: there is no spec, or two columns have the same path.
+    """
+    spec = source.spec()
+    columns_of(spec, source.name)
+    return spec
+
+
+def check_steps(source: Source, spec: Nest) -> None:
+    """Refuses steps that cannot be RLDS'.
+
+    Raises:
+      SourceError: they lack is_first or is_last.
+    """
+    missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
+    if missing:
+        raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
+
+
+def metadata_spec_of(source: Source) -> Nest:
+    """The spec of what the dataset says of whole episodes, dicts within dicts.
+
+    Raises:
+      SourceError: the source cannot tell, and has no episode to look at or cannot be read; or two features have the same path.
+    """
+    return nested(columns_of(source.metadata_spec(), source.name))
+
+
+def check_shard(index: int, count: int) -> None:
+    """Raises `SourceError` unless 0 <= index < count."""
+    if not 0 <= index < count:
+        raise SourceError(f"shard {index} of {count}: expected 0 <= index < count")
+
+
+def spec_of(episode: Episode) -> Nest:
+    """The step spec of one episode.
+
+    Raises:
+      SourceError: a column has the name of a group of columns ("a" beside "a/b").
+    """
+    return nested({path: column_spec(column) for path, column in episode.columns.items()})
+
+
+# Until every caller uses the methods.
+
+
+def notices_of(source: Source) -> tuple[Notice, ...]:
+    """See `Source.notices`."""
+    return source.notices
+
+
+def episode_lengths_of(source: Source) -> Sequence[int] | None:
+    """See `Source.episode_lengths`."""
+    return source.episode_lengths()
+
+
+def known_count(source: Source) -> int:
+    """See `Source.known_count`."""
+    return source.known_count()
+
+
+def read(
+    source: Source, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+) -> Iterator[Episode | KnownEpisode]:
+    """See `Source.read`."""
+    return source.read(start, stop, is_known)
+
+
+def episodes_of(source: Source, start: int = 0, stop: int | None = None) -> Iterator[Episode]:
+    """See `Source.episodes`."""
+    return source.episodes(start, stop)
+
+
+def kept_images(source: Source) -> Mapping[str, ImageSpec]:
+    """See `Source.images`."""
+    return source.images()
+
+
+def with_encoded(source: Source, encoded: Sequence[str]) -> Source:
+    """See `Source.with_encoded`."""
+    return source.with_encoded(encoded)
+
+
+def first_episodes(source: Source, count: int | None) -> Source:
+    """See `Source.first`."""
+    return source.first(count)
+
+
+# Until every caller uses `Source.slice`.
+
+
+def Span(source: Source, start: int, stop: int, step: int = 1) -> Slice:
+    """See `Source.slice`."""
+    return Slice(as_source(source), range(start, stop, step))
+
+
+# Reads in a thread of its own, a little ahead of whoever uses what is read.
+#
+# Items come by the batch, for handing one over costs as much as reading a short episode. A batch is full with a megabyte, or
+# with as many items as it may have; the first has one item, so that the first comes at once, and each next one has room for
+# twice as many. One batch waits while another is in the making: of large items no more than two are read ahead.
+
+T = TypeVar("T")
+
+_FULL_BYTES = 1 << 20
+_MOST_ITEMS = 32
+
+
+def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> Iterator[T]:
+    """The same items, read by a thread.
+
+    The thread begins with the first item that is asked for. It ends with the items, and when this iterator is closed or
+    dropped; then `items` is closed, too, before `close` returns. At the end of the program nothing is waited for. What `items`
+    raises comes after the items before it.
+
+    Args:
+      items: what is read; used by the thread only.
+      size_of: bytes of an item.
+    """
+    shelf: _Shelf[list[T]] = _Shelf()
+    thread = threading.Thread(target=_read, args=(items, size_of, shelf), name="rlds2reverb-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while (batch := shelf.take()) is not None:
+            yield from batch
+    finally:
+        if not sys.is_finalizing():  # no other thread runs then, and joining one would wait for ever
+            shelf.close()
+            if thread is not threading.current_thread():  # which is where the garbage collector may run
+                thread.join()
+
+
+@dataclass
+class _Batch(Generic[T]):
+    """Items on their way, and room for so many."""
+
+    items: list[T]
+    room: int
+    size: int = 0
+
+    def add(self, item: T, size: int) -> bool:
+        """Takes an item; whether it is full then."""
+        self.items.append(item)
+        self.size += size
+        return len(self.items) >= self.room or self.size >= _FULL_BYTES
+
+
+class _Shelf(Generic[T]):
+    """Room for one thing, between the thread that makes it and the one that takes it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._thing: T | None = None
+        self._error: BaseException | None = None
+        self._is_ended = self._is_closed = False
+
+    def put(self, thing: T) -> bool:
+        """Waits for room; False when nobody takes anything any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._thing is None or self._is_closed)
+            self._thing = thing
+            self._changed.notify_all()
+            return not self._is_closed
+
+    def end(self, error: BaseException | None) -> None:
+        """Nothing more comes, or this error after what was put."""
+        with self._changed:
+            self._error, self._is_ended = error, True
+            self._changed.notify_all()
+
+    def take(self) -> T | None:
+        """Waits for a thing; None at the end. Raises the error with which it ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._thing is not None or self._is_ended)
+            thing, self._thing = self._thing, None
+            self._changed.notify_all()
+            if thing is None and self._error is not None:
+                raise self._error
+            return thing
+
+    def close(self) -> None:
+        """Nothing is taken any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _Shelf[list[T]]) -> None:
+    """What the thread does."""
+    batch: _Batch[T] = _Batch([], 1)
+    failure: BaseException | None = None
+    try:
+        with closing(items):
+            for item in items:
+                if batch.add(item, size_of(item)):
+                    full, batch = batch.items, _Batch([], min(2 * batch.room, _MOST_ITEMS))
+                    if not shelf.put(full):
+                        return
+    except BaseException as error:
+        failure = error
+    if batch.items:
+        shelf.put(batch.items)
+    shelf.end(failure)

@@ -1,0 +1,149 @@
+"""TED's keys under the names that options give them, the options of reading, and torch's names of dtypes.
+
+A key is '/'-joined; options write "." for "/". What lies under `next` is that of the step after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from rlds2reverb.episode import is_under
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.rows import REPEAT
+
+NEXT = "next/"
+DONES = frozenset({"done", "terminated", "truncated"})
+REWARD = "reward"
+TRAJECTORY_IDS = ("collector/traj_ids", "episode")
+"""Where collectors and TorchRL's own datasets put trajectories' ids; in the order in which its samplers look for them."""
+
+LAST, CHECK, KEEP = "last", "check", "keep"
+IDS, DONE, ROWS = "ids", "done", "rows"
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class TedOptions:
+    """How to read.
+
+    Attributes:
+      trajectories: "" for ids where there are any and else end flags; "ids", "done", "rows", or the key of ids.
+      next: "last" takes the last row of `next` only, "check" refuses trajectories in which others differ, "keep" makes columns of it.
+      cursor: where the writer of a full ring would write next; None for what its files say.
+      drop_incomplete: leaves out trajectories whose beginning or end was not recorded.
+      buffer: which one of an ensemble; None for all.
+      done_is_terminal: what `done` means where neither `terminated` nor `truncated` is recorded; None leaves it open.
+      holds_trajectories: whether each item of the storage is a trajectory [T]; None where its files tell.
+      last_step: of data without `next`, see `alignment`.
+      names: what to take a key for -> the keys.
+    """
+
+    trajectories: str = ""
+    next: str = LAST
+    cursor: int | None = None
+    drop_incomplete: bool = False
+    buffer: int | None = None
+    done_is_terminal: bool | None = None
+    holds_trajectories: bool | None = None
+    last_step: str = REPEAT
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def last_part(key: str) -> str:
+    """The innermost name of a key."""
+    return key.rpartition("/")[2]
+
+
+def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str, ...]]) -> dict[str, Value]:
+    """Keys under the names that options ask for.
+
+    Args:
+      where: what messages call the data.
+      held: key -> anything.
+      names: new key -> the old ones; with several, each goes below the new one.
+
+    Raises:
+      SourceError: there is no such key, or one of the new name that is not asked for.
+    """
+    made = dict(held)
+    for new, olds in names.items():
+        for old in olds:
+            if not _has(held, old):
+                raise SourceError(
+                    f'{where}: no key "{_option(old)}"; there are: {", ".join(sorted(map(_option, held)))}'
+                )
+        there = [key for key in held if is_under(key, new) and not any(is_under(key, old) for old in olds)]
+        if there:
+            raise SourceError(
+                f'{where}: "{_option(there[0])}" is there already, beside {"+".join(map(_option, olds))}; name both, as in observation=a+b'
+            )
+        for old in olds:
+            target = f"{new}/{old}" if len(olds) > 1 else new
+            _move(held, made, old, target)
+            if not new.startswith(NEXT):
+                _move(held, made, NEXT + old, NEXT + target)
+    return made
+
+
+def id_key(where: str, trajectories: str, held: Collection[str]) -> str:
+    """The key whose values part trajectories; "" where end flags do, or each row is one.
+
+    Args:
+      where: what messages call the data.
+      trajectories: see `TedOptions`.
+      held: the keys that are there.
+
+    Raises:
+      SourceError: a key is asked for that is not there.
+    """
+    if trajectories in (DONE, ROWS):
+        return ""
+    if trajectories not in ("", IDS):
+        if trajectories not in held:
+            raise SourceError(
+                f'{where}: no key "{_option(trajectories)}"; there are: {", ".join(sorted(map(_option, held)))}'
+            )
+        return trajectories
+    found = next((key for key in TRAJECTORY_IDS if key in held), "")
+    if trajectories and not found:
+        raise SourceError(
+            f"{where}: no ids of trajectories: neither {' nor '.join(map(_option, TRAJECTORY_IDS))} is there; "
+            "name a key by trajectories=KEY, or leave the option out: then end flags part them"
+        )
+    return found
+
+
+def _has(held: Mapping[str, Value], key: str) -> bool:
+    return any(is_under(one, key) for one in held)
+
+
+def _move(held: Mapping[str, Value], made: dict[str, Value], old: str, new: str) -> None:
+    moved = {one: value for one, value in held.items() if is_under(one, old)}
+    for one in moved:
+        made.pop(one, None)
+    made.update({new + one[len(old) :]: value for one, value in moved.items()})
+
+
+def _option(key: str) -> str:
+    return key.replace("/", ".")
+
+
+_ALIKE = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    **{f"torch.{name}": np.dtype(name) for name in _ALIKE},
+    "torch.bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+"""Torch's name -> numpy's dtype; both keep the same bytes, little-endian on disk."""
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+"""The other way."""

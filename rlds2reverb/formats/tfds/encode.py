@@ -1,0 +1,198 @@
+"""Columns of an episode -> a `tf.train.Example`, a column at a time.
+
+The keys and lists are those that `tfds_files.columns` and `tfds_files.tensors` read, where they are described. A message is
+kept as pieces and their size until the whole is known, so that values are copied once.
+Sources: example.proto and feature.proto of TensorFlow 2.15; example_serializer.py of TFDS 4.9.10.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds2reverb.episode import Array, Episode, byte_view
+from rlds2reverb.errors import ConversionError
+from rlds2reverb.formats.tfds.example import Column
+from rlds2reverb.formats.tfds.features import ZLIB, TensorFeature
+from rlds2reverb.formats.tfds.records import MOST_BYTES
+from rlds2reverb.images import png_files
+from rlds2reverb.specs import ImageSpec
+from rlds2reverb.varint import bytes_field, varint, varint_columns, varint_width
+
+_FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
+"""Tags of the first three fields of a message, where these have a length."""
+
+_TEXTS, _FLOATS, _INTEGERS = _FIRST, _SECOND, _THIRD
+"""Of a Feature: the three kinds of lists."""
+
+_AT_ONCE = 1 << 16
+"""Integers that are written at once, so that little memory is used."""
+
+
+class Message(NamedTuple):
+    """Part of a message.
+
+    Attributes:
+      pieces: buffers, one after another.
+      size: their bytes.
+    """
+
+    pieces: list[Any]
+    size: int
+
+
+def example(entries: Iterable[Message]) -> bytes:
+    """The serialized Example of these entries."""
+    pieces: list[Any] = [b""]
+    size = 0
+    for entry in entries:
+        pieces += entry.pieces
+        size += entry.size
+    pieces[0] = _FIRST + varint(size)
+    return b"".join(pieces)
+
+
+def entries_of(column: Column, values: Array) -> list[Message]:
+    """What a record holds of a column, as entries of its map.
+
+    Args:
+      column: where its values are stored, and how.
+      values: [n, *shape] items: the steps' values, or one value of the episode; of sequences, [n, length, *shape].
+    """
+    if column.row_keys:
+        lengths, items = np.full(len(values), values.shape[1]), values.reshape(-1, *values.shape[2:])
+        return [_integers(column.row_keys[0], lengths), _items(column, items)]
+    entries = [_items(column, values)]
+    if column.shape_key is not None:
+        entries.append(_integers(column.shape_key, np.tile(np.array(values.shape[1:], np.int64), len(values))))
+    return entries
+
+
+def _items(column: Column, values: Array) -> Message:
+    """The entry that lists items [n, *shape]."""
+    leaf = column.leaf
+    if isinstance(leaf, ImageSpec):
+        return _texts(column.key, values.tolist() if values.dtype.kind == "O" else png_files(values))
+    if leaf.dtype.kind == "O":
+        return _texts(column.key, values.ravel().tolist())
+    return _numbers(column.key, leaf, values) if leaf.is_plain else _encoded(column.key, leaf, values)
+
+
+def _numbers(key: bytes, leaf: TensorFeature, values: Array) -> Message:
+    if leaf.dtype.kind == "f":
+        return _packed(key, _FLOATS, byte_view(np.ascontiguousarray(values, "<f4")))
+    signed = values.astype(np.uint64).view(np.int64) if leaf.dtype.kind == "u" else values.astype(np.int64)
+    return _integers(key, signed.ravel())
+
+
+def _encoded(key: bytes, leaf: TensorFeature, values: Array) -> Message:
+    """One text per item: its bytes, little-endian, in C order."""
+    dtype = np.dtype(np.uint8) if leaf.dtype.kind == "b" else leaf.dtype.newbyteorder("<")
+    plain = np.ascontiguousarray(values, dtype)
+    size = plain[0].nbytes if len(plain) else 0
+    flat = byte_view(plain).reshape(len(plain), size)
+    if leaf.encoding == ZLIB:
+        return _texts(key, [zlib.compress(row) for row in flat])
+    head = np.frombuffer(_FIRST + varint(size), np.uint8)
+    whole = np.empty((len(flat), len(head) + size), np.uint8)
+    whole[:, : len(head)], whole[:, len(head) :] = head, flat
+    return _entry(key, _TEXTS, [whole], whole.nbytes)
+
+
+def _texts(key: bytes, values: Sequence[Any]) -> Message:
+    pieces = []
+    for value in values:
+        text = value.encode() if isinstance(value, str) else value
+        pieces += [_FIRST + varint(len(text)), text]
+    return _entry(key, _TEXTS, pieces, sum(map(len, pieces)))
+
+
+def _integers(key: bytes, values: Array) -> Message:
+    return _packed(key, _INTEGERS, packed_varints(values))
+
+
+def packed_varints(values: Array) -> bytes:
+    """[n] int64 -> the shortest varints, one after another; a negative one has ten bytes."""
+    plain = values.astype(np.int64, copy=False).view(np.uint64)
+    return b"".join([_varints(plain[start : start + _AT_ONCE]) for start in range(0, len(plain), _AT_ONCE)])
+
+
+def _varints(values: Array) -> bytes:
+    width = varint_width(int(values.max()))
+    if width == 1:
+        return values.astype(np.uint8).tobytes()
+    steps = np.uint64(1) << (np.arange(1, width, dtype=np.uint64) * np.uint64(7))
+    last = (values[:, None] >= steps).sum(axis=1)  # the place of each one's last byte
+    grid = varint_columns(values, width)
+    grid[np.arange(len(values)), last] &= 0x7F
+    shortest: Array = grid[np.arange(width) <= last[:, None]]
+    return shortest.tobytes()
+
+
+def _packed(key: bytes, kind: bytes, data: Any) -> Message:
+    """Numbers in one piece; an empty list has none."""
+    if not len(data):
+        return _entry(key, kind, [], 0)
+    head = _FIRST + varint(len(data))
+    return _entry(key, kind, [head, data], len(head) + len(data))
+
+
+def _entry(key: bytes, kind: bytes, pieces: list[Any], size: int) -> Message:
+    """A field of Features: the key, and behind it the Feature that has a list of this kind."""
+    feature = kind + varint(size)
+    value = _key(key) + _SECOND + varint(len(feature) + size) + feature
+    head = _FIRST + varint(len(value) + size) + value
+    return Message([head, *pieces], len(head) + size)
+
+
+@lru_cache(maxsize=1 << 14)
+def _key(key: bytes) -> bytes:
+    return bytes_field(1, key)
+
+
+# An episode -> its record.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the records hold.
+
+    Attributes:
+      steps, metadata: columns of the steps, and features of the episode.
+      tree: what features.json says of both.
+    """
+
+    steps: Sequence[Column]
+    metadata: Sequence[Column]
+    tree: Mapping[str, Any]
+
+    def record(self, episode: Episode) -> bytes:
+        """The record of an episode.
+
+        Raises:
+          ConversionError: it is too large for one.
+        """
+        entries = [entry for column in self.steps for entry in entries_of(column, episode.columns[column.path])]
+        for column in self.metadata:
+            entries += entries_of(column, _item(episode.metadata[column.path], column))
+        record = example(entries)
+        if len(record) > MOST_BYTES:
+            raise ConversionError(
+                f"episode {episode.title}: a record of {len(record):,} bytes; TFDS reads at most {MOST_BYTES:,}: leave columns out "
+                "(--transform drop=...), or cut the episode"
+            )
+        return record
+
+
+def _item(value: Any, column: Column) -> Array:
+    """[1, *shape] a feature of the episode, as the values of one step would be."""
+    if column.leaf.dtype.kind == "O" and not column.spec.shape:
+        item = np.empty(1, object)
+        item[0] = value[()] if isinstance(value, np.ndarray) else value
+        return item
+    return np.asarray(value)[None]

@@ -1,0 +1,262 @@
+"""What is counted of a dataset: ranges of its columns, how its episodes end, and what its images take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, column_bytes
+from rlds2reverb.formats.source import Source, kept_images, with_encoded
+from rlds2reverb.formats.transform import recorded_path_of
+from rlds2reverb.images import image_size
+from rlds2reverb.prepare.conventions import last_row_is_added
+from rlds2reverb.specs import ImageSpec, flatten
+
+
+@dataclass
+class Range:
+    """What the values of one column span, over all steps.
+
+    Attributes:
+      minimum, maximum, mean: over finite values; None for text and for a column without any.
+      not_finite: values that are NaN or infinite.
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+    total: float = 0.0
+    finite: int = 0
+    not_finite: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the finite values."""
+        return self.total / self.finite if self.finite else None
+
+    def add(self, column: Array) -> None:
+        """Takes in [T, ...] values; text, complex and empty columns are passed over."""
+        if column.dtype.kind in "OSUc" or not column.size:
+            return
+        values = column.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        self.not_finite += values.size - finite.size
+        if finite.size:
+            low, high = float(finite.min()), float(finite.max())
+            self.minimum = low if self.minimum is None else min(self.minimum, low)
+            self.maximum = high if self.maximum is None else max(self.maximum, high)
+            self.total += float(finite.sum())
+            self.finite += finite.size
+
+    def add_range(self, other: Range) -> None:
+        """Takes in what the values of other steps span. The mean may differ in its last digits from that of one pass: sums are rounded."""
+        self.minimum = min((one for one in (self.minimum, other.minimum) if one is not None), default=None)
+        self.maximum = max((one for one in (self.maximum, other.maximum) if one is not None), default=None)
+        self.total += other.total
+        self.finite += other.finite
+        self.not_finite += other.not_finite
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"min": self.minimum, "max": self.maximum, "mean": self.mean, "not_finite": self.not_finite}
+
+
+_OPEN_X = (
+    "last row real, discount always 1, all terminal: as Open X-Embodiment sets (rlds_dataset_builder); "
+    "last_reward=shift and terminal_discount=transition let learners see the end"
+)
+_REAL = "last row real, so no observation follows its action, and learners do not see it"
+_ADDED = "last row added for the last observation, as RLDS has it"
+_D4RL = "discount 0 in it even where truncated: as TFDS' d4rl_* sets"
+_D4RL_WITHOUT_NEXT = (
+    "last row added where terminal, real where truncated: as TFDS' d4rl_* sets of files without next_observations"
+)
+_REWARDED_LAST = "a reward in the last row only, where learners do not look; last_reward=shift moves it one step back"
+_ENV_LOGGER = "not all marked is_last: as EnvLogger leaves episodes that were cut off"
+_MIXED = "some have a last row that was added, some a real one"
+_NONE_TERMINAL = "none terminal, though discounts of 0 lead into some ends"
+
+
+@dataclass
+class Ends:
+    """How episodes of two steps and more end, counted.
+
+    Attributes:
+      episodes: all of them.
+      terminal: those that end terminal.
+      added: those whose last row holds no transition: its action and reward are 0.
+      unmarked: those whose last row is not marked is_last.
+      zero_discount: those that do not end terminal, and have discount 0 in the last row.
+      cut_by_discount: those that do not end terminal, and have discount 0 in the row before the last.
+      always_one: those with discount 1 in every row.
+      rewarded_last: those with a reward other than 0 in the last row and in no other.
+    """
+
+    episodes: int = 0
+    terminal: int = 0
+    added: int = 0
+    unmarked: int = 0
+    zero_discount: int = 0
+    cut_by_discount: int = 0
+    always_one: int = 0
+    rewarded_last: int = 0
+
+    @property
+    def truncated(self) -> int:
+        """Those that do not end terminal."""
+        return self.episodes - self.terminal
+
+    @property
+    def real(self) -> int:
+        """Those whose last row holds an action or a reward."""
+        return self.episodes - self.added
+
+    @property
+    def style(self) -> str:
+        """What they have in common, and who writes so; "" without episodes."""
+        return "; ".join(self._traits()) if self.episodes else ""
+
+    def add(self, episode: Episode) -> None:
+        """Takes in an episode with absent fields filled in. One that is too short, or has flags that cannot be read, is passed over."""
+        rows, columns = len(episode), episode.columns
+        flags = [columns.get(path) for path in (IS_LAST, IS_TERMINAL)]
+        if rows < 2 or any(flag is None or flag.shape != (rows,) or flag.dtype != bool for flag in flags):
+            return
+        is_terminal = bool(columns[IS_TERMINAL][-1])
+        discount, reward = (_numbers(columns.get(path), rows) for path in (DISCOUNT, REWARD))
+        self.episodes += 1
+        self.terminal += is_terminal
+        self.added += last_row_is_added(episode)
+        self.unmarked += not columns[IS_LAST][-1]
+        if discount is not None:
+            self.zero_discount += not is_terminal and discount[-1] == 0
+            self.cut_by_discount += not is_terminal and discount[-2] == 0
+            self.always_one += bool(np.all(discount == 1))
+        if reward is not None:
+            self.rewarded_last += reward[-1] != 0 and not np.any(reward[:-1])
+
+    def add_ends(self, other: Ends) -> None:
+        """Takes in how other episodes end."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**{name: int(count) for name, count in asdict(self).items()}, "style": self.style}
+
+    def _traits(self) -> Iterator[str]:
+        if self.real == self.terminal == self.always_one == self.episodes:
+            yield _OPEN_X
+        elif self.real == self.episodes:
+            yield _REAL
+        elif self.added == self.episodes:
+            yield _ADDED
+        elif self.added == self.terminal and self.real == self.truncated:
+            yield _D4RL_WITHOUT_NEXT
+        else:
+            yield _MIXED
+        if self.added == self.episodes and 0 < self.truncated == self.zero_discount:
+            yield _D4RL
+        if self.rewarded_last == self.episodes and self.terminal < self.episodes:
+            yield _REWARDED_LAST
+        if self.unmarked:
+            yield _ENV_LOGGER
+        if self.cut_by_discount and not self.terminal:
+            yield _NONE_TERMINAL
+
+
+def _numbers(column: Array | None, rows: int) -> Array | None:
+    """A column with one real number per step; None for anything else."""
+    return column if column is not None and column.shape == (rows,) and column.dtype.kind in "fiu" else None
+
+
+_ENOUGH_STEPS = 200
+"""Steps to measure, at least; sizes of a camera's images differ little."""
+
+
+@dataclass(frozen=True)
+class ImageColumn:
+    """A column of images, and what a step of it takes.
+
+    Attributes:
+      path: the column's.
+      image: what the files decode to.
+      is_encoded: whether the files' bytes are stored; otherwise they are decoded first.
+      encoded_bytes: mean bytes of a step's files.
+      decoded_bytes: mean bytes of a step once decoded; None where that is not known.
+      measured_steps: of how many steps.
+      recorded: the dataset's path of it, which the option `encoded` takes; another one where a transform renames it.
+    """
+
+    path: str
+    image: ImageSpec
+    is_encoded: bool
+    encoded_bytes: int
+    decoded_bytes: int | None
+    measured_steps: int
+    recorded: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "image": str(self.image),
+            "encoded": self.is_encoded,
+            "encoded_bytes": self.encoded_bytes,
+            "decoded_bytes": self.decoded_bytes,
+            "measured_steps": self.measured_steps,
+            "recorded": self.recorded,
+        }
+
+
+def image_columns(source: Source) -> tuple[ImageColumn, ...]:
+    """The image columns of a source, those that it decodes and could keep encoded, too; () when it has none.
+
+    Raises:
+      SourceError: the first episodes cannot be read.
+    """
+    kept = {path: leaf.image for path, leaf in flatten(source.spec()).items() if leaf.image is not None}
+    offered = kept_images(source)
+    images = {**offered, **kept}
+    if not images:
+        return ()
+    episodes = list(_first(with_encoded(source, list(offered))))
+    steps = sum(map(len, episodes))
+    if not steps:
+        return ()
+    columns = {path: [episode.columns[path] for episode in episodes] for path in images}
+    return tuple(
+        ImageColumn(
+            path,
+            image,
+            path in kept,
+            round(sum(map(column_bytes, columns[path])) / steps),
+            _decoded_bytes(image, columns[path], steps),
+            steps,
+            recorded_path_of(source, path),
+        )
+        for path, image in images.items()
+    )
+
+
+def _first(source: Source) -> Iterator[Episode]:
+    steps = 0
+    for episode in source:
+        yield episode
+        steps += len(episode)
+        if steps >= _ENOUGH_STEPS:
+            return
+
+
+def _decoded_bytes(image: ImageSpec, columns: list[Array], steps: int) -> int | None:
+    count = sum(column.size for column in columns)
+    if image.nbytes is not None:
+        return round(image.nbytes * count / steps)
+    channels = image.shape[2]
+    sizes = [image_size(file) for column in columns for file in column.ravel()]
+    if channels is None or None in sizes:
+        return None
+    pixels = sum(math.prod(size) for size in sizes if size is not None)
+    return round(pixels * channels * image.dtype.itemsize / steps)

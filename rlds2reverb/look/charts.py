@@ -1,0 +1,205 @@
+"""What the page of an inspection is made of: its datasets, how much it may hold, and its charts as data for `assets/report.js`.
+
+With two datasets every chart has both, over the same bins or steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.inspection.inspection import Inspection
+from rlds2reverb.look.collector import Collector
+from rlds2reverb.look.html import NOTHING, Html, element, together
+from rlds2reverb.look.statistics import ByTime, Histogram, Histograms, joined, reaching, time_steps
+from rlds2reverb.text import number, shortened, visible
+
+_DIGITS = 4
+_WITHOUT_VALUES = Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf)
+
+
+class Charts:
+    """The charts of a page.
+
+    Attributes:
+      made: what `assets/report.js` draws, in the order of the page.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+
+    def figure(self, chart: dict[str, Any] | None, title: str, *captions: str) -> Html:
+        """A chart under a title, with words below; only those where there is nothing to draw."""
+        parts = [element("h4", title)] if title else []
+        if chart is not None:
+            parts.append(element("div", class_="chart", data_chart=len(self.made)))
+            self.made.append(chart)
+        words = (element("figcaption", caption) for caption in captions)
+        return element("figure", *parts, *words, class_=chart is None and "words")
+
+
+def bars(histograms: Sequence[Histogram | None], x: str = "") -> dict[str, Any] | None:
+    """A histogram of one dataset or of two, with no counts for one that has no values.
+
+    There is no chart where all values are the same, or there are none.
+    """
+    found = [one if one is not None else _WITHOUT_VALUES for one in histograms]
+    if not min(one.low for one in found) < max(one.high for one in found):
+        return None
+    found = joined(found)
+    exponent, filled = found[0].exponent, [one for one in found if one.total]
+    counts = [one.counts.tolist() if one.total else [] for one in found]
+    chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x}
+    return {**chart, "values": True} if all(one.has_a_bin_each for one in filled) else chart
+
+
+def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
+    """Of numbers that are all there."""
+    finite = np.array([value for value in values if math.isfinite(value)], np.float64)
+    made = Histograms(1, is_whole)
+    made.add(finite[:, None])
+    return made.histogram(0)
+
+
+def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
+    """How many episodes reach each time step, in percent."""
+    steps = time_steps(max((max(one, default=0) for one in lengths), default=0))
+    if len(steps) < 2:
+        return None
+    shares = [rounded(100 * reaching(one, steps) / max(1, len(one))) for one in lengths]
+    return {"kind": "lines", "at": steps.tolist(), "y": shares, "x": "step", "zero": True}
+
+
+def time_chart(times: Sequence[ByTime]) -> dict[str, Any] | None:
+    """Means of a value by time step, with the standard deviation around that of a single dataset."""
+    width = max(one.width for one in times)
+    for one in times:
+        one.widen(width)
+    counts = [one.moments.counts for one in times]
+    used = int(np.flatnonzero(sum(counts))[-1]) + 1 if any(count.any() for count in counts) else 0
+    if used < 2:
+        return None
+    means = [np.where(one.moments.counts > 0, one.moments.means, np.nan)[:used] for one in times]
+    chart = {"kind": "lines", "at": (np.arange(used) * width).tolist(), "y": [rounded(one) for one in means]}
+    if len(times) == 1:
+        spread = times[0].moments.deviations[:used]
+        chart |= {"low": rounded(means[0] - spread), "high": rounded(means[0] + spread)}
+    return {**chart, "x": "step"}
+
+
+def curves(at: Array, columns: Array) -> dict[str, Any] | None:
+    """Values [n, lines] of an episode at some of its steps."""
+    if not len(at):
+        return None
+    return {"kind": "lines", "at": at.tolist(), "y": [rounded(column) for column in columns.T], "x": "step"}
+
+
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Numbers with as many digits as a chart shows; None for those that are not finite."""
+    return [float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset of a page.
+
+    Attributes:
+      inspection: what is told of it.
+      config: of a server with its tables; "" where that cannot be told.
+    """
+
+    inspection: Inspection
+    config: str = ""
+
+    @property
+    def collector(self) -> Collector:
+        """What was collected beside the inspection."""
+        found = self.inspection.watched
+        assert isinstance(found, Collector)  # whoever writes a page has it collected
+        return found
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much a page may hold.
+
+    Attributes:
+      picture_bytes: of all images, as they stand in the page.
+      columns: with charts.
+      dimensions: with charts, of all columns together.
+      leaves: of each spec.
+      episodes: of each dataset.
+    """
+
+    picture_bytes: int = 1_500_000
+    columns: int = 200
+    dimensions: int = 600
+    leaves: int = 300
+    episodes: int = 60
+
+    def less(self) -> Room:
+        """About half of it."""
+        halves = (self.picture_bytes, self.columns, self.dimensions, self.leaves, self.episodes)
+        return Room(*(size // 2 for size in halves))
+
+
+@dataclass
+class Content:
+    """A page that is being made.
+
+    Attributes:
+      datasets: one, or two that are compared.
+      room: what it may hold.
+      charts: of the page.
+      picture_bytes: of all images so far.
+      players: of the page so far.
+    """
+
+    datasets: Sequence[Dataset]
+    room: Room
+    charts: Charts = field(default_factory=Charts)
+    picture_bytes: int = 0
+    players: int = 0
+
+    def takes_picture(self, uri: str) -> bool:
+        """Whether there is room for one more image; then it is counted."""
+        if self.picture_bytes + len(uri) > self.room.picture_bytes:
+            return False
+        self.picture_bytes += len(uri)
+        return True
+
+    @property
+    def are_two(self) -> bool:
+        """Whether two datasets are compared."""
+        return len(self.datasets) == 2
+
+    def key(self, place: int) -> Html:
+        """The name of a dataset with its colour, where there are two."""
+        if not self.are_two:
+            return NOTHING
+        return element("span", shortened(visible(self.datasets[place].inspection.source), 60), class_=f"key key{place}")
+
+    def heading(self, place: int) -> Html:
+        """A heading that names the dataset, where there are two."""
+        return element("h3", self.key(place)) if self.are_two else NOTHING
+
+
+def section(anchor: str, title: str, *children: str | None) -> Html:
+    """A part of the page."""
+    return element("section", element("h2", title, id=anchor), together(children))
+
+
+def statistics(numbers: dict[str, float | None] | None) -> str:
+    """min, median, mean and max on a line."""
+    return ", ".join(f"{name} {number(value)}" for name, value in (numbers or {}).items()) or "none"
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """The first few names."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(shortened(name, 60) for name in names[:most]) + more

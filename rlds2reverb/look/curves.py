@@ -1,0 +1,151 @@
+"""Numbers over steps, as what a drawing of some width has room for: the lowest and the highest value of each bin of steps.
+
+| steps | bins | bin 0 | bin 1 | bin 2 | bin 3 |
+| --- | --- | --- | --- | --- | --- |
+| 1 2 3 4 | 2 | 1 to 2 | 3 to 4 | | |
+| 1 2 3 4 5 | 2 | 1 to 2 | 3 to 5 | | |
+| 1 2 | 4 | 1 | 1 | 2 | 2 |
+| 1 nan 3 4 | 2 | 1 | 3 to 4 | | |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds2reverb.episode import Array
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One number per step.
+
+    Attributes:
+      label: which dimension of its column: "[3]", or "" for a column of scalars.
+      values: [T] float64; NaN and infinities are not drawn.
+    """
+
+    label: str
+    values: Floats
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The lowest and the highest finite value; None without any."""
+        finite = self.values[np.isfinite(self.values)]
+        return (float(finite.min()), float(finite.max())) if finite.size else None
+
+    @property
+    def not_finite(self) -> int:
+        """How many values are NaN or infinite."""
+        return int(self.values.size - np.isfinite(self.values).sum())
+
+    def bins(self, count: int) -> tuple[Floats, Floats]:
+        """[count] lowest and [count] highest finite values of as many bins of steps; NaN where a bin has none.
+
+        With fewer steps than bins a step takes several of them.
+        """
+        steps = len(self.values)
+        if not steps:
+            return np.full(count, np.nan), np.full(count, np.nan)
+        starts = np.arange(count) * steps // count  # [count]
+        if steps <= count:
+            taken = np.where(np.isfinite(self.values), self.values, np.nan)[starts]
+            return taken, taken
+        finite = np.isfinite(self.values)
+        low = np.minimum.reduceat(np.where(finite, self.values, np.inf), starts)
+        high = np.maximum.reduceat(np.where(finite, self.values, -np.inf), starts)
+        empty = low > high
+        return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+def levels(curve: Curve, count: int, height: int, span: tuple[float, float]) -> tuple[Array, Array]:
+    """Where a curve runs in a drawing of `count` columns: [count] lowest and highest row, 0 at the bottom; -1 in a column with nothing.
+
+    Neighbouring columns touch: what lies between them belongs to the right one.
+
+    Args:
+      curve: what to draw.
+      count: columns.
+      height: rows; the highest is height - 1.
+      span: values at the bottom and at the top.
+    """
+    low, high = curve.bins(count)
+    bottom, top = _rows(low, height, span), _rows(high, height, span)
+    both = (bottom[1:] >= 0) & (bottom[:-1] >= 0)
+    joined_bottom, joined_top = bottom.copy(), top.copy()
+    joined_bottom[1:] = np.where(both, np.minimum(bottom[1:], top[:-1]), bottom[1:])
+    joined_top[1:] = np.where(both, np.maximum(top[1:], bottom[:-1]), top[1:])
+    return joined_bottom, joined_top
+
+
+def _rows(values: Floats, height: int, span: tuple[float, float]) -> Array:
+    """[n] values -> [n] rows; -1 for NaN. A curve without any height runs in the middle."""
+    low, high = span
+    half = high / 2 - low / 2  # without overflow
+    if not half > 0:
+        return np.where(np.isnan(values), -1, (height - 1) // 2).astype(np.int64)
+    share = (values / 2 - low / 2) / half
+    rows = np.rint(np.clip(np.nan_to_num(share), 0, 1) * (height - 1)).astype(np.int64)
+    return np.where(np.isnan(values), -1, rows)
+
+
+def span_of(curves: Sequence[Curve]) -> tuple[float, float] | None:
+    """The lowest and the highest value of all of them; None without any finite one."""
+    spans = [span for curve in curves if (span := curve.span) is not None]
+    return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+
+
+def range_text(curves: Sequence[Curve]) -> str:
+    """What curves span, in words, and how many of their values are not drawn."""
+    span = span_of(curves)
+    if span is None:
+        return "no finite value"
+    low, high = span
+    told = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    not_finite = sum(curve.not_finite for curve in curves)
+    return f"{told}, {not_finite:,} not finite" if not_finite else told
+
+
+# Curves as the paths of an SVG drawing.
+
+WIDTH, HEIGHT = 600, 100
+_INSIDE = 4
+
+
+def path_of(curve: Curve, span: tuple[float, float]) -> str:
+    """The `d` of a curve in a drawing of WIDTH x HEIGHT; "" for one without a finite value. Interrupted where values are not finite.
+
+    A step is a level line; where there are more steps than WIDTH, a bin of them is a line from its highest to its lowest value.
+    """
+    count = min(len(curve.values), WIDTH)
+    low, high = curve.bins(count)
+    parts: list[str] = []
+    is_down = False
+    for number, (bottom, top) in enumerate(zip(low.tolist(), high.tolist())):
+        if math.isnan(bottom):
+            is_down = False
+            continue
+        parts += _bin(number / count, (number + 1) / count, (_y(top, span), _y(bottom, span)), is_down)
+        is_down = True
+    return "".join(parts)
+
+
+def _bin(start: float, stop: float, ends: tuple[float, float], is_down: bool) -> Iterator[str]:
+    top, bottom = ends
+    yield f"V{top:g}" if is_down else f"M{start * WIDTH:.6g} {top:g}"
+    if bottom != top:
+        yield f"V{bottom:g}"
+    yield f"H{stop * WIDTH:.6g}"
+
+
+def _y(value: float, span: tuple[float, float]) -> float:
+    low, high = span
+    half = high / 2 - low / 2  # without overflow
+    share = (value / 2 - low / 2) / half if half > 0 else 0.5
+    return round(HEIGHT - _INSIDE - share * (HEIGHT - 2 * _INSIDE), 2)

@@ -1,0 +1,104 @@
+"""An episode as a file, of the kind that its name's end says. What cannot be done is told before anything is read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlds2reverb.errors import ConfigError, WriteError
+from rlds2reverb.extras import needing
+from rlds2reverb.files import can_be_replaced, unfinished_file, whole_or_none, writing
+from rlds2reverb.formats.registry import Lazily
+from rlds2reverb.look.contents import Contents
+from rlds2reverb.look.pictures import png_file
+from rlds2reverb.look.player import page
+from rlds2reverb.text import counted
+
+Write = Callable[[Contents, Path, int | None, int], None]
+
+_WAY_OUT = "nothing is left there, and a file from before stays. Make room or name another file, and run the same again"
+
+_sheet: Any = Lazily("rlds2reverb.look.film:sheet")  # Pillow and PyAV, only where they draw
+_film: Any = Lazily("rlds2reverb.look.film:Film")
+_write_gif: Any = Lazily("rlds2reverb.look.videos:write_gif")
+_write_mp4: Any = Lazily("rlds2reverb.look.videos:write_mp4")
+
+
+def _save_png(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    path.write_bytes(png_file(_sheet(contents, frames)))
+
+
+def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    path.write_bytes(page(contents, frames, fps).encode())
+
+
+def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
+    write(_film(contents, frames), fps, path)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+      write: writes one: what is in the episode, where to, pictures at most, pictures per second.
+      libraries: what it needs in any case: name -> the extra that has it.
+      most_frames: pictures of an image column that it has room for; None for any number.
+    """
+
+    write: Write
+    libraries: Mapping[str, str]
+    most_frames: int | None = None
+
+
+KINDS = {
+    ".png": Kind(_save_png, {"PIL": "images"}, 400),
+    ".gif": Kind(partial(_save_film, _write_gif), {"PIL": "images", "av": "video"}),
+    ".mp4": Kind(partial(_save_film, _write_mp4), {"PIL": "images", "av": "video"}),
+    ".html": Kind(_save_html, {}),
+}
+"""The end of a file's name -> what is written."""
+
+
+def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]:
+    """What writes an episode to a file, whole or not at all, and says what it has written.
+
+    Args:
+      path: of the file; what is there is replaced.
+      frames: pictures at most; None for the kind's own number.
+      fps: pictures per second.
+
+    Raises:
+      ConfigError: the name ends in another way, what writes the file is missing, or it has no room for so many pictures; at once.
+      WriteError: the file cannot be written; at once, as far as that can be told.
+    """
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError(f'--save "{path}": expected a name that ends in {", ".join(KINDS)}; got "{path.suffix}"')
+    if kind.most_frames is not None and frames is not None and frames > kind.most_frames:
+        raise ConfigError(
+            f"--frames {frames:,}: expected at most {kind.most_frames:,} for {path.suffix.lower()}, which is one picture"
+        )
+    _check(path, kind)
+
+    def save(contents: Contents) -> str:
+        with writing(f"--save {path}", _WAY_OUT), whole_or_none(path) as unfinished:
+            kind.write(contents, unfinished, frames, fps)
+        return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
+
+    return save
+
+
+def _check(path: Path, kind: Kind) -> None:
+    for library, extra in kind.libraries.items():
+        with needing(f"writing {path.suffix.lower()}", extra, ConfigError):
+            importlib.import_module(library)
+    if not (can_be_replaced(path) and can_be_replaced(unfinished_file(path))):
+        reason = "its folder is not there, or cannot be written"
+        if path.exists() and not path.is_file():
+            reason = "it is a folder" if path.is_dir() else "it is no file"
+        raise WriteError(f"--save {path}: cannot be written: {reason}; name another file")

@@ -1,0 +1,501 @@
+"""Statistics of columns in one pass and bounded memory: histograms, moments, values by time step.
+
+Histograms have bins that grow with the data, and exact counts. A bin is `2**exponent` wide and begins at a multiple of its width. When the values span
+more than `BINS` bins, neighbours are joined until they do not. A wide bin is exactly two narrow ones, so the counts are those of all values put into the
+last bins, whatever the order in which they came; and histograms of parts add up to that of the whole. The only error is the width of a bin: it is less
+than 1/15 of the span of the values, except where these differ in their last digits only.
+
+Moments are joined as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). Results are those
+of all values at once up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array
+
+_ROWS = 128
+"""Of a block, or up to twice as many: enough that calls into numpy do not count."""
+_TOGETHER = 16
+"""Rows of a block that are looked at together."""
+_WIDTH = 1 << 11
+"""Values of a row of a block, about."""
+_FOLDS = 16
+"""Parts of a row: each has as many values of each dimension."""
+_ENDS: tuple[np.ufunc, np.ufunc] = np.minimum, np.maximum
+
+
+class Block:
+    """Values of some dimensions, all of them finite.
+
+    Args:
+      values: [rows, width] contiguous float32 or float64; a row has as many values of each dimension, all dimensions in turn.
+      low, high: [dimensions] smallest and largest, float64.
+
+    Attributes:
+      values, low, high: as given.
+      count: values of each dimension.
+      is_one: [dimensions] whether all are the same.
+    """
+
+    def __init__(self, values: Array, low: Array, high: Array) -> None:
+        self.values, self.low, self.high = values, low, high
+        self.count = values.size // len(low)
+        self.is_one = low == high
+
+    def parts(self, dtype: Any) -> Iterator[Array]:
+        """Takes the values apart, as a dtype: [n, width] that stays in the processor's fastest caches."""
+        for start in range(0, len(self.values), _TOGETHER):
+            yield self.values[start : start + _TOGETHER].astype(dtype, copy=False)
+
+    @property
+    def width(self) -> int:
+        """Of a row."""
+        return int(self.values.shape[1])
+
+    def sums(self, row: Array) -> Array:
+        """[dimensions] sums of what belongs to the values of a row, [width]."""
+        return _folded(np.add, row, len(self.low))
+
+
+def across(one_each: Array, width: int) -> Array:
+    """[width] what belongs to the dimensions, [dimensions], for every value of a row."""
+    repeated = np.broadcast_to(one_each, (width // len(one_each), len(one_each)))
+    return repeated.reshape(-1)
+
+
+def whole_rows(rows: int, dimensions: int) -> int:
+    """How many of so many rows of a column fill rows of blocks."""
+    return rows - rows % _rows_in_row(dimensions)
+
+
+def blocks_of(values: Array) -> Iterator[Block | Array]:
+    """Takes [n, dimensions] apart, contiguous float32 or float64: blocks, or [m, dimensions] with values that are not finite.
+
+    It is quick where `whole_rows` are given.
+    """
+    dimensions = values.shape[1]
+    whole = whole_rows(len(values), dimensions)
+    wide = values[:whole].reshape(-1, dimensions * _rows_in_row(dimensions))
+    for part in np.array_split(wide, max(1, len(wide) // _ROWS)) if whole else ():
+        yield _block(part, dimensions) or part.reshape(-1, dimensions)
+    if whole < len(values):
+        yield _block(values[whole:], dimensions) or values[whole:]
+
+
+def _rows_in_row(dimensions: int) -> int:
+    return _FOLDS * max(1, _WIDTH // _FOLDS // dimensions)
+
+
+def _block(values: Array, dimensions: int) -> Block | None:
+    with np.errstate(invalid="ignore"):  # NaN is found below
+        ends = [_folded(end, end.reduce(values, axis=0), dimensions) for end in _ENDS]
+    low, high = (end.astype(np.float64) for end in ends)
+    are_finite = np.isfinite(low).all() and np.isfinite(high).all()
+    return Block(values, low, high) if are_finite else None
+
+
+def _folded(ufunc: np.ufunc, row: Array, dimensions: int) -> Array:
+    """[dimensions] of [width]; in two steps, for numpy is slow with short rows."""
+    if row.size % (_FOLDS * dimensions) == 0:
+        row = ufunc.reduce(row.reshape(_FOLDS, -1), axis=0)
+    folded: Array = ufunc.reduce(row.reshape(-1, dimensions), axis=0)
+    return folded
+
+
+# Histograms whose bins grow with the data: one pass, bounded memory, and exact counts.
+#
+# A bin is `2**exponent` wide and begins at a multiple of its width. When the values span more than `BINS` bins, neighbours are joined until
+# they do not. A wide bin is exactly two narrow ones, so the counts are those of all values put into the last bins, whatever the order in
+# which they came; and histograms of parts add up to that of the whole. The only error is the width of a bin: it is less than 1/15 of the
+# span of the values, except where these differ in their last digits only.
+
+BINS = 64
+"""Most bins of a histogram."""
+
+_DIGITS = 50
+"""Bits of a value that a bin tells apart at most, so that numbers of bins are whole in float64."""
+
+_NARROWEST = -1000
+"""Exponent of the narrowest bins; smaller values are told apart from others, not from one another."""
+
+_SINGLE_BINS, _SINGLE_EXPONENT = 1 << 22, 100
+"""Numbers of first bins, and exponents, below which float32 finds the bins of float32 values exactly."""
+
+
+@dataclass(frozen=True)
+class _WayToBins:
+    """From the values of a block to the places of their counts.
+
+    Attributes:
+      kind: width and dtype of the block.
+      scale, first: [width] what values are multiplied with; the first bin's number, minus that of all bins of the dimensions before.
+      may_vanish: whether there may be values below 0 that float64 scales to -0.0.
+    """
+
+    kind: tuple[int, np.dtype[Any]]
+    scale: Array
+    first: Array
+    may_vanish: bool
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often values fell into bins.
+
+    Attributes:
+      exponent: bins are 2**exponent wide.
+      first: number of the first bin; bin b holds values in [b, b + 1) times the width.
+      counts: [n] int64; () for no values.
+      low, high: smallest and largest value; infinite and reversed without any.
+      is_whole: values are whole numbers.
+    """
+
+    exponent: int
+    first: int
+    counts: Array
+    low: float
+    high: float
+    is_whole: bool = False
+
+    @property
+    def total(self) -> int:
+        """Values in all bins."""
+        return int(self.counts.sum())
+
+    @property
+    def has_a_bin_each(self) -> bool:
+        """Whether a bin holds one whole number and nothing else, so that narrower bins can be filled exactly."""
+        return self.is_whole and self.exponent == 0
+
+
+class Histograms:
+    """One histogram per dimension, filled together.
+
+    Args:
+      dimensions: how many.
+      is_whole: values are whole numbers, so no bin is narrower than 1: narrow spans have a bin per value.
+    """
+
+    def __init__(self, dimensions: int, is_whole: bool = False) -> None:
+        self._is_whole, self._narrowest = is_whole, 0 if is_whole else _NARROWEST
+        self.low = np.full(dimensions, np.inf)
+        self.high = np.full(dimensions, -np.inf)
+        self.exponents = np.full(dimensions, self._narrowest, np.int64)
+        self.firsts = np.zeros(dimensions, np.int64)
+        self.counts = np.zeros((dimensions, BINS), np.int64)
+        self._way: _WayToBins | None = None
+
+    def add(self, values: Array, finite: Array | None = None) -> None:
+        """Takes in [n, dimensions] float64 values.
+
+        Args:
+          values: what to count.
+          finite: [n, dimensions] which of them are; None for all.
+        """
+        if not values.size:
+            return
+        low = values if finite is None else np.where(finite, values, np.inf)
+        high = values if finite is None else np.where(finite, values, -np.inf)
+        self._widen(low.min(axis=0), high.max(axis=0))
+        self.counts += self._counted(values, finite)
+
+    def add_block(self, block: Block) -> None:
+        """Takes in values that are finite."""
+        self._widen(block.low, block.high)
+        if block.is_one.all():
+            bins = _bin_of(block.low, self.exponents) - self.firsts
+            self.counts[np.arange(len(bins)), bins] += block.count
+            return
+        way = self._way_to_bins(block)
+        may_vanish = way.may_vanish and block.values.dtype != np.float32
+        for values in block.parts(way.scale.dtype):
+            places = np.multiply(values, way.scale)
+            np.floor(places, out=places)
+            if may_vanish:
+                places -= (values < 0) & (places == 0)
+            np.subtract(places, way.first, out=places)
+            counts = np.bincount(places.astype(np.int32).ravel(), minlength=self.counts.size)
+            self.counts += counts.reshape(self.counts.shape)
+
+    def _way_to_bins(self, block: Block) -> _WayToBins:
+        """The one of the last block, where that fits."""
+        kind = block.width, block.values.dtype
+        if self._way is None or self._way.kind != kind:
+            may_vanish = bool(((self.exponents > 0) & (self.low < 0)).any())
+            are_small = (np.abs(self.firsts) < _SINGLE_BINS) & (np.abs(self.exponents) < _SINGLE_EXPONENT)
+            is_single = block.values.dtype == np.float32 and not may_vanish and are_small.all()
+            dtype = np.float32 if is_single else np.float64
+            scale = across(np.ldexp(1.0, -self.exponents).astype(dtype), block.width)
+            firsts = self.firsts - BINS * np.arange(len(self.firsts))
+            self._way = _WayToBins(kind, scale, across(firsts.astype(dtype), block.width), may_vanish)
+        return self._way
+
+    def add_counted(self, values: Array, counts: Array) -> None:
+        """Takes in [n] float64 values, of which each dimension has [dimensions, n]."""
+        is_there = counts > 0
+        self._widen(np.where(is_there, values, np.inf).min(axis=1), np.where(is_there, values, -np.inf).max(axis=1))
+        dimension, at = np.nonzero(is_there)
+        places = _bin_of(values[at], self.exponents[dimension]) - self.firsts[dimension]
+        np.add.at(self.counts, (dimension, places), counts[dimension, at])
+
+    def add_histograms(self, other: Histograms) -> None:
+        """Takes in what others counted, of the same dimensions."""
+        self._widen(other.low, other.high)
+        self.counts += _rebinned(other, self.exponents, self.firsts)
+
+    def histogram(self, dimension: int) -> Histogram:
+        """That of one dimension, from its first to its last bin that has a value."""
+        filled = np.flatnonzero(self.counts[dimension])
+        start, stop = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 0)
+        counts = self.counts[dimension, start:stop].copy()
+        first, exponent = int(self.firsts[dimension]) + start, int(self.exponents[dimension])
+        low, high = float(self.low[dimension]), float(self.high[dimension])
+        return Histogram(exponent, first, counts, low, high, self._is_whole)
+
+    def _counted(self, values: Array, finite: Array | None) -> Array:
+        with np.errstate(invalid="ignore", over="ignore"):  # of values that are not finite, and not counted
+            places = _places(values, self.exponents)  # [n, dimensions]
+            places += BINS * np.arange(len(self.low)) - self.firsts
+        flat = places.ravel() if finite is None else places[finite]
+        return np.bincount(flat.astype(np.intp), minlength=self.counts.size).reshape(self.counts.shape)
+
+    def _widen(self, low: Array, high: Array) -> None:
+        """Joins bins until they span these values, too."""
+        if (low >= self.low).all() and (high <= self.high).all():
+            return
+        low, high = np.minimum(self.low, low), np.maximum(self.high, high)
+        self._way = None
+        self.low, self.high = low, high
+        is_empty = low > high
+        low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)
+        exponents = _exponents(low, high, self._narrowest)
+        firsts = _bin_of(low, exponents)
+        self.counts = _rebinned(self, exponents, firsts)
+        self.exponents, self.firsts = exponents, firsts
+
+
+def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
+    """The same histograms over the same bins: those of all their values together.
+
+    One without values, or with zeros only, decides nothing. Whole numbers beside others are put into narrower bins than 1 where the others are.
+    """
+    filled = [one for one in histograms if one.total]
+    if not filled:
+        return [replace(one, exponent=0, first=0, counts=np.zeros(0, np.int64)) for one in histograms]
+    are_whole = all(one.is_whole for one in filled)
+    decide = [one for one in filled if (are_whole or not one.has_a_bin_each) and (one.low, one.high) != (0, 0)]
+    narrowest = max((one.exponent for one in decide), default=0 if are_whole else _NARROWEST)
+    low, high = (np.array([end]) for end in (min(one.low for one in filled), max(one.high for one in filled)))
+    exponents = _exponents(low, high, narrowest)
+    exponent, first = int(exponents[0]), int(_bin_of(low, exponents)[0])
+    counts = [_counts_over(one, exponent, first) for one in histograms]
+    stop = int(np.flatnonzero(sum(counts))[-1]) + 1
+    return [replace(one, exponent=exponent, first=first, counts=each[:stop]) for one, each in zip(histograms, counts)]
+
+
+def _counts_over(histogram: Histogram, exponent: int, first: int) -> Array:
+    """[BINS] its counts over other bins: wider ones, or narrower ones where it has a bin for each value."""
+    places = np.flatnonzero(histogram.counts)
+    wider = max(min(exponent - histogram.exponent, 63), -63)
+    bins = histogram.first + places
+    counts = np.zeros(BINS, np.int64)
+    np.add.at(counts, (bins << -wider if wider < 0 else bins >> wider) - first, histogram.counts[places])
+    return counts
+
+
+def _exponents(low: Array, high: Array, narrowest: int) -> Array:
+    """The narrowest bins that span each pair of values."""
+    _, digits = np.frexp(np.maximum(np.abs(low), np.abs(high)))
+    half = high / 2 - low / 2  # the span itself may be beyond float64
+    _, span = np.frexp(half)
+    least = np.maximum(digits.astype(np.int64) - _DIGITS, narrowest)
+    exponents = np.where(half > 0, np.maximum(span.astype(np.int64) - 5, least), least)
+    while (too_narrow := _bin_of(high, exponents) - _bin_of(low, exponents) >= BINS).any():
+        exponents = exponents + too_narrow
+    return exponents
+
+
+def _bin_of(values: Array, exponents: Array) -> Array:
+    bins: Array = _places(values, exponents).astype(np.int64)
+    return bins
+
+
+def _places(values: Array, exponents: Array) -> Array:
+    """The number of each value's bin, as float64."""
+    places: Array = np.floor(values * np.ldexp(1.0, -exponents))
+    if exponents.size and exponents.max() > 0:  # then a tiny value may become -0.0, and is still below 0
+        places -= (values < 0) & (places == 0)
+    return places
+
+
+def _rebinned(found: Histograms, exponents: Array, firsts: Array) -> Array:
+    """[dimensions, BINS] the counts over other bins, which are wider or the same."""
+    dimension, place = np.nonzero(found.counts)
+    wider = np.clip(exponents - found.exponents, 0, 63)[dimension]
+    bins = (found.firsts[dimension] + place >> wider) - firsts[dimension]
+    weights = found.counts[dimension, place]
+    made = np.zeros_like(found.counts)
+    np.add.at(made, (dimension, bins), weights)
+    return made
+
+
+# Counts, means and standard deviations of several dimensions in one pass, without the cancellation that sums of squares have.
+#
+# Parts are joined as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). Results are those
+# of all values at once up to rounding.
+
+_LEAST_LEFT = 2.0**-20
+"""Of a sum of squares, once the mean's share is taken away: a third of float64's digits are lost at most."""
+
+
+class Moments:
+    """Count, mean and spread per dimension.
+
+    Attributes:
+      counts: [dimensions] values.
+      means: [dimensions] of them; 0 without any.
+      squares: [dimensions] sums of squared distances from the mean.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self.counts, self.means, self.squares = (np.zeros(dimensions) for _ in range(3))
+
+    def add(self, values: Array, finite: Array | None = None) -> None:
+        """Takes in [n, dimensions] float64 values; of `finite` only those that are marked."""
+        with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 are told as such
+            if finite is None:
+                counts = np.full(values.shape[1], float(len(values)))
+                means = values.mean(axis=0) if len(values) else np.zeros(values.shape[1])
+                self._join(counts, means, np.square(values - means).sum(axis=0))
+                return
+            counts = finite.sum(axis=0).astype(np.float64)
+            means = np.where(finite, values, 0.0).sum(axis=0) / np.maximum(counts, 1)
+            self._join(counts, means, np.square(np.where(finite, values - means, 0.0)).sum(axis=0))
+
+    def add_block(self, block: Block) -> None:
+        """Takes in values that are finite.
+
+        Sums of squares are told from sums where few digits cancel; only else from distances, which take longer.
+        """
+        counts = np.full(len(block.low), float(block.count))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if block.is_one.all():
+                self._join(counts, block.low, np.zeros_like(block.low))
+                return
+            sums = np.zeros((2, block.width))
+            for values in block.parts(np.float64):
+                sums[0] += np.add.reduce(values, axis=0)
+                sums[1] += _squares(values)
+            totals, squares = map(block.sums, sums)
+            means = np.where(block.is_one, block.low, totals / block.count)
+            apart = squares - totals * means
+            if (block.is_one | (apart >= squares * _LEAST_LEFT)).all():
+                apart[block.is_one] = 0.0
+            else:
+                repeated = across(means, block.width)
+                rows = [_squares(values - repeated) for values in block.parts(np.float64)]
+                apart = block.sums(np.add.reduce(rows, axis=0))
+            self._join(counts, means, apart)
+
+    def add_counted(self, values: Array, counts: Array) -> None:
+        """Takes in [n] float64 values, of which each dimension has [dimensions, n]."""
+        totals = counts.sum(axis=1).astype(np.float64)
+        means = (counts * values).sum(axis=1) / np.maximum(totals, 1)
+        self._join(totals, means, (counts * np.square(values - means[:, None])).sum(axis=1))
+
+    def add_grouped(self, groups: Array, values: Array) -> None:
+        """Takes in [n] finite values; each belongs to the dimension that `groups`, [n], names."""
+        size = len(self.counts)
+        counts = np.bincount(groups, minlength=size).astype(np.float64)
+        means = np.bincount(groups, values, size) / np.maximum(counts, 1)
+        self._join(counts, means, np.bincount(groups, np.square(values - means[groups]), size))
+
+    def add_moments(self, other: Moments) -> None:
+        """Takes in what others counted, of the same dimensions."""
+        self._join(other.counts, other.means, other.squares)
+
+    def in_pairs(self) -> None:
+        """Joins dimensions 0 and 1 to the first, 2 and 3 to the second, ...; the second half is empty then."""
+        other = Moments(len(self.counts))
+        half = len(self.counts) // 2
+        for name in ("counts", "means", "squares"):
+            values = getattr(self, name)
+            getattr(other, name)[:half] = values[1::2]
+            setattr(self, name, np.concatenate((values[::2], np.zeros(half))))
+        self.add_moments(other)
+
+    @property
+    def deviations(self) -> Array:
+        """[dimensions] standard deviations of the values (over n)."""
+        return np.asarray(np.sqrt(self.squares / np.maximum(self.counts, 1)))
+
+    def _join(self, counts: Array, means: Array, squares: Array) -> None:
+        together = self.counts + counts
+        with np.errstate(over="ignore", invalid="ignore"):
+            share = counts / np.maximum(together, 1)
+            apart = means - self.means
+            self.squares = self.squares + squares + np.square(apart) * self.counts * share
+            self.means = self.means + apart * share
+        self.counts = together
+
+
+def _squares(values: Array) -> Array:
+    """[n] sums of squares of [m, n]."""
+    summed: Array = np.einsum("ij,ij->j", values, values)
+    return summed
+
+
+SPANS = 256
+"""Most spans of steps."""
+
+
+class ByTime:
+    """Means and spreads of a value by time step.
+
+    Attributes:
+      width: steps of a span, a power of 2; span s holds steps s * width and the width - 1 that follow.
+      moments: of each span.
+    """
+
+    def __init__(self) -> None:
+        self.width = 1
+        self.moments = Moments(SPANS)
+
+    def add(self, steps: Array, values: Array) -> None:
+        """Takes in [n] finite values, each at its time step."""
+        if len(steps):
+            self._reach(int(steps.max()))
+            self.moments.add_grouped(steps // self.width, values)
+
+    def add_times(self, other: ByTime) -> None:
+        """Takes in what another counted, which then is as wide as this one."""
+        self.widen(other.width)
+        other.widen(self.width)
+        self.moments.add_moments(other.moments)
+
+    def _reach(self, step: int) -> None:
+        while step >= self.width * SPANS:
+            self.widen(self.width * 2)
+
+    def widen(self, width: int) -> None:
+        """Joins spans until they are `width` wide."""
+        while self.width < width:
+            self.moments.in_pairs()
+            self.width *= 2
+
+
+def reaching(lengths: Sequence[int], steps: Array) -> Array:
+    """[n] how many of some episodes have each of these time steps, [n]."""
+    ordered = np.sort(np.asarray(lengths, np.int64))
+    return len(ordered) - np.searchsorted(ordered, steps, side="right")
+
+
+def time_steps(longest: int) -> Array:
+    """Time steps up to the first that no episode has, at most `SPANS`, evenly spaced."""
+    return np.unique(np.linspace(0, longest, SPANS).astype(np.int64))

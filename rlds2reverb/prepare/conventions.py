@@ -1,0 +1,207 @@
+"""Brings an episode to the seven RLDS fields, and mends three known trouble spots on request.
+
+RLDS requires only is_first and is_last. These rules fill the others when they are absent, and each filled column is reported:
+
+| absent | filled with |
+| --- | --- |
+| is_terminal | False: the episode counts as truncated |
+| reward | 0.0, float32 |
+| discount | 1.0, float32; 0.0 on a terminal last step and on the step before it |
+
+Trouble spots (probed, tf-agents 0.19): TF-Agents sets the discount to 0 on the boundary row only, while a learner reads
+the discount of the row before it; and a reward recorded on the last step (as Open X-Embodiment does) sits on
+the boundary row, which learners mask. And some producers end episodes with an observation that is not theirs (TFDS' d4rl_*
+sets: the last of the whole file; or zeros). What was there is lost, so one can only do without it:
+
+- "repeat": the last row gets the observation of the row before it. Every reward and every terminal end stays; where the end is
+  truncated, learners bootstrap from the state before.
+- "drop": the last row goes, and with it the last transition. The row before is the last one now, and not terminal: no learner
+  sees a terminal end, or its reward.
+
+Both leave a last row alone that has an action or a reward: it was recorded, not added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlds2reverb.episode import (
+    ACTION,
+    DISCOUNT,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    Episode,
+    columns_under,
+)
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT
+from rlds2reverb.specs import ArraySpec, Nest
+
+TRANSITION = "transition"
+TERMINAL_DISCOUNTS = (AS_RECORDED, TRANSITION)
+REPEAT, DROP = "repeat", "drop"
+LAST_OBSERVATIONS = (AS_RECORDED, REPEAT, DROP)
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """What to do with the trouble spots.
+
+    Attributes:
+      terminal_discount: "as_recorded", or "transition": the step before a terminal last step gets discount 0.
+      last_reward: "as_recorded", or "shift": every reward moves one step back (r_t := r_{t+1}), for data that
+        records a reward with the observation it led to; the last step gets 0.
+      last_observation: "as_recorded", or what becomes of a last row that was added: "repeat" or "drop", see above.
+
+    Raises:
+      ConfigError: another value.
+    """
+
+    terminal_discount: str = AS_RECORDED
+    last_reward: str = AS_RECORDED
+    last_observation: str = AS_RECORDED
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("terminal_discount", self.terminal_discount, TERMINAL_DISCOUNTS),
+            ("last_reward", self.last_reward, LAST_REWARDS),
+            ("last_observation", self.last_observation, LAST_OBSERVATIONS),
+        ):
+            if value not in known:
+                raise ConfigError(f'{name} "{value}": expected one of {", ".join(known)}')
+
+    @property
+    def label(self) -> str:
+        """All options; pushes with equal labels store the same of the same episodes."""
+        label = f"{self.terminal_discount}|{self.last_reward}"
+        if self.last_observation == AS_RECORDED:  # the keys of items from before there was this option
+            return label
+        return f"{label}|{self.last_observation}"
+
+    def mends_end(self, episode: Episode) -> bool:
+        """Whether `last_observation` changes the episode as recorded."""
+        return self.last_observation != AS_RECORDED and len(episode) > 1 and last_row_is_added(episode)
+
+    def apply(self, episode: Episode) -> Episode:
+        """The episode with all options applied; needs at least one step and all seven fields."""
+        if self.mends_end(episode):
+            episode = _END_MENDED[self.last_observation](episode)
+        if self.terminal_discount == TRANSITION and ends_terminal(episode):
+            episode = with_zero_transition_discount(episode)
+        if self.last_reward == SHIFT:
+            rewards = columns_under(episode.columns, REWARD)
+            shifted = {path: shifted_reward(reward) for path, reward in rewards.items()}
+            episode = replace(episode, columns={**episode.columns, **shifted})
+        return episode
+
+
+_FILLED_DTYPES = {REWARD: np.dtype(np.float32), DISCOUNT: np.dtype(np.float32), IS_TERMINAL: np.dtype(bool)}
+
+
+def absent_fields(names: Mapping[str, object]) -> tuple[str, ...]:
+    """Which of is_terminal, reward, discount are not among a step's fields (top level or nested)."""
+    present = {name.split("/")[0] for name in names}
+    return tuple(name for name in (IS_TERMINAL, REWARD, DISCOUNT) if name not in present)
+
+
+def filled_spec(step_spec: Nest) -> Nest:
+    """The step spec with the absent fields added."""
+    absent = {name: ArraySpec((), _FILLED_DTYPES[name]) for name in absent_fields(step_spec)}
+    return {**step_spec, **absent}
+
+
+def fill_absent(episode: Episode) -> Episode:
+    """The episode with the absent fields filled by the rules above.
+
+    An episode comes back as it is when none is absent. So does one that is no RLDS episode (is_first or is_last is absent, too):
+    its problems are those of what was recorded.
+    """
+    absent = absent_fields(episode.columns)
+    if not absent or not {IS_FIRST, IS_LAST} <= episode.columns.keys():
+        return episode
+    rows = len(episode)
+    if IS_TERMINAL in absent:
+        episode = _with(episode, is_terminal=np.zeros(rows, bool))
+    if REWARD in absent:
+        episode = _with(episode, reward=np.zeros(rows, np.float32))
+    if DISCOUNT in absent:
+        episode = _with(episode, discount=_default_discount(episode, rows))
+    return episode
+
+
+def ends_terminal(episode: Episode) -> bool:
+    """Whether the last step is a terminal one."""
+    terminal, last = episode.columns[IS_TERMINAL], episode.columns[IS_LAST]
+    return bool(len(terminal) and terminal[-1] and last[-1])
+
+
+def with_zero_transition_discount(episode: Episode) -> Episode:
+    """The episode with discount 0 on the step that leads into the last one, in every discount where there are several."""
+    discounts = columns_under(episode.columns, DISCOUNT)
+    return _with(episode, **{path: zero_transition_discount(discount) for path, discount in discounts.items()})
+
+
+def last_row_is_added(episode: Episode) -> bool:
+    """Whether the last row holds no transition: its action and reward are 0 (or empty text), or not there. Columns are of one length."""
+    return not any(
+        _has_value(column[-1:])
+        for name in (ACTION, REWARD)
+        for column in columns_under(episode.columns, name).values()
+        if column.dtype.kind in "biufcOSU" or column.dtype.name == "bfloat16"
+    )
+
+
+def repeated_observation(episode: Episode) -> Episode:
+    """The same rows; the last has the observation of the one before it."""
+    observations = columns_under(episode.columns, OBSERVATION)
+    repeated = {path: np.concatenate((column[:-1], column[-2:-1])) for path, column in observations.items()}
+    return replace(episode, columns={**episode.columns, **repeated})
+
+
+def without_last_row(episode: Episode) -> Episode:
+    """One row less; the one that is the last now is marked so, and is as terminal as it was recorded."""
+    shorter = replace(episode, columns={path: column[:-1] for path, column in episode.columns.items()})
+    last = shorter.columns[IS_LAST].copy()
+    last[-1:] = True
+    return _with(shorter, is_last=last)
+
+
+_END_MENDED = {REPEAT: repeated_observation, DROP: without_last_row}
+
+
+def _has_value(row: Array) -> bool:
+    return any(row.ravel()) if row.dtype.kind in "OSU" else bool(np.any(row != 0))
+
+
+def zero_transition_discount(discount: Array) -> Array:
+    """[T] -> [T] with zero at T-2, the transition into the last step."""
+    discount = discount.copy()
+    discount[-2:-1] = 0
+    return discount
+
+
+def shifted_reward(reward: Array) -> Array:
+    """[T, ...] -> [T, ...], each reward one step back, zero at the end."""
+    shifted = np.zeros_like(reward)
+    shifted[:-1] = reward[1:]
+    return shifted
+
+
+def _default_discount(episode: Episode, rows: int) -> Array:
+    discount = np.ones(rows, np.float32)
+    terminal = episode.columns[IS_TERMINAL]
+    if rows and len(terminal) == rows and terminal[-1]:
+        discount[-2:] = 0
+    return discount
+
+
+def _with(episode: Episode, **columns: Array) -> Episode:
+    """With columns that follow from the others; the name stays."""
+    return replace(episode, columns={**episode.columns, **columns})

@@ -1,0 +1,266 @@
+"""What can be wrong with an episode: one code each, said once here; and problems of many episodes, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rlds2reverb.display import as_html
+from rlds2reverb.episode import Notice, faults
+
+ENDS_ALIKE = "last_observation_shared"
+"""The only problem of an episode that others decide about."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of problem.
+
+    Attributes:
+      meaning: what is wrong, for people.
+      is_advice: the data can be stored as it is, but a learner may misread it; only `strict` rejects it.
+      is_repairable: there is one right answer, which on_invalid="repair" puts in.
+      is_of_dataset: a remark about the dataset as a whole, so it rejects no episode.
+    """
+
+    meaning: str
+    is_advice: bool = False
+    is_repairable: bool = False
+    is_of_dataset: bool = False
+
+
+def _of_dataset(meaning: str) -> Code:
+    return Code(meaning, is_advice=True, is_of_dataset=True)
+
+
+CODES: dict[str, Code] = {
+    "no_steps": Code("the episode has no steps"),
+    "single_step": Code("the episode has one step, so no transition"),
+    "unreadable": Code("the episode cannot be read: a file is damaged, or holds something else than its format says"),
+    "untransformed": Code(
+        "a column that the transform reads is not as the dataset's spec says, or holds an integer that floats do not hold exactly"
+    ),
+    "missing_column": Code("a column that RLDS requires, or that other episodes have, is absent"),
+    "extra_column": Code("a column that the dataset's spec does not have"),
+    "unequal_lengths": Code("columns have different numbers of rows"),
+    "shape": Code("a column's shape is not the dataset's"),
+    "dtype": Code("a column's dtype is not the dataset's"),
+    "image": Code(
+        "a value of an encoded image column is no JPEG or PNG file, or one of another size than the dataset's"
+    ),
+    "flag_dtype": Code("a flag is not boolean", is_repairable=True),
+    "first_missing": Code("the first step is not marked is_first", is_repairable=True),
+    "first_inside": Code("a later step is marked is_first"),
+    "last_missing": Code(
+        "the last step is not marked is_last, as EnvLogger leaves an episode that was cut off", is_repairable=True
+    ),
+    "last_inside": Code("a step before the last is marked is_last"),
+    "terminal_inside": Code("a step before the last is marked is_terminal"),
+    "nan": Code("a value is NaN"),
+    "infinite": Code("a value is infinite"),
+    "discount_range": Code("a discount lies outside [0, 1]"),
+    "first_reward_lost": Code('last_reward="shift" would drop a first reward that is not 0'),
+    ENDS_ALIKE: Code(
+        "the episode ends with the very observation of others, which is not its own, as in TFDS' d4rl_* sets"
+    ),
+    "no_items": Code("the view makes no item of the episode"),
+    "view_refused": Code("the view cannot cut the episode: it is too long, say, or a priority is not a number"),
+    "terminal_discount": Code(
+        "the transition into a terminal step has a discount other than 0, so learners bootstrap through it",
+        is_advice=True,
+        is_repairable=True,
+    ),
+    "terminal_unmarked": Code(
+        "the transition into the last step has discount 0, yet the step is not marked is_terminal, as in RL Unplugged's DMLab sets",
+        is_advice=True,
+    ),
+    "last_reward": Code(
+        "the last step has a reward, which learners do not see, as in most Open X-Embodiment sets", is_advice=True
+    ),
+    "zero_last_observation": Code(
+        "the last observation is nothing but zeros, as TFDS' d4rl_* sets end where they had none",
+        is_advice=True,
+    ),
+    "rounded_float64": _of_dataset(
+        "a float64 column holds only values that float32 has: TFDS writes float64 through float32 unless its encoding is bytes or zlib",
+    ),
+    "float_image": _of_dataset(
+        "an image column of floats holds only whole numbers from 0 to 255, which uint8 has in a quarter of the bytes or less",
+    ),
+    "duplicate_episode": _of_dataset("episodes are equal to earlier ones; each is stored, and counts, once more"),
+    "lost_records": _of_dataset(
+        "records of the dataset are missing or cannot be read, as in parquet files of TFDS 4.9.10 with more than 100; they are skipped"
+    ),
+    "empty_records": _of_dataset("records hold no steps; they are left out"),
+    "repeated_records": _of_dataset(
+        "files hold the same steps several times, as RLlib's runners write them; they are read once"
+    ),
+    "episode_count": _of_dataset("files have more or fewer episodes than the dataset says"),
+    "other_metadata": _of_dataset(
+        "parts of the dataset describe themselves otherwise than the first: they are of several tasks"
+    ),
+    "masked_names": _of_dataset("a filter of the file names demonstrations that are not there"),
+    "left_out": _of_dataset("something recorded became no column: not every episode has it, say"),
+    "cast": _of_dataset("episodes have a column in another dtype than others; cast, no value changed"),
+    "space": _of_dataset("values are stored in another dtype or shape than the dataset says"),
+    "frame_index": _of_dataset("LeRobot's own numbers of rows do not count the rows of an episode one by one"),
+    "upside_down": _of_dataset("images are recorded upside down, as LIBERO's are"),
+    "both_ends": _of_dataset("episodes end both terminated and truncated"),
+    "no_end": _of_dataset("episodes end neither terminated nor truncated, and are read as truncated"),
+    "no_ends": _of_dataset("nothing tells where episodes end, so the whole file is one"),
+    "no_timeouts": _of_dataset("the file tells no time limits, so episodes that they cut run on into the next ones"),
+    "unfinished_tail": _of_dataset("rows stand after the last end: an episode without an end, or left out"),
+    "terminals_of_demonstrations": _of_dataset(
+        "terminals mark the ends of demonstrations, as kitchen's do, which need not be terminal states"
+    ),
+    "terminals_go_on": _of_dataset("terminals follow terminals, as in antmaze: they tell of a state, and end nothing"),
+    "root_done": _of_dataset(
+        "end flags say that steps begin in a state that is over, as after TorchRL's partial resets; they are not read"
+    ),
+    "done_inside": _of_dataset("an end is flagged before the last row of an episode"),
+    "late_start": _of_dataset("episodes begin after their first step"),
+    "cut_start": _of_dataset("the oldest trajectories of an overwritten ring may lack their beginning"),
+    "gaps": _of_dataset("observations after a step are not those of the next step: no-ops were removed, say"),
+    "next_differs": _of_dataset(
+        "next observations are not the observations of the next step, as after RLlib's n_step or TorchRL's MultiStep"
+    ),
+    "observations_after": _of_dataset(
+        "observations were recorded after their row's action, not before it, as LIBERO's are"
+    ),
+    "final_lost": _of_dataset("last steps are left out, for the observation after them was not recorded"),
+    "foreign_last_observation": _of_dataset(
+        "last observations are the first ones of the next trajectory, as in Procgen's demonstrations"
+    ),
+    "repeated_last_observation": _of_dataset(
+        "last observations are the ones before them: none was recorded behind the last step"
+    ),
+    "ends_found_late": _of_dataset(
+        "episodes end with the very observation of others, which a push by several workers knew only once they were stored"
+    ),
+    "rows_in_no_item": _of_dataset("episodes of a table are not whole: items hold only some of their rows"),
+}
+"""Code -> what it means. Documented in docs/validation.md. A remark that is no fault, `Remark.is_note`, has none."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with one episode.
+
+    Attributes:
+      code: a key of `CODES`.
+      path: the column, or "" for the episode.
+      detail: where in the column, what was expected, what came.
+    """
+
+    code: str
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        where = f'column "{self.path}": ' if self.path else ""
+        return f"{self.code}: {where}{self.detail}"
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether the episode can be stored all the same."""
+        return CODES[self.code].is_advice
+
+    @property
+    def is_repairable(self) -> bool:
+        """Whether there is one right answer."""
+        return CODES[self.code].is_repairable
+
+
+EXAMPLES = 3
+"""Problems of one code that are kept word for word."""
+
+
+class Named(Protocol):
+    """An episode, or what stands for one."""
+
+    @property
+    def id(self) -> str:
+        """Names it."""
+
+    @property
+    def recorded_id(self) -> str | None:
+        """What the dataset itself calls it, None where it does not."""
+
+    @property
+    def title(self) -> str:
+        """Both, for people."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One problem of one episode.
+
+    Attributes:
+      episode: its id.
+      episode_id: what the dataset itself calls it, None where it does not.
+      title: both, for people.
+      problem: what is wrong.
+    """
+
+    episode: str
+    episode_id: str | None
+    title: str
+    problem: Problem
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        named = {"episode": self.episode, "episode_id": self.episode_id}
+        return {**named, "path": self.problem.path, "detail": self.problem.detail}
+
+
+@dataclass
+class Findings:
+    """Problems of many episodes: counted by code, the first few kept.
+
+    Attributes:
+      episodes: code -> episodes that have it.
+      problems: code -> problems of that kind; an episode may have several.
+      examples: code -> the first of them, at most `EXAMPLES` each.
+      notices: what is to be said of the dataset as a whole.
+    """
+
+    episodes: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Example]] = field(default_factory=dict)
+    notices: tuple[Notice, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def add(self, episode: Named, problems: Sequence[Problem]) -> None:
+        """Takes in the problems of one episode."""
+        self.episodes.update({problem.code for problem in problems})
+        self.problems.update(problem.code for problem in problems)
+        for problem in problems:
+            kept = self.examples.setdefault(problem.code, [])
+            if len(kept) < EXAMPLES:
+                kept.append(Example(episode.id, episode.recorded_id, episode.title, problem))
+
+    def codes(self, strict: bool = False, allow: Sequence[str] = ()) -> list[str]:
+        """Codes found that reject an episode or, strictly, the dataset; in the order of `CODES`."""
+        found = {*self.episodes, *(remark.code for remark in faults(self.notices))}
+        return [code for code in CODES if code in found and code not in allow and (strict or not CODES[code].is_advice)]
+
+    def more(self, code: str) -> int:
+        """Problems of this kind beyond the examples."""
+        return self.problems[code] - len(self.examples.get(code, ()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON: code -> episodes, problems, meaning, advice, examples."""
+        return {
+            code: {
+                "episodes": count,
+                "problems": self.problems[code],
+                "meaning": CODES[code].meaning,
+                "advice": CODES[code].is_advice,
+                "examples": [example.as_dict() for example in self.examples[code]],
+            }
+            for code, count in sorted(self.episodes.items())
+        }

@@ -1,0 +1,177 @@
+"""What episodes and items are called in a push: names and keys that are the same whenever the same data is pushed the same way."""
+
+from __future__ import annotations
+
+import secrets
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array, Episode, KnownEpisode, Notice, content_digest
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.source import Source, episodes_of, read
+from rlds2reverb.identity import Names, Occurrences, copy_name, is_content, is_copy, number_of
+from rlds2reverb.prepare.column_stats import duplicates_notice
+from rlds2reverb.prepare.cutting import Output
+from rlds2reverb.push.options import ONCE
+from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.views.cuts import Cut
+from rlds2reverb.wire.insert import Part, seed
+
+
+def bits_of(again: bool) -> int | None:
+    """64 bits that no push before has used, for one with `again`; None for any other."""
+    return secrets.randbits(64) if again else None
+
+
+class ItemNames:
+    """Names the items of one output, episode by episode.
+
+    Args:
+      output: which.
+      data: what identifies the push's conventions, its transform, and which images stay encoded (`PushPlan.identity`).
+      again: new 64 bits, which make keys that no push before can have used; None for the keys of every equal push.
+
+    Attributes:
+      identity: what two pushes must share for their items to be the same, without table and episode.
+      key_name: names in item keys the episode taken in last; for a stream, all episodes so far, on which its items may depend.
+    """
+
+    def __init__(self, output: Output, data: str, again: int | None = None) -> None:
+        self.identity = f"{output.view.label}|{data}"
+        self.key_name = ""
+        self._tables, self._is_of_stream = output.tables, output.is_of_stream
+        self._push_seed = seed(self.identity) if again is None else again
+
+    def take_in(self, key_name: str) -> None:
+        """Goes on to the next episode, which `key_name` names by itself. One without items counts as well."""
+        self.key_name = f"{seed(self.key_name, key_name):016x}" if self._is_of_stream else key_name
+
+    def part(self, cut: Cut) -> Part:
+        """What the tables get of the episode taken in last."""
+        return Part(self._tables, self._push_seed, self.key_name, cut)
+
+
+class EpisodeNames:
+    """Names the episodes that one push reads: copies of one content are numbered, and what a ledger has is not read.
+
+    Args:
+      knows: whether nothing is to be read of an episode of a name; asked from the source's thread.
+      plan: of the push.
+      copies: place of an episode -> the number of the copy that it is stored as; the other episodes are left out. None to count.
+      is_task: whether this is one task of a larger push, so that `contents` and `names` are wanted.
+
+    Attributes:
+      copies: how many of the episodes that came are copies of earlier ones.
+    """
+
+    def __init__(
+        self,
+        knows: Callable[[str], bool],
+        plan: PushPlan,
+        copies: Mapping[int, int] | None = None,
+        is_task: bool = False,
+    ) -> None:
+        self.copies = 0
+        self._knows, self._metadata = knows, sorted(plan.metadata)
+        self._stores_once = plan.options.duplicates == ONCE
+        self._wanted, self._is_task = copies, is_task
+        self._occurrences = Occurrences()
+        self._claimed = deque[str]()
+        self._place = 0
+        self._contents, self._names = array("Q"), array("Q")
+
+    @property
+    def contents(self) -> Names:
+        """[episodes] of a task: what stands for the contents, or for ids that callers gave, in the order of the source; of all that were met."""
+        return np.array(self._contents, np.uint64)
+
+    @property
+    def names(self) -> Names:
+        """[episodes] of a task: what stands for the names that they were given."""
+        return np.array(self._names, np.uint64)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """That there are copies."""
+        return duplicates_notice(self.copies)
+
+    def read(self, source: Source) -> Iterator[Episode | KnownEpisode]:
+        """The episodes of a source, under the names that their items get.
+
+        Raises:
+          SourceError: the data cannot be read, or two episodes have one id that is no content's.
+        """
+        episodes = self._with_metadata(source) if self._metadata else read(source, is_known=self._claim)
+        for episode in episodes:
+            name = self._claimed.popleft()
+            if name:
+                self.copies += is_copy(name)
+                yield episode if episode.id == name else replace(episode, id=name)
+
+    def _with_metadata(self, source: Source) -> Iterator[Episode | KnownEpisode]:
+        """Where items hold metadata, these are a part of the content; so an episode is read before it is known."""
+        for episode in episodes_of(source):
+            name = episode.id
+            if is_content(name):
+                held = {path: _column_of(episode.metadata.get(path)) for path in self._metadata}
+                name = f"{name}|{content_digest(held)}"
+            yield KnownEpisode(name) if self._claim(name) else episode
+
+    def _claim(self, content: str) -> bool:
+        """Names the next episode, "" for one that this task leaves out; whether nothing is to be read of it."""
+        place, self._place = self._place, self._place + 1
+        if self._wanted is not None:
+            number = self._wanted.get(place, 0)
+        else:
+            number = self._occurrences.count(content)
+            if number > 1 and not is_content(content):
+                raise SourceError(
+                    f'two episodes have the id "{content}", and their items the same keys; nothing of the second was sent. Ids must differ, '
+                    "or be left out: then episodes are named by their content"
+                )
+        name = copy_name(content, number) if number else ""
+        if self._is_task:
+            self._contents.append(number_of(content))
+            self._names.append(number_of(name))
+        self._claimed.append(name)
+        return not name or self._knows(content if self._stores_once else name)
+
+
+def _column_of(value: Any) -> Array:
+    """[1, ...] of a feature of an episode."""
+    if isinstance(value, (bytes, str)):
+        column = np.empty(1, object)
+        column[0] = value
+        return column
+    return np.asarray(value)[None]
+
+
+# Which of several servers an episode goes to: rendezvous hashing of its name.
+#
+# Every server has a number of its own for every episode, and the largest one wins. So a server that is added takes its share of
+# the episodes, about one in n, and no episode moves between the others. Source: Thaler and Ravishankar 1998, highest random weight.
+
+
+class Placing:
+    """Places episodes. The order of the servers does not matter; their names do.
+
+    Args:
+      names: of the servers, at least one: their addresses as they are written, where they have no others.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+
+    def of(self, episode_id: str) -> str:
+        """The name of the server that gets the episode.
+
+        >>> placing = Placing(["a:8000", "b:8000", "c:8000"])
+        >>> [placing.of(f"cartpole/{number}")[0] for number in range(8)]
+        ['b', 'a', 'a', 'a', 'c', 'a', 'b', 'b']
+        """
+        return max(self._names, key=lambda name: (seed(name, episode_id), name))

@@ -1,1 +1,0 @@
-"""What is in a dataset, as data; the command line prints it."""

@@ -1,0 +1,331 @@
+"""The server in memory: its tables, what others do to them, and the faults that it is told to have."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import TransportError
+from rlds2reverb.testing.streams import (
+    Gate,
+    MemoryStream,
+    SamplePlan,
+    ServerSamples,
+    ServerSide,
+    ServerStream,
+    StreamPlan,
+)
+from rlds2reverb.testing.tables import MemoryTable, Refused, StoredItem
+from rlds2reverb.transport.base import INSERTING, SAMPLING, call_error, refused_call
+from rlds2reverb.transport.retry import Deadlines
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, table_info
+
+
+class MemoryServer:
+    """Tables, and what becomes of streams and calls. Thread-safe; hold `changed` over several steps.
+
+    Args:
+      tables: what they are, or names of plain ones.
+      state_id: of the server's process.
+      batch: most items that one answer confirms.
+
+    Attributes:
+      changed: the lock and condition over everything here.
+      tables: by name.
+      state_id: see `restart`.
+      streams: every insert stream so far.
+      plans: how the next insert streams go, in order; those after them go well.
+      sampled: every sample stream so far.
+      sample_plans: how the next sample streams go.
+      refusals: statuses with which the next short calls end, such as "PERMISSION_DENIED".
+      is_away: no short call is answered.
+      checkpoint_path: where a checkpoint is said to be; None for a server without checkpointer.
+      questions: asked without waiting, and neither answered nor dropped.
+    """
+
+    def __init__(self, *tables: TableInfo | str, state_id: int = 1, batch: int = 1000) -> None:
+        infos = [table_info(table) if isinstance(table, str) else table for table in tables or ("replay",)]
+        self.changed = threading.Condition(threading.RLock())
+        self.tables = {info.name: MemoryTable(info) for info in infos}
+        self.state_id = state_id
+        self.streams: list[ServerStream] = []
+        self.plans: deque[StreamPlan] = deque()
+        self.sampled: list[ServerSamples] = []
+        self.sample_plans: deque[SamplePlan] = deque()
+        self.refusals: deque[str] = deque()
+        self.is_away = False
+        self.checkpoint_path: str | None = None
+        self.questions = 0
+        self._gate = Gate(self.tables, batch)
+
+    @property
+    def requests(self) -> int:
+        """Messages with items that were taken."""
+        return self._gate.requests
+
+    def server_info(self) -> ServerInfo:
+        """What the server tells of itself."""
+        with self.changed:
+            return ServerInfo(self.state_id, {name: table.info for name, table in self.tables.items()})
+
+    def contents(self, table: str = "replay") -> list[tuple[Array, ...]]:
+        """The values of a table's items, in the order of insertion; one array per column."""
+        with self.changed:
+            return [item.values for item in self.tables[table].items.values()]
+
+    # What others do.
+
+    def put(self, table: str, key: int, values: Iterable[Array] = (), priority: float = 1.0) -> None:
+        """Inserts as another client does, without a stream and whatever the limiter says."""
+        with self.changed:
+            self.tables[table].put(key, values, priority)
+            self.changed.notify_all()
+
+    def sample(self, table: str = "replay", seconds: float = 10.0) -> StoredItem:
+        """Takes a sample as a learner does, when the limiter allows it.
+
+        Raises:
+          TimeoutError: it did not, for so long.
+        """
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.tables[table].may_be_sampled, seconds):
+                raise TimeoutError(f'table "{table}": no sample could be taken for {seconds:g} s')
+            item = self.tables[table].sample()
+            self.changed.notify_all()
+            return item
+
+    # Faults.
+
+    def hold(self, items: int = 0) -> None:
+        """Lets only so many more items in, and says nothing of it."""
+        with self.changed:
+            self._gate.admitted = items
+            self.changed.notify_all()
+
+    def release(self) -> None:
+        """Lets everything in."""
+        with self.changed:
+            self._gate.admitted = None
+            self.changed.notify_all()
+
+    def fail_after(self, requests: int | None, status: str = "DATA_LOSS") -> None:
+        """Takes so many more requests; every later one ends its stream with the status. None: all go well again."""
+        with self.changed:
+            self._gate.fails_after = None if requests is None else self._gate.requests + requests
+            self._gate.failure = Refused(status, "as planned")
+
+    def break_streams(self, status: str = "UNAVAILABLE") -> None:
+        """Ends the streams that are open."""
+        with self.changed:
+            for stream in self.streams:
+                stream.plan = StreamPlan(len(stream.confirmed), status)
+            for samples in self.sampled:
+                samples.refuse(Refused(status, "as planned"))
+            self.changed.notify_all()
+
+    def silence_streams(self) -> None:
+        """Makes the open streams carry nothing any more, as half-open connections do. New ones go well."""
+        with self.changed:
+            for stream in self.streams:
+                stream.plan = StreamPlan(silent_after=0)
+            for samples in self.sampled:
+                samples.plan = SamplePlan(silent_after=0)
+
+    def restart(self) -> None:
+        """Another process: another state id, nothing stored, all streams broken."""
+        with self.changed:
+            self.state_id += 1
+            for name, table in self.tables.items():
+                self.tables[name] = table.emptied()
+            self.break_streams()
+
+    def until(self, claim: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Waits until the claim holds; looks whenever something changes.
+
+        Raises:
+          TimeoutError: it did not.
+        """
+        with self.changed:
+            if not self.changed.wait_for(claim, seconds):
+                raise TimeoutError(f"not within {seconds:g} s")
+
+    # What transports call.
+
+    def opened_stream(self) -> ServerStream:
+        """The server's side of a new stream."""
+        with self.changed:
+            stream = ServerStream(self.changed, self._gate, self.plans.popleft() if self.plans else StreamPlan())
+            self.streams.append(stream)
+            self.changed.notify_all()
+            return stream
+
+    def opened_samples(self) -> ServerSamples:
+        """The server's side of a new sample stream."""
+        with self.changed:
+            plan = self.sample_plans.popleft() if self.sample_plans else SamplePlan()
+            samples = ServerSamples(self.changed, self.table, plan)
+            self.sampled.append(samples)
+            self.changed.notify_all()
+            return samples
+
+    def answer_call(self) -> None:
+        """Called first by every short call.
+
+        Raises:
+          Refused: the call is not answered.
+        """
+        with self.changed:
+            if self.is_away:
+                raise Refused("UNAVAILABLE", "the server is away")
+            if self.refusals:
+                raise Refused(self.refusals.popleft(), "as planned")
+
+    def table(self, name: str) -> MemoryTable:
+        """A table by name.
+
+        Raises:
+          Refused: there is none.
+        """
+        if name not in self.tables:
+            raise Refused("NOT_FOUND", f"Priority table {name} was not found")
+        return self.tables[name]
+
+
+# The way to a server in memory.
+
+
+class MemoryTransport:
+    """The way to a server in memory; see `base.Transport`. What takes time over gRPC happens at once.
+
+    Args:
+      server: where it leads.
+      address: what messages call the server.
+      call_seconds: what messages say that a call lasted which was not answered.
+    """
+
+    def __init__(self, server: MemoryServer, address: str = "memory", call_seconds: float = Deadlines.call) -> None:
+        self.address = address
+        self._server, self._call_seconds = server, call_seconds
+        self._streams: set[MemoryStream] = set()
+        self._is_closed = False
+
+    def server_info(self, at_once: bool = False) -> ServerInfo:
+        """All tables; see `base.Transport`."""
+        with self._server.changed:
+            self._call("asking for its tables")
+            return self._server.server_info()
+
+    def ask_server_info(self) -> MemoryPendingInfo:
+        """All tables, asked without waiting; see `base.Transport`."""
+        with self._server.changed:
+            self._check_open()
+            try:
+                self._server.answer_call()
+            except Refused:
+                return MemoryPendingInfo(self._server, None)
+            return MemoryPendingInfo(self._server, self._server.server_info())
+
+    def delete_items(self, table: str, item_keys: Array) -> None:
+        """Takes items out of a table; see `base.Transport`."""
+        with self._server.changed:
+            self._call("taking items out")
+            self._on_table(table, "taking items out").delete(item_keys.tolist())
+            self._server.changed.notify_all()
+
+    def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
+        """Gives items other priorities; see `base.Transport`."""
+        with self._server.changed:
+            self._call("updating priorities")
+            updated = self._on_table(table, "updating priorities")
+            try:
+                updated.update(zip(item_keys.tolist(), priorities.tolist()))
+            except Refused as refused:
+                raise self._error("updating priorities", refused) from refused
+
+    def reset(self, table: str) -> None:
+        """Empties a table; see `base.Transport`."""
+        with self._server.changed:
+            self._call("emptying a table")
+            self._on_table(table, "emptying a table").reset()
+            self._server.changed.notify_all()
+
+    def checkpoint(self, seconds: float) -> str:
+        """Where a checkpoint is said to be; see `base.Transport`."""
+        with self._server.changed:
+            self._call("writing a checkpoint")
+            if self._server.checkpoint_path is None:
+                refused = Refused("INVALID_ARGUMENT", "no Checkpointer configured for the replay service.")
+                raise self._error("writing a checkpoint", refused)
+            return self._server.checkpoint_path
+
+    def insert_stream(self, messages: Iterator[bytes]) -> MemoryStream:
+        """Opens an insert stream; see `base.Transport`."""
+        return self._open(self._server.opened_stream, INSERTING, messages)
+
+    def sample_stream(self, messages: Iterator[bytes]) -> MemoryStream:
+        """Opens a sample stream; see `base.Transport`."""
+        return self._open(self._server.opened_samples, SAMPLING, messages)
+
+    def _open(self, opened: Callable[[], ServerSide], doing: str, messages: Iterator[bytes]) -> MemoryStream:
+        with self._server.changed:
+            self._check_open()
+            stream = MemoryStream(opened(), self.address, doing, messages, self._streams.discard)
+            self._streams.add(stream)
+            return stream
+
+    def _on_table(self, table: str, doing: str) -> MemoryTable:
+        try:
+            return self._server.table(table)
+        except Refused as refused:
+            raise self._error(doing, refused) from refused
+
+    def close(self) -> None:
+        """Closes everything; streams under way end with an error."""
+        with self._server.changed:
+            self._is_closed = True
+            for stream in tuple(self._streams):
+                stream.cancel()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise refused_call(self.address, "it is closed")
+
+    def _call(self, doing: str) -> None:
+        self._check_open()
+        try:
+            self._server.answer_call()
+        except Refused as refused:
+            raise self._error(doing, refused) from refused
+
+    def _error(self, doing: str, refused: Refused) -> TransportError:
+        return call_error(self.address, doing, refused.status, refused.details, self._call_seconds)
+
+
+class MemoryPendingInfo:
+    """See `base.PendingInfo`. It was answered when it was asked.
+
+    Args:
+      server: which counts the question.
+      info: the answer; None for none.
+    """
+
+    is_over = True
+
+    def __init__(self, server: MemoryServer, info: ServerInfo | None) -> None:
+        self._server, self._info = server, info
+        self._count(1)
+
+    def answer(self) -> ServerInfo | None:
+        """What the server said; None when it gave no answer."""
+        self._count(-1)
+        return self._info
+
+    def drop(self) -> None:
+        """Says that the answer is not wanted any more."""
+        self._count(-1)
+
+    def _count(self, questions: int) -> None:
+        with self._server.changed:
+            self._server.questions += questions

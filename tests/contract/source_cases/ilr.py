@@ -1,0 +1,110 @@
+"""il-representations: shards, plain and compressed, its dict of arrays, and the benchmarks' own demonstrations."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.formats import open_source
+from tests.contract.source_cases.data import EPISODES
+from tests.unit.formats.ilr import made
+
+
+def trajectories() -> list[Any]:
+    rng = np.random.default_rng(8)
+    return [made.trajectory(rng, 2 + number % 3, is_done=number < EPISODES - 1) for number in range(EPISODES)]
+
+
+def write(folder: Path) -> str:
+    """Writes a small file into a folder; the name of the source."""
+    made.shard(folder / "demos.tar", trajectories()[:2])
+    return f"ilr:{folder}"
+
+
+def write_compressed(folder: Path) -> str:
+    made.shard(folder / "demos.tar.zst", trajectories()[:2])
+    return f"ilr:{folder}"
+
+
+def arrays() -> dict[str, Any]:
+    """The dict format."""
+    found = trajectories()
+    joined = {key: np.concatenate([one[key] for one in found]) for key in found[0] if key != "infos"}
+    return {**joined, "infos": np.array([info for one in found for info in one["infos"]], object)}
+
+
+def write_npz(folder: Path) -> str:
+    np.savez_compressed(folder / "demos.npz", **arrays())
+    return f"ilr:{folder / 'demos.npz'}"
+
+
+def write_pickle(folder: Path) -> str:
+    (folder / "demos.pickle").write_bytes(pickle.dumps(arrays()))
+    return f"ilr:{folder / 'demos.pickle'}"
+
+
+def write_atari(folder: Path) -> str:
+    listed = [
+        {"states": list(one["obs"]), "actions": list(one["acts"]), "dones": one["dones"]} for one in trajectories()
+    ]
+    np.savez(folder / "demos.npz", np.array(listed, object))
+    return f"ilr:{folder / 'demos.npz'}"
+
+
+def write_procgen(folder: Path) -> str:
+    found = trajectories()
+    lists = {key: [list(one[key]) for one in found] for key in ("obs", "acts", "rews", "dones")}
+    (folder / "demo.pickle").write_bytes(pickle.dumps(lists))
+    return f"ilr:{folder}"
+
+
+def write_magical(folder: Path) -> str:
+    for number, one in enumerate(trajectories()):
+        seen = [*one["obs"], one["next_obs"][-1]]
+        made.magical(folder / f"demo-{number}.pkl.gz", one["acts"], seen, one["rews"], one["infos"])
+    return f"ilr:{folder}"
+
+
+def write_dm_control(folder: Path) -> str:
+    fields = [
+        {
+            "obs": np.append(one["obs"], one["next_obs"][-1:], 0),
+            **{key: one[key] for key in ("acts", "rews")},
+            "infos": None,
+        }
+        for one in trajectories()
+    ]
+    made.dm_control(folder / "demos.pkl.gz", fields)
+    return f"ilr:{folder / 'demos.pkl.gz'}"
+
+
+def opened(options: str = "") -> Any:
+    folder = Path(mkdtemp())
+    found = trajectories()
+    made.shard(folder / "demos-0.tar.zst", found[:2])
+    made.shard(folder / "demos-1.tar.zst", found[2:], task="Other-v0")
+    return open_source(f"ilr:{folder}{options}")
+
+
+WRITE: dict[str, Callable[[Path], str]] = {
+    "shards": write,
+    "compressed": write_compressed,
+    "npz": write_npz,
+    "pickle": write_pickle,
+    "atari": write_atari,
+    "procgen": write_procgen,
+    "magical": write_magical,
+    "dm_control": write_dm_control,
+}
+SOURCES = {
+    "as it is": opened,
+    "a part": lambda: opened("?episodes=1:"),
+    "the last": lambda: opened("?episodes=-2:"),
+    "cut": lambda: opened("?gaps=split,done_means=truncation"),
+}
+PUSHED = ["as it is"]

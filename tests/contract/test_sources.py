@@ -1,0 +1,187 @@
+"""What every source must do: read the same twice, and give an episode one name, however the source is sharded.
+
+Every format brings its own data: `tests/contract/source_cases/SCHEME.py` has `SOURCES`, kind -> a new source of it, and `PUSHED`, the
+kinds that are pushed as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlds2reverb.episode import Array, metadata_specs
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.bundled import bundled_path
+from rlds2reverb.formats.options import escaped, parted
+from rlds2reverb.formats.registry import SOURCES as FORMATS
+from rlds2reverb.formats.source import Source, Span, episode_lengths_of, first_episodes, metadata_spec_of, notices_of
+from rlds2reverb.prepare.problems import CODES
+from rlds2reverb.specs import differences, flatten, nested
+from tests.contract import toy
+from tests.contract.source_cases import data
+from tests.contract.source_cases.data import EPISODES
+from tests.contract.source_cases.tfds import of_tfds
+from tests.unit.push import in_memory
+
+FOLDER = Path(data.__file__).parent
+WITH_DATA = [one.scheme for one in FORMATS if (FOLDER / f"{one.scheme}.py").exists()]
+CASES: dict[str, Any] = {scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}") for scheme in WITH_DATA}
+CASES[toy.FORMAT.scheme] = toy
+"""Scheme -> its data. The toy shows that a new format needs nothing else."""
+
+SOURCES = {f"{scheme}, {kind}": make for scheme, case in CASES.items() for kind, make in case.SOURCES.items()}
+PUSHED = [f"{scheme}, {kind}" for scheme, case in CASES.items() for kind in case.PUSHED]
+
+
+BY_THE_CORE = {one.scheme for one in (*FORMATS, toy.FORMAT) if one.extra is None}
+"""Schemes that the core reads by itself; the others need TensorFlow."""
+
+
+def kinds(*names: str) -> list[Any]:
+    """Parameters: the kinds of sources, each with what it needs."""
+    return [pytest.param(name, marks=() if name.split(",")[0] in BY_THE_CORE else pytest.mark.full) for name in names]
+
+
+@pytest.fixture(params=kinds(*SOURCES), scope="module")
+def source(request: pytest.FixtureRequest) -> Source:
+    return SOURCES[request.param]()
+
+
+@pytest.mark.parametrize("scheme", [*(one.scheme for one in FORMATS), toy.FORMAT.scheme])
+def test_every_format_has_data_and_some_of_it_is_pushed(scheme: str) -> None:
+    assert scheme in CASES, f"write tests/contract/source_cases/{scheme}.py"
+    assert set(CASES[scheme].PUSHED) <= set(CASES[scheme].SOURCES)
+    assert CASES[scheme].PUSHED
+
+
+def bytes_of(column: Array) -> bytes:
+    return repr(column.tolist()).encode() if column.dtype == object else column.tobytes()
+
+
+def contents(source: Source) -> list[tuple[str, dict[str, bytes], str]]:
+    """Name, columns and metadata of every episode, as values that can be compared."""
+    return [
+        (
+            one.id,
+            {path: f"{column.dtype}{column.shape}".encode() + bytes_of(column) for path, column in one.columns.items()},
+            repr(sorted(one.metadata.items())),
+        )
+        for one in source
+    ]
+
+
+@pytest.mark.parametrize("scheme", kinds(*(scheme for scheme, case in CASES.items() if hasattr(case, "write"))))
+def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
+    folder = tmp_path / "written"
+    folder.mkdir()
+    scheme, _, text = CASES[scheme].write(folder).partition(":")
+    place, options = parted(text)
+    place, at, split = place.partition("@")
+    before = contents(open_source(f"{scheme}:{text}"))
+    path = Path(place)
+    moved = path.rename(path.with_name(f"what?@a;b|c,d%3F{''.join(path.suffixes)}"))
+    source = open_source(f"{scheme}:{escaped(moved)}{at}{split}?{options}")
+    assert [one[1:] for one in contents(source)] == [one[1:] for one in before]
+    assert contents(open_source(source.name)) == contents(source)
+    assert contents(open_source(f"mix:{source.name}")) == contents(source)
+
+
+def test_a_source_reads_the_same_twice(source: Source) -> None:
+    whole = contents(source)
+    assert contents(source) == whole
+    for one, other in itertools.combinations(whole, 2):
+        assert one[0] != other[0] or one[1] == other[1]
+    assert source.episode_count in (len(whole), None)
+
+
+def test_the_metadata_of_every_episode_is_what_the_source_says(source: Source) -> None:
+    wanted = flatten(metadata_spec_of(source))
+    for part in (source, first_episodes(source, 2), source.shard(0, 2)):
+        assert flatten(metadata_spec_of(part)) == wanted
+        for episode in part:
+            found = metadata_specs(episode)
+            assert set(found) == set(wanted)
+            assert differences(nested(found), nested(wanted)) == []
+
+
+def test_it_tells_how_long_its_episodes_are_or_that_it_does_not_know(source: Source) -> None:
+    for part in (source, first_episodes(source, 2), source.shard(1, 2), Span(source, 1, 3), Span(source, 0, 99, 2)):
+        lengths = episode_lengths_of(part)
+        assert lengths is None or list(lengths) == [len(episode) for episode in part]
+        assert (lengths is None) == (episode_lengths_of(source) is None)
+
+
+KNOWN = ("tfds", "bundled", "lerobot", "minari", "robomimic", "d4rl", "episodes")
+
+
+@pytest.mark.parametrize("kind", kinds(*(kind for kind in SOURCES if kind.split(",")[0] in KNOWN)))
+def test_formats_that_know_how_long_episodes_are_tell_it(kind: str) -> None:
+    assert episode_lengths_of(SOURCES[kind]()) is not None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, EPISODES + 2])
+def test_shards_share_out_the_episodes_and_leave_their_names(source: Source, count: int) -> None:
+    whole = contents(source)
+    for index in range(count):
+        shard = source.shard(index, count)
+        assert contents(shard) == whole[index::count], index
+        assert shard.episode_count in (len(whole[index::count]), None)
+
+
+def test_a_span_is_a_slice_of_the_whole(source: Source) -> None:
+    whole = contents(source)
+    for start, stop in ((0, 1), (1, 3), (2, EPISODES + 5), (3, 3)):
+        assert contents(Span(source, start, stop)) == whole[start:stop]
+
+
+def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:
+    whole = contents(source)
+    assert contents(source.shard(1, 2).shard(1, 3)) == whole[1::2][1::3] == whole[3::6]
+    assert contents(source.shard(1, 2).shard(0, 1)) == whole[1::2]
+
+
+def test_a_shard_has_the_spec_of_the_whole_also_when_it_is_empty(source: Source) -> None:
+    if source.episode_count == 0:
+        pytest.skip("an empty list has no spec")
+    spec = flatten(source.spec())
+    assert flatten(source.shard(1, 2).spec()) == spec
+    assert flatten(source.shard(100, 101).spec()) == spec
+    assert contents(source.shard(100, 101)) == []
+
+
+@pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0)])
+def test_a_shard_that_does_not_exist_is_refused(source: Source, index: int, count: int) -> None:
+    with pytest.raises(SourceError, match=f"shard {index} of {count}"):
+        source.shard(index, count)
+
+
+@pytest.mark.parametrize("kind", kinds(*PUSHED))
+def test_parts_pushed_by_several_workers_add_nothing_to_what_a_whole_push_stored(kind: str) -> None:
+    server = in_memory.Server()
+    source = SOURCES[kind]()
+    in_memory.push(server, source)
+    whole = dict(server.items["replay"])
+    for index in range(3):
+        in_memory.push(server, source.shard(index, 3))
+    assert server.items["replay"].keys() == whole.keys()
+
+
+def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
+    whole = [one.id for one in of_tfds("train[:4]")]
+    shutil.copytree(bundled_path("cartpole"), tmp_path / "copy")
+    copy = open_source(f"tfds:{tmp_path / 'copy'}@train[:4]")
+    assert [[one.id for one in copy.shard(index, 3)] for index in range(3)] == [whole[index::3] for index in range(3)]
+
+
+def test_what_a_source_says_of_itself_is_a_note_or_advice_that_can_be_allowed(source: Source) -> None:
+    contents(source)
+    for remark in notices_of(source):
+        assert remark.is_note != (remark.code in CODES), remark
+        assert remark.text
+        assert "\n" not in remark.text

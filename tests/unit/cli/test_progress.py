@@ -1,0 +1,260 @@
+"""How progress looks: nothing for what is short, a bar on a terminal, lines elsewhere, and stdout as it is without."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlds2reverb
+from rlds2reverb.cli import checkpoint, inspect, output, progress, validate
+from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, describe, shown_of
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.inspection.inspection import Paced, inspect_source, validate_source
+from rlds2reverb.push.report import Progress
+from tests.processes import wait_until
+
+SOURCE = "bundled:cartpole@train[:3]"
+HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)
+
+
+def test_a_line_has_rates_an_eta_and_what_is_waited_for() -> None:
+    waiting = Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples')
+    assert describe(waiting) == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:06  waiting"
+    assert describe(Progress(1, 10, 7201, 0, 0, 1.0)).endswith("ETA 2:00:00")
+    assert describe(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")) == "verifying  4/8 episodes  2.00/s  ETA 0:02"
+
+
+def test_what_is_slow_has_rates_that_say_something() -> None:
+    slow = Progress(1, 3, 8, 2, 46_300, 100.0)
+    assert describe(slow) == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 11:40"
+    assert describe(Progress(23, 0, None, 0, 0, 50.0)) == "23 episodes  0.46/s"
+    assert counting(1, None, "item", 216.0).text == "1 item  0.0046/s"
+
+
+@pytest.mark.parametrize("count", [None, 4])
+def test_where_nobody_knows_the_end_there_are_counts_only(count: int | None) -> None:
+    """4: a table that has grown since it was asked."""
+    assert describe(Progress(5, 5000, count, 0, 0, 2.0)) == "5 episodes  2,500 steps/s"
+    assert shown_of(Progress(5, 5000, count, 0, 0, 2.0)).total is None
+
+
+def test_other_things_are_counted_alike() -> None:
+    assert counting(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:15", 250, 1000)
+    assert counting(0, None, "sample", 0.0).text == "0 samples  0/s"
+
+
+def test_lines_come_again_and_again_and_tell_the_newest() -> None:
+    lines: list[str] = []
+    came = threading.Semaphore(0)
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        came.release()
+
+    with Lines(tell, "opening", seconds=0.01) as heard:
+        assert came.acquire(timeout=120)
+        heard(shown_of(HALF))
+        wait_until(lambda: len(set(lines)) > 1)
+    assert lines[0].startswith("opening  0:0")
+    assert lines[-1] == describe(HALF)
+    ended = len(lines)
+    heard(shown_of(HALF))
+    assert len(lines) == ended
+
+
+def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.told(quiet=False) as update:
+        for inserts in (1, 2, 3):
+            text = f'table "t": its rate limiter waits for {inserts} more samples'
+            update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))
+    assert capsys.readouterr().err.count("waiting:") == 1
+
+
+class Drawn:
+    """A bar that notes what is done with it."""
+
+    def __init__(self) -> None:
+        self.shown: list[Shown] = []
+        self.said: list[str] = []
+        self.is_open = threading.Event()
+        self.is_gone = False
+
+    def __enter__(self) -> Drawn:
+        self.is_open.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_gone = True
+
+    def show(self, shown: Shown) -> None:
+        self.shown.append(shown)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    made = Drawn()
+    monkeypatch.setattr(progress, "_bar", lambda: made)
+    return made
+
+
+def test_a_short_command_draws_no_bar(drawn: Drawn) -> None:
+    with LateBar("starting", after_seconds=3600) as heard:
+        heard(shown_of(HALF))
+    assert not drawn.is_open.is_set()
+
+
+def test_a_bar_is_drawn_late_and_taken_away(drawn: Drawn, capsys: pytest.CaptureFixture[str]) -> None:
+    with LateBar("starting", after_seconds=0.01) as heard:
+        assert drawn.is_open.wait(120)
+        heard(Shown("1 episode", 1, 2, waiting="for a sampler"))
+    assert [one.text for one in drawn.shown] == ["starting", "1 episode"]
+    assert drawn.said == ["waiting: for a sampler"]
+    assert drawn.is_gone
+
+
+def test_a_bar_that_an_error_ends_is_taken_away(drawn: Drawn) -> None:
+    with pytest.raises(ZeroDivisionError), LateBar("starting", after_seconds=0.01):
+        assert drawn.is_open.wait(120)
+        raise ZeroDivisionError
+    assert drawn.is_gone
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lines without a pause, and a source that waits until one has come; quiet, it does not wait."""
+    lines: list[str] = []
+    told = Lines._run
+
+    def at_once(self: Lines) -> None:
+        self._seconds = 0.01
+        told(self)
+
+    def opened(name: str) -> EpisodeList:
+        if "--quiet" not in sys.argv:
+            wait_until(lambda: bool(lines))
+        return open_source(name)  # type: ignore[return-value]
+
+    talk = output.talk
+    monkeypatch.setattr(Lines, "_run", at_once)
+    monkeypatch.setattr(output, "talk", lambda text: (lines.append(text), talk(text)))
+    for command in (inspect, validate):
+        monkeypatch.setattr(command, "opened", opened)
+    return lines
+
+
+@pytest.mark.parametrize("command", ["inspect", "validate"])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_stdout_is_the_same_with_progress_and_without(
+    run: Any, patient: Any, command: str, form: tuple[str, ...]
+) -> None:
+    code, shown, said = run(command, SOURCE, *form)
+    quiet_code, quietly, silence = run(command, SOURCE, *form, "--quiet")
+    assert (code, shown) == (quiet_code, quietly)
+    assert code == 0
+    assert said.startswith("starting  0:0")
+    assert "starting" not in silence
+
+
+def test_a_checkpoint_that_takes_long_is_told(run: Any, patient: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
+
+    def ask(*_: Any) -> dict[str, Any]:
+        wait_until(lambda: bool(patient))
+        return written
+
+    monkeypatch.setattr(checkpoint, "_ask", ask)
+    assert run("checkpoint")[2].startswith("the server writes a checkpoint  0:0")
+
+
+def heard_while(
+    read: Callable[[Callable[[Progress], object]], object], monkeypatch: pytest.MonkeyPatch
+) -> list[Progress]:
+    """All that is told while something is read, with no pause between."""
+    monkeypatch.setattr("rlds2reverb.inspection.inspection.TELL_SECONDS", 0.0)
+    told: list[Progress] = []
+    read(told.append)
+    return told
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_reading_tells_every_episode_and_how_many_there_are(monkeypatch: pytest.MonkeyPatch, limit: int | None) -> None:
+    source, count = open_source(SOURCE), limit or 3
+    ways = (
+        lambda hear: inspect_source(source, {}, limit, on_progress=hear),
+        lambda hear: validate_source(source, limit, on_progress=hear),
+    )
+    for read in ways:
+        told = heard_while(read, monkeypatch)
+        assert [(one.episodes, one.episode_count) for one in told] == [(n, count) for n in range(1, count + 1)]
+        assert all(np.diff([one.steps for one in told]) > 0)
+
+
+def test_a_generator_has_no_total() -> None:
+    told: list[Progress] = []
+    pace = Paced(told.append, None, None)
+    pace._told_at = -1e9
+    pace.count(next(iter(open_source(SOURCE))))
+    assert [one.episode_count for one in told] == [None]
+
+
+def test_verifying_a_conversion_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlds2reverb.conversion.convert._TELL_SECONDS", -1.0)
+    told: list[Progress] = []
+    rlds2reverb.convert(SOURCE, f"ted:{tmp_path / 'mine'}", verify=True, on_progress=told.append)
+    assert [(one.doing, one.episodes) for one in told][-3:] == [("verifying", 1), ("verifying", 2), ("verifying", 3)]
+    assert {one.doing for one in told[:3]} == {""}
+
+
+ON_A_TERMINAL = """
+import sys, time
+from rlds2reverb.cli import progress
+progress.BAR_AFTER_SECONDS = 0
+from rlds2reverb.push.report import Progress
+with progress.LateBar("starting", 0.01) as heard:
+    deadline = time.monotonic() + 120
+    while heard._bar is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    heard(progress.shown_of(Progress(5, 5000, 20, 0, 0, 2.0, "for [b]ab\\x1b[31m", ())))
+    print("data", flush=True)
+"""
+
+
+def test_on_a_terminal_the_bar_is_drawn_and_data_go_to_stdout() -> None:
+    """stderr is a terminal of 80 columns, stdout a pipe."""
+    ours, theirs = pty.openpty()
+    try:
+        ran = subprocess.Popen(
+            [sys.executable, "-c", ON_A_TERMINAL],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+        )
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # EIO: the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+        shown, _ = ran.communicate(timeout=120)
+    finally:
+        os.close(ours)
+    assert (ran.returncode, shown) == (0, b"data\n")
+    assert b"5/20 episodes" in seen
+    assert b"waiting: for [b]ab\\x1b[31m" in seen

@@ -1,0 +1,190 @@
+"""Options, losses, files of a size, and the way on after a kill."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats import open_destination, open_source
+from rlds2reverb.formats.destination import Content
+from rlds2reverb.formats.lerobot.write import open_lerobot
+from rlds2reverb.specs import ArraySpec
+from tests import strategies
+from tests.unit.formats.lerobot.writing import content_of, written
+
+
+def episodes(count: int = 5, rows: int = 6) -> list[Episode]:
+    rng = np.random.default_rng(1)
+    return [strategies.episode(rng, rows + at, episode_id=str(at)) for at in range(count)]
+
+
+def digest(folder: Path) -> dict[str, Any]:
+    """What the dataset holds."""
+    info = json.loads((folder / "meta/info.json").read_text())
+    return {"info": info, "episodes": [one.columns["action"].tolist() for one in open_source(f"lerobot:{folder}")]}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lerobot:", "expected lerobot:PATH"),
+        ("lerobot:x?fps=0", "at least 1"),
+        ("lerobot:x?fps=fast", "whole number"),
+        ("lerobot:x?robot=", "expected a text"),
+        ("lerobot:x?speed=3", "unknown option"),
+        ("lerobot:x?last_step=maybe", "expected drop or keep"),
+    ],
+)
+def test_names_that_make_no_sense_are_refused(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_destination(name)
+
+
+def test_a_task_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    destination = open_lerobot(f"{tmp_path / 'out'}?task=reward")
+    with pytest.raises(ConfigError, match='task "reward"'):
+        destination.losses(content_of(episodes(1)[0]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        (ArraySpec((None, 2), np.dtype("float32")), "column"),
+        (ArraySpec((2,), np.dtype(object)), "column"),
+        (ArraySpec((2, 0), np.dtype("float32")), "column"),
+        (ArraySpec((1,) * 6, np.dtype("float32")), "column"),
+        (ArraySpec((), np.dtype("complex64")), "column"),
+        (ArraySpec((), np.dtype(ml_dtypes.bfloat16)), "column"),
+    ],
+)
+def test_columns_that_no_feature_holds_are_told(spec: ArraySpec, code: str, tmp_path: Path) -> None:
+    destination = open_lerobot(f"{tmp_path / 'out'}?fps=5")
+    content = Content(
+        "test",
+        {"x": spec, "action": ArraySpec((2,), np.dtype("float32"))},
+        {"shape": ArraySpec((2,), np.dtype("int8"))},
+    )
+    assert [(loss.code, loss.path) for loss in destination.losses(content)] == [
+        (code, "x"),
+        ("feature", "metadata/shape"),
+    ]
+
+
+def test_what_is_lost_of_the_last_step_is_told_for_each_episode(tmp_path: Path) -> None:
+    first, second = episodes(2)
+    repeated = second.with_columns(
+        **{
+            path: np.concatenate([column[:-1], column[-2:-1]])
+            for path, column in second.columns.items()
+            if path == "observation"
+        },
+        action=np.concatenate([second.columns["action"][:-1], np.zeros_like(second.columns["action"][:1])]),
+    )
+    told = written(tmp_path / "out", [first, repeated])
+    assert [(loss.code, loss.path) for loss in told] == [
+        ("time", "timestamp"),
+        ("last_observation", "observation"),
+        ("last_row", "action"),
+    ]
+
+
+def test_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
+    (one,) = episodes(1, 3)
+    column = np.array([b"a", b"\xff", b"c"], object)
+    told = written(tmp_path / "out", [one.with_columns(note=column)], "?last_step=keep")
+    assert [(loss.code, loss.path) for loss in told] == [("time", "timestamp"), ("text", "note")]
+    assert next(iter(open_source(f"lerobot:{tmp_path / 'out'}"))).columns["note"].tolist() == [b"a", b"\\xff", b"c"]
+
+
+def test_files_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    specs: dict[str, Any] = {"observation": (np.dtype("float64"), (3000,)), "action": (np.dtype("float32"), ())}
+    made = [strategies.episode(rng, 30, specs, episode_id=str(at)) for at in range(6)]
+    written(tmp_path / "out", made, "?file_mb=1,last_step=keep")
+    files = sorted((tmp_path / "out/data").rglob("*.parquet"))
+    assert len(files) == 3
+    assert [parquet.read_metadata(file).num_row_groups for file in files] == [2, 2, 2]
+    assert all(
+        (found.columns["observation"] == one.columns["observation"]).all()
+        for found, one in zip(open_source(f"lerobot:{tmp_path / 'out'}"), made)
+    )
+
+
+def test_the_time_is_that_of_the_timestamps(tmp_path: Path) -> None:
+    made = [one.with_columns(timestamp=(np.arange(len(one)) / 25).astype(np.float32)) for one in episodes(2)]
+    assert "time" not in [loss.code for loss in written(tmp_path / "out", made)]
+    assert json.loads((tmp_path / "out/meta/info.json").read_text())["fps"] == 25
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_conversion_goes_on_where_it_was_synced(at: int, tmp_path: Path) -> None:
+    made = [
+        Episode(one.columns, {"language_instruction": f"task {number % 3}"}, one.id)
+        for number, one in enumerate(episodes())
+    ]
+    written(tmp_path / "whole", made)
+    destination, content, work = open_lerobot(str(tmp_path / "out")), content_of(made[0]), tmp_path / "out"
+    work.mkdir()
+    killed, encode = destination.sink(work, content, None), destination.encoder(content)
+    for one in made[:at]:
+        killed.write(encode(one))
+    state = json.loads(json.dumps(killed.sync()))
+    for one in made[at:]:
+        killed.write(encode(one))  # on disk or not, none of it counts
+    if at % 2:
+        killed.sync()
+    killed.close()
+    sink = destination.sink(work, content, state)
+    for one in made[at:]:
+        sink.write(encode(one))
+    last = json.loads(json.dumps(sink.sync()))
+    sink.close()
+    for _ in range(2):
+        again = destination.sink(work, content, last)
+        again.finish()
+        again.close()
+        again.close()
+    assert digest(work) == digest(tmp_path / "whole")
+    assert not list(work.rglob("*.unfinished"))
+
+
+def test_statistics_are_those_of_all_rows(tmp_path: Path) -> None:
+    made = episodes(3, 50)
+    written(tmp_path / "out", made, "?last_step=keep")
+    stats = json.loads((tmp_path / "out/meta/stats.json").read_text())["action"]
+    rows = np.concatenate([one.columns["action"] for one in made]).astype(np.float64)
+    for name, wanted in (("mean", rows.mean(0)), ("std", rows.std(0)), ("min", rows.min(0)), ("max", rows.max(0))):
+        assert np.allclose(stats[name], wanted)
+    assert stats["count"] == [len(rows)]
+    assert np.allclose(stats["q50"], np.median(rows, 0), atol=0.3)
+
+
+def test_statistics_are_finite_numbers(tmp_path: Path) -> None:
+    made = [
+        one.with_columns(odd=np.array([np.nan, *range(len(one) - 1)]), even=np.arange(len(one))) for one in episodes(2)
+    ]
+    written(tmp_path / "out", made)
+
+    def refused(name: str) -> None:
+        raise AssertionError(name)
+
+    told = json.loads((tmp_path / "out/meta/stats.json").read_text(encoding="utf-8"), parse_constant=refused)
+    assert "even" in told
+    assert "odd" not in told
+
+
+def test_the_task_is_beside_a_feature_of_its_name(tmp_path: Path) -> None:
+    (one,) = episodes(1)
+    described = replace(one, metadata={"language_instruction": b"pick", "other": b"place"})
+    written(tmp_path / "out", [described], "?task=other")
+    back = next(iter(open_source(f"lerobot:{tmp_path / 'out'}"))).metadata
+    assert (back["language_instruction"], back["other"], back["task"]) == (b"pick", b"place", b"place")

@@ -1,0 +1,214 @@
+"""What LeRobot recorded, as its own reader told it: tests/data/lerobot, with a JSON file beside each dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.lerobot.features import Feature
+from rlds2reverb.formats.lerobot.videos import Clip
+from rlds2reverb.formats.source import notices_of
+from rlds2reverb.specs import flatten
+from tests.contract.source_cases.lerobot import DATA, opened
+from tests.data.make_lerobot import COLUMNS, LENGTHS, task
+
+NAMES = ("v21", "v30", "v30_old", "v30_depth")
+
+
+def told(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((DATA / f"{name}.json").read_text())
+    return rows
+
+
+def rows_of(episodes: list[Episode], path: str) -> Any:
+    return np.concatenate([episode.columns[path][:-1] for episode in episodes])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_has_what_lerobot_gives(name: str) -> None:
+    episodes, rows = list(opened(name, "?task=column")), told(name)
+    assert [episode.faults for episode in episodes] == [()] * len(episodes)
+    assert [row["task"].encode() for row in rows] == list(rows_of(episodes, "language_instruction"))
+    for key in COLUMNS.keys() & rows[0].keys():
+        found, wanted = rows_of(episodes, COLUMNS[key]), [row[key] for row in rows]
+        if key == "note":
+            assert [text.encode() for text in wanted] == list(found)
+        elif found.ndim < 4 or key == "observation.cube":
+            assert np.allclose(found.reshape(len(rows), -1), np.reshape(wanted, (len(rows), -1)))
+        elif found.dtype == np.uint8:
+            assert np.allclose(found.mean((1, 2)) / 255, wanted, atol=0.002)
+
+
+def test_frames_are_those_of_their_rows() -> None:
+    shades = [
+        frame[..., 2].mean() for episode in opened("v30") for frame in episode.columns["observation/images/wrist"][:-1]
+    ]
+    recorded = [30 * row + 10 * episode for episode, length in enumerate(LENGTHS) for row in range(length)]
+    assert np.abs(np.subtract(shades, recorded)).max() < 6
+
+
+def test_depth_in_metres_and_codes() -> None:
+    for number, episode in enumerate(opened("v30_depth")):
+        depth, codes = (episode.columns[f"observation/{name}"] for name in ("depth", "images/far"))
+        assert (depth.dtype, codes.dtype) == (np.float32, np.uint16)
+        assert depth[0, 0, 0, 0] == np.float32(0.5), number
+        low, high = np.log(0.01 + 3.5), np.log(10 + 3.5)
+        metres = np.exp(codes * (high - low) / 4095 + low) - 3.5
+        assert np.abs(metres - depth).max() < 0.002
+
+
+def test_an_observation_is_repeated_behind_the_last_action() -> None:
+    first = next(iter(opened("v30")))
+    columns = first.columns
+    assert len(first) == LENGTHS[0] + 1
+    assert (columns["observation/state"][-1] == columns["observation/state"][-2]).all()
+    assert not columns["action"][-1].any()
+    assert columns["action"][-2].any()
+    assert columns["reward"].tolist() == [0, 0.25, 0.5, 0.75, 1, 0]
+    assert columns["is_terminal"].tolist() == [False] * 5 + [True]
+    assert columns["discount"].tolist() == [1, 1, 1, 1, 0, 0]
+    assert columns["note"][-1] == columns["note"][-2]
+
+
+def test_the_last_row_may_be_the_last_step() -> None:
+    for episode, length in zip(opened("v30", "?last_step=mark"), LENGTHS):
+        assert len(episode) == length
+        assert episode.columns["action"][-1].any()
+        assert episode.columns["is_last"].tolist() == [False] * (length - 1) + [True]
+
+
+@pytest.mark.parametrize(("means", "ends"), [("terminal", [True, False, True]), ("timeout", [False, False, False])])
+def test_done_is_a_terminal_end_or_a_cut(means: str, ends: list[bool]) -> None:
+    assert [bool(one.columns["is_terminal"][-1]) for one in opened("v30", f"?done_means={means}")] == ends
+
+
+def test_done_may_stay_a_column() -> None:
+    first = next(iter(opened("v30", "?done_means=nothing")))
+    assert "is_terminal" not in first.columns
+    assert "discount" not in first.columns
+    assert first.columns["next.done"].tolist() == [False] * 4 + [True, False]
+
+
+def test_the_task_is_a_column_where_an_episode_has_several() -> None:
+    last = list(opened("v30"))[-1]
+    rows = [task(2, row).encode() for row in range(LENGTHS[2])]
+    assert list(last.columns["language_instruction"]) == [*rows, rows[-1]]
+
+
+def test_the_task_is_metadata_where_every_episode_has_one() -> None:
+    tasks = [one.metadata["language_instruction"] for one in opened("v30_depth")]
+    assert tasks == [b"lift the cube", b"push the cube"]
+    assert len(list(opened("v30_depth", "?where=language_instruction=lift the cube"))) == 1
+    with pytest.raises(SourceError, match="no episode is chosen"):
+        opened("v30_depth", "?where=language_instruction=x")
+
+
+def test_an_episode_with_several_tasks_is_a_bad_one_where_one_is_asked_for() -> None:
+    *good, bad = opened("v30", "?task=metadata")
+    assert [one.metadata["language_instruction"] for one in good] == [b"lift the cube", b"push the cube"]
+    assert "task=column" in bad.faults[0][1]
+
+
+def test_counters_become_columns_on_request() -> None:
+    columns = list(opened("v30", "?reserved=columns,last_step=mark"))[1].columns
+    assert columns["index"].tolist() == list(range(5, 12))
+    assert columns["frame_index"].tolist() == list(range(7))
+    assert set(columns["episode_index"]) == {1}
+    assert "frame_index" not in flatten(opened("v30").spec())
+
+
+def test_videos_may_be_left_out_which_is_told() -> None:
+    source = opened("v30", "?videos=skip")
+    assert not any("wrist" in path for path in flatten(source.spec()))
+    told_ = {remark.code: remark for remark in notices_of(source)}
+    assert told_["videos_skipped"].count == len(LENGTHS)
+    assert told_["videos_skipped"].path == "observation/images/wrist"
+
+
+def test_images_are_given_as_their_files() -> None:
+    source = opened("v21")
+    assert list(source.images()) == ["observation/images/top"]
+    plain, files = next(iter(source)), next(iter(source.encoded(["observation/images/top"])))
+    assert all(file.startswith(b"\x89PNG") for file in files.columns["observation/images/top"])
+    assert plain.columns["observation/images/top"].shape == (6, 8, 10, 3)
+    assert (plain.id, len(plain)) == (files.id, len(files))
+
+
+def test_remarks_say_how_ends_were_made() -> None:
+    codes = [remark.code for remark in notices_of(opened("v30"))]
+    assert codes == ["last_step", "done_means"]
+
+
+def test_the_same_data_elsewhere_has_the_same_names(tmp_path: Any) -> None:
+    import shutil
+
+    shutil.copytree(DATA / "v30", tmp_path / "copy")
+    assert [one.id for one in open_source(f"lerobot:{tmp_path / 'copy'}")] == [one.id for one in opened("v30")]
+
+
+def video(path: Path, frames: int, seed: int) -> None:
+    """An H.264 video with 10 frames per second."""
+    import av
+
+    rng = np.random.default_rng(seed)
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=10, options={"g": "2", "bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(frames):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(rng.integers(0, 256, (48, 64, 3), np.uint8))))
+        container.mux(stream.encode(None))
+
+
+def put_together(path: Path, parts: list[Path]) -> None:
+    """One video behind the other without encoding anything anew, as lerobot does it when a dataset grows."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream: Any = None
+        shift = 0.0
+        for part in parts:
+            with av.open(str(part)) as source:
+                stream = stream or container.add_stream_from_template(source.streams.video[0])
+                length = 0.0
+                for packet in source.demux(video=0):
+                    if packet.dts is None:
+                        continue
+                    length = max(length, float((packet.pts + packet.duration) * packet.time_base))
+                    packet.pts += round(shift / packet.time_base)
+                    packet.dts += round(shift / packet.time_base)
+                    packet.stream = stream
+                    container.mux(packet)
+                shift += length
+
+
+def test_clips_have_the_same_content_wherever_they_are_put(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    if "libx264" not in av.codecs_available:
+        pytest.skip("this PyAV writes no H.264")
+    lengths = [7, 4, 9]
+    parts = [tmp_path / f"{number}.mp4" for number in range(3)]
+    for number, path in enumerate(parts):
+        video(path, lengths[number], number)
+    put_together(tmp_path / "all.mp4", parts)
+    feature = Feature("observation.images.top", "video", "observation/images/top", (48, 64, 3), np.dtype(np.uint8))
+
+    def content(path: Path, start: float, frames: int) -> str:
+        digest = xxhash.xxh3_128()
+        Clip(feature, path, start + np.arange(frames) / 10, 1e-4).add_to(digest)
+        return digest.hexdigest()
+
+    start, found = 0.0, []
+    for path, frames in zip(parts, lengths):
+        found.append(content(path, 0.0, frames))
+        assert content(tmp_path / "all.mp4", start, frames) == found[-1]
+        assert content(path, 0.0, frames - 1) != found[-1]
+        start += frames / 10
+    assert len(set(found)) == 3

@@ -1,0 +1,312 @@
+"""What is written of episodes, what of them is lost, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+from rlds2reverb.conversion.convert import convert
+from rlds2reverb.episode import Array, Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats import open_destination, open_source
+from rlds2reverb.formats.destination import Content
+from rlds2reverb.formats.minari.spaces import Texts, space_of
+from rlds2reverb.formats.minari.write import places_of
+from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
+from tests.contract.destination_cases.data import episode
+from tests.processes import wait_until
+from tests.unit.formats.minari import made
+
+FLOAT = ArraySpec((2,), np.dtype(np.float32))
+
+
+def content(**columns: ArraySpec) -> Content:
+    flags = dict.fromkeys(("is_first", "is_last", "is_terminal"), ArraySpec((), np.dtype(bool)))
+    return Content("own", {"observation": FLOAT, "action": FLOAT, **columns, **flags}, {})
+
+
+def lost(one: Content, name: str = "minari:/none/own-v0") -> dict[str | None, str]:
+    return {loss.path: loss.code for loss in open_destination(name).losses(one)}
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "code"),
+    [
+        ("reward", ArraySpec((), np.dtype(np.float64)), None),
+        ("reward", ArraySpec((), np.dtype(np.int32)), "reward_dtype"),
+        ("reward", ArraySpec((2,), np.dtype(np.float32)), "rewards"),
+        ("discount", ArraySpec((), np.dtype(np.float32)), None),
+        ("discount", ArraySpec((), np.dtype(np.float64)), "discount"),
+        ("infos/at", FLOAT, None),
+        ("language", ArraySpec((), np.dtype(object)), "moved"),
+        ("observation", ArraySpec((2,), np.dtype(np.complex64)), ConfigError),
+        ("action", ArraySpec((None,), np.dtype(np.float32)), ConfigError),
+        ("infos/free", ArraySpec((None,), np.dtype(np.float32)), "dtype"),
+    ],
+)
+def test_what_the_specs_tell_is_lost(path: str, spec: ArraySpec, code: Any) -> None:
+    if code is ConfigError:
+        with pytest.raises(ConfigError, match="Minari needs one"):
+            lost(content(**{path: spec}))
+    else:
+        assert lost(content(**{path: spec})) == ({} if code is None else {path: code})
+
+
+def test_metadata_that_attributes_do_not_hold() -> None:
+    features = {
+        "seed": ArraySpec((), np.dtype(np.int64)), "id": ArraySpec((), np.dtype(np.int64)), "task": ArraySpec((), np.dtype(object)),
+        "scores": ArraySpec((3,), np.dtype(np.float64)), "texts": ArraySpec((2,), np.dtype(object)), "wave": ArraySpec((), np.dtype(complex)),
+        "brain": ArraySpec((), np.dtype(ml_dtypes.bfloat16)), "free": ArraySpec((None,), np.dtype(np.int64)), "is_good": ArraySpec((), np.dtype(bool)),
+    }  # fmt: skip
+    one = Content("own", content().columns, features)
+    assert lost(one) == {f"metadata/{name}": "metadata" for name in ("texts", "brain", "free")}
+
+
+@pytest.mark.parametrize(
+    "seed", [np.int64(-7), np.uint64(1 << 63), np.int32(5), 2.5, np.complex128(1 + 2j), np.eye(2), True, b"of 7"]
+)
+def test_a_feature_comes_back_as_it_was(tmp_path: Path, seed: Any) -> None:
+    """`seed` as well, whatever its dtype."""
+    told = {"seed": seed, "other": seed}
+    losses, data = written(tmp_path, Episode(episode(0).columns, told), Episode(episode(1).columns, told))
+    assert losses == [[], []]
+    for one in open_source(f"minari:{data}"):
+        for name in told:
+            assert np.array_equal(one.metadata[name], seed)
+            assert np.asarray(one.metadata[name]).dtype == np.asarray(seed).dtype
+
+
+def written(folder: Path, *episodes: Episode, options: str = "") -> tuple[list[list[str]], Path]:
+    """The losses of each episode, and the folder."""
+    columns = {path: column_spec(column) for path, column in episodes[0].columns.items()}
+    one = Content("own", columns, {name: ArraySpec((), np.dtype(np.int64)) for name in episodes[0].metadata})
+    sink = open_destination(f"minari:{folder}/own-v0{options}").sink(folder, one, None)
+    losses = [[loss.code for loss in sink.write(each)] for each in episodes]
+    sink.sync()
+    sink.finish()
+    sink.close()
+    return losses, folder / "data"
+
+
+def changed(**columns: Array) -> Episode:
+    return episode(0).with_columns(**columns)
+
+
+@pytest.mark.parametrize(
+    ("one", "codes"),
+    [
+        (episode(0), []),
+        (changed(action=np.ones((2, 2), np.float32)), ["last_row"]),
+        (changed(reward=np.ones(2, np.float32)), ["last_row"]),
+        (changed(discount=np.ones(2, np.float32)), ["discount"]),
+        (changed(action=np.full((2, 2), -0.0, np.float32)), ["last_row"]),
+        (changed(**{"infos/said": np.array([b"a\0b", b"c"], object)}), ["text"]),
+        (changed(**{"infos/said": np.array([b"\xff", b"c"], object)}), ["text"]),
+        (Episode(episode(0).columns, {"id": 7}), ["renumbered"]),
+        (Episode(episode(0).columns, {"id": 0, "total_steps": 1}), []),
+        (Episode(episode(0).columns, {"task": b"x" * 70_000}), ["metadata"]),
+    ],
+)
+def test_what_is_lost_of_an_episode(tmp_path: Path, one: Episode, codes: list[str]) -> None:
+    losses, _ = written(tmp_path, one)
+    assert losses == [codes]
+
+
+def test_the_layout_of_an_episode(tmp_path: Path) -> None:
+    _, data = written(tmp_path, episode(0), episode(1))
+    with h5py.File(data / "main_data.hdf5") as file:
+        assert list(file) == ["episode_0", "episode_1"]
+        assert dict(file["episode_1"].attrs) == {"id": 1, "total_steps": 2}
+        assert file["episode_1/terminations"][()].tolist() == [False, False]
+        assert file["episode_1/truncations"][()].tolist() == [False, True]
+        assert (file["episode_1/observations"].shape, file["episode_1/actions"].shape) == ((3, 3), (2, 2))
+        assert dict(file["episode_1/infos"]) == {}
+    told = json.loads((data / "metadata.json").read_text())
+    assert (told["total_episodes"], told["total_steps"], told["dataset_id"]) == (2, 3, "own-v0")
+    assert told["jpeg_encoding"] is False
+    assert sorted(path.name for path in data.iterdir()) == ["main_data.hdf5", "metadata.json"]
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        (("x", "infos/x"), ("infos/x_2", "infos/x")),
+        (("x", "infos/x/y"), ("infos/x_2", "infos/x/y")),
+        (("x/y", "infos/x"), ("infos/x_2/y", "infos/x")),
+        (("x", "x_2", "infos/x"), ("infos/x_2", "infos/x_2_2", "infos/x")),
+    ],
+)
+def test_columns_that_would_have_one_place_have_two(names: tuple[str, ...], places: tuple[str, ...]) -> None:
+    made, _ = places_of(content(**dict.fromkeys(names, FLOAT)))
+    assert tuple(one.dataset for one in made if one.path in names) == places
+
+
+@pytest.mark.parametrize("name", [".", "..", "infos/..", "", "a//b", "observation/.", "a\0b"])
+def test_names_that_hdf5_has_not_are_left_out(tmp_path: Path, name: str) -> None:
+    rows = np.ones((3, 2), np.float32)
+    one = episode(1, {"observation/pos": rows[:, 0], name: rows}, {"": 1, "a\0b": 2, ".": np.int64(3)})
+    report = convert([one], f"minari:{tmp_path / 'own-v0'}", verify=True)
+    told = {(loss.code, loss.path) for loss in report.losses}
+    assert {("name", name), ("name", "metadata/"), ("name", "metadata/a\0b")} <= told
+    back = next(iter(open_source(f"minari:{report.path}")))
+    assert back.metadata["."] == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "bounds", "low"),
+    [
+        ((), ([0], [3]), 0),
+        ((2, 1), ([0, 1], [3, 4]), [[0], [1]]),
+        ((2,), ([0], [3]), [0, 0]),
+        ((2,), ([0, 1, 2], [3, 4, 5]), [-(1 << 15)] * 2),
+        ((2,), ([], []), [-(1 << 15)] * 2),
+        ((2,), (0, 1 << 20), [-(1 << 15)] * 2),
+    ],
+)
+def test_bounds_as_a_server_tells_them(shape: tuple[int, ...], bounds: Any, low: Any) -> None:
+    minimum, maximum = (np.array(one, np.int64) for one in bounds)
+    kind = np.dtype(np.int64 if not shape else np.int16)
+    made = space_of({"": ArraySpec(shape, kind, "", minimum, maximum)}, {}, "action")
+    assert made["low" if shape else "start"] == low
+
+
+def test_spaces_of_columns() -> None:
+    byte = np.dtype(np.uint8)
+    specs = {
+        "a/_index_0": ArraySpec((), np.dtype(np.int64), minimum=-1, maximum=3),
+        "a/_index_1": ArraySpec((), np.dtype(object)),
+        "b": ArraySpec((2,), byte),
+        "c/_index_1": ArraySpec((), np.dtype(bool)),
+    }
+    texts = Texts()
+    texts.take(["ab", "a"])
+    assert space_of(specs, {"observation/a/_index_1": texts}, "observation") == {
+        "type": "Dict",
+        "subspaces": {
+            "a": {
+                "type": "Tuple",
+                "subspaces": [
+                    {"type": "Discrete", "dtype": "int64", "start": -1, "n": 5},
+                    {"type": "Text", "max_length": 2, "min_length": 1, "charset": "ab"},
+                ],
+            },
+            "b": {"type": "Box", "dtype": "uint8", "shape": [2], "low": [0, 0], "high": [255, 255]},
+            "c": {
+                "type": "Dict",
+                "subspaces": {"_index_1": {"type": "Box", "dtype": "bool", "shape": [], "low": False, "high": True}},
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("minari:", "expected minari:ID"),
+        ("minari:own?id=a b", "is none of Minari's"),
+        ("minari:/tmp/x?id=", "expected a text"),
+        ("minari:own", 'the id "own"'),
+        ("minari:own-v0?images=all", "expected auto or decoded or files"),
+        ("minari:own-v0?like=a/b-v0?id=x-v0", 'the option "like" stands in the path'),
+        ("minari:/tmp/x?id=NS/own", "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"),
+    ],
+)
+def test_names_that_make_no_sense(name: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_destination(name)
+    assert says in str(caught.value)
+
+
+def test_an_id_with_a_namespace_is_given_to_a_folder(tmp_path: Path) -> None:
+    name = f"minari:{tmp_path / 'own'}?id=NS/name-v0"
+    assert open_destination(name).path == tmp_path / "own"
+    convert([episode(0), episode(1)], name)
+    told = json.loads((tmp_path / "own" / "data" / "metadata.json").read_text(encoding="utf-8"))
+    assert told["dataset_id"] == "NS/name-v0"
+
+
+def test_images_stay_files_where_all_of_them_are(tmp_path: Path) -> None:
+    jpeg = ImageSpec((40, 40, 3), np.dtype(np.uint8), "jpeg", is_accurate=True)
+    asked, usual = open_destination("minari:own-v0?images=files"), open_destination("minari:own-v0")
+
+    def held(destination: Any, image: ImageSpec, **others: ArraySpec) -> list[str]:
+        columns = {"observation": ArraySpec.of_images(image), **others}
+        return list(destination.held_files(columns, {"observation": image}))
+
+    assert held(asked, jpeg) == held(usual, jpeg) == ["observation"]
+    assert not held(open_destination("minari:own-v0?images=decoded"), jpeg)
+    for image in (replace(jpeg, format="png"), replace(jpeg, format=""), replace(jpeg, shape=(20, 40, 3))):
+        assert not held(asked, image)
+        assert not held(usual, image)
+    of_tfds = replace(jpeg, is_accurate=False)
+    assert (held(asked, of_tfds), held(usual, of_tfds)) == (["observation"], [])
+    plain = ArraySpec((40, 40), np.dtype(np.uint8))
+    assert held(asked, jpeg, action=plain) == ["observation"]
+    assert not held(usual, jpeg, action=plain)
+    with pytest.raises(ConfigError, match="Minari has all images one way"):
+        asked.losses(content(observation=ArraySpec.of_images(jpeg), action=plain))
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "arrow", "parquet"])
+def test_what_minari_made_comes_back(tmp_path: Path, kind: str) -> None:
+    source = open_source(f"minari:{made.dataset('0.5.4', f'kinds/{kind}-v0')}")
+    report = convert(source, f"minari:{tmp_path}/back-v0", verify=True)
+    assert (report.losses, report.verified) == ((), 3)
+
+
+KILLED = """
+import os, signal, sys
+from rlds2reverb.conversion.convert import convert
+from rlds2reverb.formats import converting
+from rlds2reverb.formats.minari import sink
+from tests.contract.destination_cases.data import episode
+converting.SYNC_SECONDS = 0.0
+plain = sink.write_whole
+def writing(path, data):
+    if path.name == sys.argv[2]:
+        path.with_name(f".{path.name}.unfinished").write_bytes(data[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    plain(path, data)
+sink.write_whole = writing
+convert([episode(number) for number in range(4)], sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+@pytest.mark.parametrize("where", ["0.hdf5", "1.hdf5", "metadata.json"])
+def test_a_killed_conversion_goes_on(tmp_path: Path, where: str) -> None:
+    name = f"minari:{tmp_path}/own-v0"
+    finished = subprocess.run([sys.executable, "-c", KILLED, name, where], cwd=Path(__file__).parents[4], check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    assert finished.returncode == -signal.SIGKILL
+    assert not (tmp_path / "own-v0").exists()
+    report = convert([episode(number) for number in range(4)], name, verify=True)
+    assert report.verified == 4
+    assert len(list(open_source(name))) == 4
+
+
+def wait_until_after(begun: float) -> None:
+    """Waits for the second after that one."""
+    wait_until(lambda: int(time.time()) > int(begun))
+
+
+def test_files_hold_no_time(tmp_path: Path) -> None:
+    """Two conversions of one dataset, in different seconds, give the same bytes."""
+    given, files = [episode(0), episode(1)], []
+    for name in ("one", "other"):
+        begun = time.time()
+        convert(given, f"minari:{tmp_path / name}/own-v0")
+        files.append((tmp_path / name / "own-v0" / "data" / "main_data.hdf5").read_bytes())
+        wait_until_after(begun)
+    assert files[0] == files[1]

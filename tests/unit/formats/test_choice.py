@@ -1,0 +1,154 @@
+"""Which episodes the options choose; tests/systems/test_minari.py compares draws with Minari's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.options import read_options
+from rlds2reverb.formats.recordings import CHOICES, Choice, Recording, Recordings
+
+SEED = 1 << 63
+
+
+class Known(Recordings):
+    """Ten episodes, or a number that only reading tells."""
+
+    name = "known"
+    count: int | None = None
+
+    def __init__(self, count: int | None = 10) -> None:
+        self.count = count
+
+    def spec(self) -> Any:
+        return {}
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        return iter(())
+
+
+class Telling(Known):
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        known = {
+            "length": np.int64(number),
+            "seed": np.uint64(SEED + number),
+            "task": b"lift" if number % 2 else b"push",
+        }
+        return {**known, "rare": 1.5} if number == 3 else known
+
+
+def chosen(options: str, recordings: Any = None) -> list[int] | None:
+    parsed = Choice.taken_from(read_options("known", options, CHOICES))
+    found = parsed.numbers(recordings or Telling())
+    return None if found is None else list(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ("", None),
+        ("episodes=:", list(range(10))),
+        ("episodes=2:4", [2, 3]),
+        ("episodes=8:", [8, 9]),
+        ("episodes=:2", [0, 1]),
+        ("episodes=-2:", [8, 9]),
+        ("episodes=:-8", [0, 1]),
+        ("episodes=4", [4]),
+        ("episodes=5:50", [5, 6, 7, 8, 9]),
+        ("where=length>7", [8, 9]),
+        ("where=length<1.5", [0, 1]),
+        ("where=length=4", [4]),
+        ("where=length=4.0", [4]),
+        ("where=task=push,episodes=1:3", [2, 4]),
+        ("where=rare=1.5", [3]),
+        (f"where=seed={SEED + 1}", [1]),
+        (f"where=seed>{SEED + 8}", [9]),
+        ("sample=10,seed=3", list(range(10))),
+        ("split=10", list(range(10))),
+    ],
+)
+def test_the_episodes_that_options_choose(options: str, numbers: list[int] | None) -> None:
+    assert chosen(options) == numbers
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("episodes=", "expected A:B"),
+        ("episodes=a:b", "expected A:B"),
+        ("episodes=1:2:3", "expected A:B"),
+        ("episodes=-1", "expected A:B"),
+        ("episodes=10", "episodes=10: there are 10, numbered from 0"),
+        ("episodes=1" + "0" * 30, "expected A:B"),
+        ("sample=11", "a sample of 11 episodes: there are 10"),
+        ("sample=-1", "expected a whole number"),
+        ("sample=2.5", "expected a whole number"),
+        ("sample=\u0663", "expected a whole number"),
+        ("split=6+5", "11 episodes; there are 10"),
+        ("split=", "expected a whole number"),
+        ("split=5+", "expected a whole number"),
+        ("split=5+5,part=2", "it has 2 parts, numbered from 0"),
+        ("sample=1,split=1", "do not go together"),
+        ("part=0", "part goes with split only"),
+        ("sample=1,part=0", "part goes with split only"),
+        ("seed=1", "seed goes with sample or split only"),
+        ("episodes=1:,seed=1", "seed goes with sample or split only"),
+        ("where=length", "expected KEY=VALUE"),
+        ("where==4", "expected KEY=VALUE"),
+        ("where=task<push", "expected a number behind <"),
+        ("where=lenght=4", 'no episode has metadata "lenght"; there are: length, rare, seed, task'),
+        ("sample=1,sample=1", "is given twice"),
+        ("samples=1", 'did you mean "sample=1"?'),
+        ("episodes=4:2", "no episode is chosen; there are 10 episodes"),
+        ("where=task=Push", "no episode is chosen"),
+        ("sample=0", "no episode is chosen"),
+        ("split=0+10,part=0", "no episode is chosen"),
+        ("=", "unknown option"),
+    ],
+)
+def test_nonsense_is_refused(options: str, says: str) -> None:
+    with pytest.raises(SourceError, match=re.escape(says)):
+        chosen(options)
+
+
+def test_without_metadata_there_is_no_where() -> None:
+    with pytest.raises(SourceError, match="no metadata that is known before they are read"):
+        chosen("where=length=1", Known())
+
+
+@pytest.mark.parametrize("options", ["sample=1", "split=1", "episodes=-1:", "episodes=:-1", "where=length=1"])
+def test_what_needs_the_number_of_episodes_is_refused_where_only_reading_tells(options: str) -> None:
+    with pytest.raises(SourceError, match="only reading tells"):
+        chosen(options, Known(None))
+    assert chosen("episodes=2:4", Known(None)) == [2, 3]
+    assert chosen("episodes=7", Known(None)) == [7]
+
+
+@given(st.integers(2, 60), st.integers(0, 2**59), st.data())
+def test_draws_are_those_of_numpys_generator_in_the_order_of_the_dataset(
+    count: int, seed: int, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, count - 1))
+    rng = np.random.default_rng(seed)
+    wanted = sorted(rng.choice(np.arange(count), size, replace=False).tolist())
+    assert chosen(f"sample={size},seed={seed}", Known(count)) == wanted
+    order = np.random.default_rng(seed).permutation(np.arange(count))
+    split = f"split={size}+{count - size},seed={seed}"
+    parts = [chosen(f"{split},part={part}", Known(count)) for part in (0, 1)]
+    assert parts == [sorted(order[:size].tolist()), sorted(order[size:].tolist())]
+
+
+@given(st.text(max_size=12), st.sampled_from(list(CHOICES)))
+def test_any_text_is_a_choice_or_an_error_of_ours(text: str, option: str) -> None:
+    try:
+        found = chosen(f"{option}={text}")
+    except SourceError:
+        return
+    assert found is None or found == sorted(set(found))

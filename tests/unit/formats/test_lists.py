@@ -1,0 +1,61 @@
+"""A list of episodes as a source: names, counts and spec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.specs import ArraySpec
+
+
+def numbered(rows: int, start: int = 0, episode_id: str = "") -> Episode:
+    return Episode({"at": np.arange(start, start + rows)}, id=episode_id)
+
+
+def ids(source: EpisodeList) -> list[str]:
+    return [episode.id for episode in source]
+
+
+class TestEpisodeList:
+    def test_reads_the_same_episodes_in_order_every_time(self) -> None:
+        episodes = [numbered(2, episode_id="a"), numbered(3, episode_id="b")]
+        source = EpisodeList(episodes)
+        assert list(source) == list(source) == episodes
+        assert (source.name, source.episode_count) == ("episodes", 2)
+
+    def test_of_nothing_has_no_spec(self) -> None:
+        assert (EpisodeList([]).episode_count, list(EpisodeList([]))) == (0, [])
+        for empty in ([], [numbered(0)]):
+            with pytest.raises(SourceError, match="mine: no episode with steps, so there is no step spec"):
+                EpisodeList(empty, "mine").spec()
+
+    def test_takes_its_spec_from_the_first_episode_with_steps(self) -> None:
+        source = EpisodeList(
+            [Episode({"a": np.zeros(0)}), Episode({"b": np.zeros((2, 3))}), Episode({"c": np.zeros(1)})]
+        )
+        assert source.spec() == {"b": ArraySpec((3,), np.dtype(float))}
+
+    def test_names_equal_episodes_alike(self) -> None:
+        source = EpisodeList([numbered(2), numbered(2), numbered(3)])
+        assert ids(source) == [numbered(2).id, numbered(2).id, numbered(3).id]
+
+    def test_keeps_the_names_and_metadata_that_episodes_have(self) -> None:
+        source = EpisodeList(
+            [Episode({"a": np.zeros(1)}, {"agent": 1}, "x"), Episode({"a": np.zeros(1)}, {"agent": 2})]
+        )
+        assert ids(source)[0] == "x"
+        assert [dict(episode.metadata) for episode in source] == [{"agent": 1}, {"agent": 2}]
+
+    def test_refuses_two_episodes_of_one_name(self) -> None:
+        with pytest.raises(SourceError, match='mine: two episodes have the id "x"; ids must differ, or be left out'):
+            EpisodeList([numbered(1, episode_id="x"), numbered(2, episode_id="y"), numbered(3, episode_id="x")], "mine")
+
+    @pytest.mark.parametrize("thing", [3, {"a": np.zeros(2)}, None])
+    def test_refuses_what_is_no_episode(self, thing: Any) -> None:
+        with pytest.raises(SourceError, match=f"episodes: number 1 is a {type(thing).__name__}, expected an Episode"):
+            EpisodeList([numbered(1), thing])

@@ -1,0 +1,224 @@
+"""Mixes: every episode once, or as InterleavedDataset does; the order is a function of the seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.episode import Episode, Notice
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.mix import COMMON, MixedSource
+from rlds2reverb.formats.source import as_source, episodes_of, first_episodes, notices_of, with_encoded
+from rlds2reverb.specs import ImageSpec, flatten
+
+
+def episode(name: str, **more: Any) -> Episode:
+    flags = {"is_first": np.array([True, False]), "is_last": np.array([False, True])}
+    columns: dict[str, Any] = {"observation": np.zeros((2, 3), np.float32), "action": np.zeros(2, np.int64), **flags}
+    return Episode({**columns, **more}, {"name": name}, name)
+
+
+def part(name: str, count: int, **more: Any) -> EpisodeList:
+    return EpisodeList([episode(f"{name}{at}", **more) for at in range(count)], name)
+
+
+class Uncounted:
+    """A part that does not know how many episodes it has."""
+
+    episode_count = None
+
+    def __init__(self, inner: EpisodeList) -> None:
+        self._inner, self.name = inner, inner.name
+        self.notices = (Notice("odd", "something"),)
+
+    def spec(self) -> Any:
+        return self._inner.spec()
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._inner)
+
+    def shard(self, index: int, count: int) -> Any:
+        return Uncounted(self._inner.shard(index, count))
+
+
+def ids(source: Any) -> list[str]:
+    return [one.id for one in source]
+
+
+@given(
+    counts=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    weights=st.lists(st.floats(0.1, 9), min_size=4, max_size=4),
+    seed=st.integers(0, 99),
+    first=st.integers(0, 26),
+    length=st.none() | st.integers(1, 20),
+    is_counted=st.booleans(),
+)
+def test_one_pass_gives_every_episode_once_and_any_position_the_same_tail(
+    counts: list[int], weights: list[float], seed: int, first: int, length: int | None, is_counted: bool
+) -> None:
+    counts = [max(1, count) for count in counts]
+    parts: list[Any] = [part("abcd"[at], count) for at, count in enumerate(counts)]
+    parts = parts if is_counted else list(map(Uncounted, parts))
+    mix = MixedSource(parts, weights[: len(counts)], seed, length=length)
+    whole = ids(mix)
+    if length is None:
+        assert Counter(whole) == Counter(one for each in parts for one in ids(each))
+        assert mix.episode_count == (sum(counts) if is_counted else None)
+        for each in parts:
+            assert [one for one in whole if one.startswith(each.name)] == ids(each)
+    else:
+        assert len(whole) == length == len(set(whole)) == mix.episode_count
+    assert [tally.episodes for tally in mix.tallies] == [
+        sum(one.startswith(each.name) for one in whole) for each in parts
+    ]
+    assert ids(episodes_of(mix, first)) == whole[first:]
+    assert ids(mix.shard(0, 2)) == whole[::2]
+    assert ids(episodes_of(mix.shard(1, 3), 2)) == whole[1::3][2:]
+
+
+def test_a_nominal_length_draws_as_il_representations_does() -> None:
+    rng = np.random.RandomState(5)
+    drawn = "".join("ab"[rng.choice(2)] for _ in range(12))
+    whole = ids(MixedSource([part("a", 2), part("b", 20)], seed=5, length=12))
+    assert "".join(one[0] for one in whole) == drawn
+    assert [one for one in whole if one[0] == "a"][:5] == ["a0", "a1", "a0|2", "a1|2", "a0|3"]
+
+
+def test_weights_are_shares() -> None:
+    whole = ids(MixedSource([part("a", 4000), part("b", 4000)], [3, 1]))[:4000]
+    assert 2850 < sum(one[0] == "a" for one in whole) < 3150
+
+
+def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
+    orders = [ids(MixedSource([part("a", 9), part("b", 9)], seed=seed)) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_an_empty_part_of_one_pass_is_no_matter_and_of_a_nominal_length_an_error() -> None:
+    empty = first_episodes(part("a", 1), 0)
+    assert ids(MixedSource([part("b", 2), empty])) == ["b0", "b1"]
+    with pytest.raises(SourceError, match="has no episode, so a mix of a nominal length cannot go on"):
+        ids(MixedSource([part("b", 2), empty], length=50))
+
+
+def test_differences_are_named_for_every_column() -> None:
+    other = part("b", 1, observation=np.zeros((2, 4), np.float32), reward=np.zeros(2))
+    with pytest.raises(SourceError) as caught:
+        MixedSource([part("a", 1), other]).spec()
+    assert "b: observation: expected float32[3], found float32[4]" in str(caught.value)
+    assert "b: reward" in str(caught.value)
+
+
+def test_common_columns_are_those_that_all_parts_have_alike() -> None:
+    mix = MixedSource([part("a", 1), part("b", 1, reward=np.zeros(2))], columns=COMMON)
+    assert set(flatten(mix.spec())) == {"observation", "action", "is_first", "is_last"}
+    assert all(set(one.columns) == set(flatten(mix.spec())) for one in mix)
+    assert [(one.code, one.text) for one in mix.notices] == [
+        ("not_common", "left out, for not all parts have them alike: reward")
+    ]
+    with pytest.raises(SourceError, match="action"):
+        MixedSource([part("a", 1), part("b", 1, action=np.zeros(2))], columns=COMMON).spec()
+
+
+def test_features_are_those_that_all_parts_have_alike() -> None:
+    other = EpisodeList([Episode(episode("x").columns, {"name": "x", "seed": 3}, "x")], "other")
+    mix = MixedSource([other, part("a", 1)])
+    assert set(flatten(mix.metadata_spec())) == {"name"}
+    assert [set(one.metadata) for one in mix] == [{"name"}, {"name"}]
+
+
+def test_remarks_of_parts_come_with_their_names() -> None:
+    mix = MixedSource([as_source(Uncounted(part("a", 1))), part("b", 1)])
+    assert [one.text for one in mix.notices] == ["a: something"]
+    assert notices_of(mix.shard(0, 2)) == mix.notices
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [1]}, "expected 2 positive numbers"),
+        ({"weights": [1, 0]}, "expected 2 positive numbers"),
+        ({"weights": [1, float("inf")]}, "expected 2 positive numbers"),
+        ({"seed": -1}, "seed -1"),
+        ({"length": 0}, "length 0"),
+        ({"columns": "some"}, 'columns "some"'),
+    ],
+)
+def test_options_without_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MixedSource([part("a", 1), part("b", 1)], **options)
+
+
+def test_no_parts_and_a_part_twice_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no parts"):
+        MixedSource([])
+    one = part("a", 1)
+    with pytest.raises(SourceError, match="a is there twice"):
+        MixedSource([one, one])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_two_parts_have_is_there_twice(seed: int) -> None:
+    whole = [Episode({**episode("").columns, "reward": np.full(2, at)}) for at in range(6)]
+    mix = MixedSource([EpisodeList(whole[:4], "here"), EpisodeList(whole[3:], "there")], seed=seed)
+    assert sorted(ids(mix)) == sorted(one.id for one in (*whole[:4], *whole[3:]))
+
+
+def test_lists_without_names_can_be_mixed() -> None:
+    lists = [
+        [Episode({**episode("").columns, "reward": np.full(2, at)}) for at in numbers] for numbers in ((1, 2), (3,))
+    ]
+    found = list(MixedSource(list(map(open_source, lists))))
+    assert sorted(int(one.columns["reward"][0]) for one in found) == [1, 2, 3]
+    assert len({one.id for one in found}) == 3
+
+
+class WithImages(EpisodeList):
+    """A part whose images can be kept encoded."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(list(part(name, 2)), name)
+
+    def images(self) -> dict[str, ImageSpec]:
+        return {"observation": ImageSpec((2, 3, 3), np.dtype(np.uint8))}
+
+    def encoded(self, _: Any) -> WithImages:
+        return WithImages(self.name)
+
+
+def test_what_parts_gave_is_told_of_an_encoded_mix_as_well() -> None:
+    mix = MixedSource([WithImages("a"), WithImages("b")])
+    assert len(list(with_encoded(mix, ["observation"]))) == 4
+    assert [(one.name, one.episodes, one.steps) for one in mix.tallies] == [("a", 2, 4), ("b", 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mix:", "expected mix:SOURCE"),
+        ("mix:bundled:cartpole||bundled:half_cheetah", "expected mix:SOURCE"),
+        ("mix:|?seed=1", "expected mix:SOURCE"),
+        ("mix:bundled:cartpole|?seed=x", "expected a whole number"),
+        ("mix:bundled:cartpole|?weights=a+b", "expected numbers"),
+        ("mix:bundled:cartpole|?weights=1+2", "expected 1 positive numbers"),
+        ("mix:bundled:nothing|bundled:cartpole", "nothing"),
+        ("mix:bundled:cartpole|bundled:cartpole", "there twice"),
+    ],
+)
+def test_names_without_sense_are_refused(name: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        open_source(name)
+
+
+def test_images_that_all_parts_keep_stay_encoded() -> None:
+    mix = MixedSource([part("a", 1), part("b", 1)])
+    assert mix.images() == {}
+    assert mix.shard(0, 2).images() == {}

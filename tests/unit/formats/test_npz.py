@@ -1,0 +1,348 @@
+"""NumPy's .npz files: one file, many files, and archives of unknown origin."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import npz, open_source
+from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.formats.source import metadata_spec_of, notices_of
+from rlds2reverb.specs import spec_texts
+
+ROWS = 10
+PLAIN = st.sampled_from(["?", "i1", "<u2", ">i4", "f2", "<f4", ">f8", "c8", "S3", "U2"]).map(np.dtype)
+
+
+def rows(**changes: Any) -> dict[str, Any]:
+    at = np.arange(ROWS)
+    made = {"observations": at[:, None] * 1.0, "actions": at, "rewards": at.astype(np.float32), **changes}
+    return {key: column for key, column in made.items() if column is not None}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Any:
+    def write(columns: dict[str, Any], options: str = "") -> Any:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.npz"
+        np.savez(path, **columns)
+        return open_source(f"npz:{path}{options}")
+
+    return write
+
+
+def starts(source: Any) -> list[str]:
+    return [one.where.partition("#")[2] for one in source]
+
+
+def codes(source: Any) -> set[str]:
+    return {remark.code for remark in notices_of(source)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=arrays.arrays(PLAIN, arrays.array_shapes(min_dims=1, max_dims=3, max_side=4)),
+    packed=st.booleans(),
+    fortran=st.booleans(),
+)
+def test_rows_are_those_of_numpy(
+    values: Any, packed: bool, fortran: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("npz") / "data.npz"
+    save = np.savez_compressed if packed else np.savez
+    save(path, values=np.asfortranarray(values) if fortran else values)
+    with npz.opened(path) as there:
+        one = there["values"]
+        for start, stop in ((0, None), (1, 3), (0, 1)):
+            found, wanted = one.rows(start, stop), values[start:stop]
+            if values.dtype.kind in "SU":
+                wanted = (
+                    np.char.encode(wanted, "utf-8")
+                    .reshape(wanted.shape)
+                    .astype(object)  # older numpy forgets the shape of none
+                    if values.dtype.kind == "U"
+                    else wanted.astype(object)
+                )
+            assert found.shape == wanted.shape
+            np.testing.assert_array_equal(found, wanted)
+        assert one.spec.dtype == (np.dtype(object) if values.dtype.kind in "SU" else values.dtype)
+
+
+@pytest.mark.parametrize(
+    ("ends", "wanted"),
+    [
+        ({"episode_ends": np.array([3, 7, 10])}, ["0-3", "3-7", "7-10"]),
+        ({"episode_ends": np.array([3, 7])}, ["0-3", "3-7", "7-10"]),
+        ({"terminals": np.isin(np.arange(ROWS), (2, 9))}, ["0-3", "3-10"]),
+        ({"terminations": np.arange(ROWS) == 2, "truncations": np.arange(ROWS) == 9}, ["0-3", "3-10"]),
+        ({}, ["0-10"]),
+    ],
+)
+def test_one_file_is_cut_at_its_ends(opened: Any, ends: dict[str, Any], wanted: list[str]) -> None:
+    source = opened(rows(**ends))
+    assert starts(source) == wanted
+    assert ("no_ends" in codes(source)) == (not ends)
+    for one, name in zip(source, wanted, strict=True):
+        start, stop = map(int, name.split("-"))
+        assert one.columns["observation"][:, 0].tolist() == [*range(start, stop), stop - 1]
+        assert one.columns["action"][:-1].tolist() == list(range(start, stop))
+
+
+def test_episodes_without_rows_have_names_of_their_own(opened: Any) -> None:
+    source = opened(rows(episode_ends=np.array([3, 3, 3, 10]), seed=5))
+    assert starts(source) == ["0-3", "3-3~1", "3-3~2", "3-10"]
+    assert [bool(one.faults) for one in source] == [False, True, True, False]
+    assert {one.metadata["seed"] for one in source} == {5}
+
+
+def test_other_ends_have_other_names(opened: Any) -> None:
+    after = {"next_obs": np.arange(ROWS)[:, None] + 1.0}
+    path = opened(rows(**after)).name
+    ids = [
+        [one.id for one in open_source(f"{path}{options}")] for options in ("", "?last_step=next", "?last_step=repeat")
+    ]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
+    at = np.arange(ROWS)
+    names = {
+        "observation": at * 1.0,
+        "action": at,
+        "is_last": at % 5 == 4,
+        "is_first": at % 5 == 0,
+        "is_terminal": at == 4,
+    }
+    source = opened(names)
+    assert starts(source) == ["0-5", "5-10"]
+    for one in source:
+        assert one.columns.keys() == names.keys()
+        np.testing.assert_array_equal(one.columns["observation"], one.columns["action"])
+    assert starts(opened({key: names[key] for key in ("observation", "action", "is_first")})) == ["0-5", "5-10"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": None}, "no action"),
+        ({"actions": np.zeros(3)}, "actions has 3 rows; expected 10"),
+        ({"obs": np.zeros(ROWS)}, "observations and obs are both observation"),
+        ({"episode_ends": np.array([7, 3])}, "expected ascending whole numbers"),
+        ({"episode_ends": np.array([3, 70])}, "expected ascending whole numbers up to 10"),
+        ({"terminals": np.full(ROWS, 2)}, "a flag of 0 or 1"),
+        ({"is_terminal": np.arange(ROWS) == 9}, "is_terminal without is_first or is_last"),
+        ({"observations": np.zeros(ROWS, [("x", "f4")])}, "holds values of dtype"),
+    ],
+)
+def test_what_makes_no_sense_is_named(opened: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        opened(rows(**changes))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([{}] * ROWS), "an object of type dict"),
+        (np.array([Path()] * ROWS), "refused: the pickle refers to"),
+    ],
+)
+def test_objects_that_are_no_texts_are_refused(opened: Any, values: Any, message: str) -> None:
+    source = opened(rows(actions=values))
+    with pytest.raises(SourceError, match=message):
+        raise SourceError(str([one.faults for one in source]))
+
+
+def test_objects_that_are_texts_are_read(opened: Any) -> None:
+    source = opened(rows(observations=np.array([b"ab", "c"] * 5, object)))
+    assert next(iter(source)).columns["observation"][:3].tolist() == [b"ab", b"c", b"ab"]
+
+
+def test_files_come_by_number_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    for number in (10, 9, 1):
+        np.savez(
+            tmp_path / f"episode_{number}.npz",
+            observation=np.full((4, 1), number),
+            action=np.zeros(3),
+            terminated=np.arange(3) == 2,
+        )
+    source = open_source(f"npz:{tmp_path}")
+    assert starts(source) == ["episode_1", "episode_9", "episode_10"]
+    assert [one.columns["is_terminal"].tolist() for one in source] == [[False, False, False, True]] * 3
+    assert starts(open_source(f"npz:{tmp_path}/*_1*.npz")) == ["episode_1", "episode_10"]
+    (tmp_path / "episode_9.npz").write_bytes(b"PK")
+    assert [bool(one.faults) for one in open_source(f"npz:{tmp_path}")] == [False, True, False]
+    with pytest.raises(SourceError, match="each file is an episode"):
+        open_source(f"npz:{tmp_path}?tail=drop")
+    with pytest.raises(SourceError, match="no such file"):
+        open_source(f"npz:{tmp_path}/nothing")
+    with pytest.raises(SourceError, match=r"no \.npz files"):
+        open_source(f"npz:{tmp_path}/x*.npz")
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({"terminals": np.array([0, 1, 1])}, "an episode ends at step 1, before the last one.*npz:.*1.npz"),
+        ({"timeouts": np.array([True, False, False])}, "an episode ends at step 0"),
+        ({"episode_ends": np.array([2, 3])}, "an episode ends at step 1"),
+        ({"terminals": np.zeros(4)}, "has 4 rows; expected 3, one for each action"),
+        ({"terminals": np.array([0, 0, np.nan])}, "expected a flag of 0 or 1"),
+        ({"terminals": np.array(True)}, "expected rows, found one value"),
+        ({"is_terminal": np.arange(4) == 3}, "is_terminal without is_first"),
+    ],
+)
+def test_a_file_of_a_folder_is_one_episode(tmp_path: Path, ends: dict[str, Any], message: str) -> None:
+    for number, told in enumerate(({}, ends)):
+        np.savez(tmp_path / f"{number}.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **told)
+    good, bad = open_source(f"npz:{tmp_path}")
+    assert not good.faults
+    assert re.search(message, str(bad.faults))
+
+
+def test_timeouts_of_a_file_end_it(tmp_path: Path) -> None:
+    ends = {"timeouts": np.arange(3) == 2, "episode_ends": np.array([0, 3])}
+    np.savez(tmp_path / "0.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **ends)
+    assert [one.faults for one in open_source(f"npz:{tmp_path}")] == [()]
+
+
+def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> None:
+    at = np.arange(ROWS)
+    columns = {"observation": at, "action": at, "is_last": at == 9, "terminals": at == 9, "next_obs": at}
+    np.savez(tmp_path / "0.npz", **columns)
+    for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
+        assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
+        assert [one.text for one in notices_of(source)] == ["arrays that make no column: terminals, next_obs"]
+
+
+def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
+    columns = {"observation": np.zeros((4, 1)), "action": np.zeros(3)}
+    np.savez(tmp_path / "1.npz", **columns, seed=np.int32(3), note="ab", only_here=1)
+    np.savez(tmp_path / "2.npz", **columns, seed=2.5, note="")
+    (tmp_path / "4.npz").write_bytes(b"PK")
+    source = open_source(f"npz:{tmp_path}")
+    assert spec_texts(metadata_spec_of(source)) == {"seed": "float64[]", "note": "string[]"}
+    assert [dict(one.metadata) for one in source] == [{"seed": 3.0, "note": b"ab"}, {"seed": 2.5, "note": b""}, {}]
+    assert [one.path for one in notices_of(source) if "only_here" in one.text] == [""]
+    assert starts(open_source(f"npz:{tmp_path}?where=seed<3")) == ["2"]
+    np.savez(tmp_path / "3.npz", **columns)
+    assert metadata_spec_of(open_source(f"npz:{tmp_path}")) == {}
+
+
+def test_a_broken_file_keeps_its_name(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"{number + 1}.npz", observation=np.zeros((4, 1)), action=np.zeros(3))
+    (tmp_path / "2.npz").write_bytes(b"PK")
+    assert starts(open_source(f"npz:{tmp_path}")) == ["1", "2", "3"]
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    np.savez(tmp_path / "outside.npz", observation=np.zeros(3), action=np.zeros(2))
+    (folder / "episode_0.npz").symlink_to(tmp_path / "outside.npz")
+    with pytest.raises(SourceError, match="a link out of the folder"):
+        open_source(f"npz:{folder}")
+
+
+def archive(path: Path, data: bytes, name: str = "action.npy", packing: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", packing) as made:
+        made.writestr(name, data)
+    return path
+
+
+def header(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
+    text = io.BytesIO()
+    np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (header((1 << 50,)), "0 bytes of values; expected"),
+        (header((-3,)), "shape"),
+        (header((3,)) + bytes(23), "23 bytes of values; expected 24"),
+        (b"\x93NUMPY\x09\x00", "version"),
+        (b"text", "cannot be read"),
+    ],
+)
+def test_headers_are_held_against_the_archive(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(BrokenEpisode) as broken, npz.opened(archive(tmp_path / "data.npz", data)):
+        pass
+    assert message in broken.value.why
+
+
+@pytest.mark.parametrize("scheme", ["npz", "ilr"])
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_archive_that_unpacks_to_far_more_than_it_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, is_split: bool
+) -> None:
+    monkeypatch.setattr(npz, "_FREE_BYTES", 1 << 20)
+    rows, names = (1 << 17, ("obs", "acts", "dones", "rews")) if is_split else (1 << 19, ("obs",))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as made:
+        for name in names:
+            made.writestr(f"{name}.npy", header((rows,)) + bytes(8 * rows))
+    with pytest.raises(SourceError, match=r"x\.npz: unpacks .* bytes to 4,194,.*Write the arrays without compression"):
+        list(open_source(f"{scheme}:{tmp_path / 'x.npz'}"))
+
+
+@pytest.mark.parametrize("scheme", ["npz", "ilr"])
+def test_a_size_that_only_the_headers_claim_takes_no_memory(tmp_path: Path, scheme: str) -> None:
+    """The archive and the array claim 2^40 bytes alike; there are 24."""
+    path = archive(tmp_path / "x.npz", header((1 << 37,)) + bytes(24), "obs.npy", zipfile.ZIP_STORED)
+    data, size = path.read_bytes(), len(header((0,))) + 24
+    told = struct.pack("<I", size)
+    assert data.count(told) == 4  # packed and unpacked, in both directories
+    path.write_bytes(data.replace(told, struct.pack("<I", 0xFFFFFFF0)))
+    with pytest.raises(SourceError, match=r"x\.npz"):
+        list(open_source(f"{scheme}:{path}"))
+
+
+def test_values_are_in_memory_once(tmp_path: Path) -> None:
+    rows = 1 << 18
+    path = archive(tmp_path / "x.npz", header((rows,)) + np.random.default_rng(0).bytes(8 * rows))
+    with npz.opened(path) as there:
+        tracemalloc.start()
+        try:
+            assert there["action"].array().nbytes == 8 * rows
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 1.7 * 8 * rows + npz._AT_ONCE * 4
+
+
+def test_a_dangling_link_among_files_is_a_bad_episode(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"episode_{number}.npz", observation=np.zeros((4, 1)), action=np.zeros(3))
+    (tmp_path / "episode_1.npz").rename(tmp_path / "gone")
+    (tmp_path / "episode_1.npz").symlink_to(tmp_path / "nowhere")
+    assert [bool(one.faults) for one in open_source(f"npz:{tmp_path}")] == [False, True, False]
+
+
+@pytest.mark.parametrize("name", ["/action.npy", "readme.txt"])
+def test_what_is_no_array_is_refused(tmp_path: Path, name: str) -> None:
+    path = archive(tmp_path / "data.npz", header((0,)), name)
+    with pytest.raises(SourceError, match="is no array"), npz.opened(path):
+        pass
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return print, ("ran",)
+
+    path = archive(tmp_path / "data.npz", header((1,), "|O") + pickle.dumps(np.array([Evil()], object)))
+    with npz.opened(path) as there, pytest.raises(SourceError, match="refused"):
+        there["action"].rows()

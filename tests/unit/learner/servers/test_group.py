@@ -1,0 +1,408 @@
+"""Several servers as one: sizes add up, every item is as likely as in one table, and what is changed reaches the right server."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb import Batch, Client, connect
+from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch, Stalled, TransportError
+from rlds2reverb.learner.servers import KeyRoutes
+from rlds2reverb.specs import ArraySpec
+from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.testing.streams import SamplePlan
+from rlds2reverb.transport.retry import Deadlines
+from rlds2reverb.transport.stream import Reason
+from rlds2reverb.wire.messages import TableInfo
+from tests.unit.learner.reading import next_of, source_of
+
+SIGNATURE = {"x": ArraySpec((), np.dtype(np.int64))}
+
+
+def table(**options: Any) -> TableInfo:
+    return table_info("replay", **{"signature": SIGNATURE, "max_size": 10_000, **options})
+
+
+def filled(server: MemoryServer, *keys: int, name: str = "replay", priority: float = 1.0) -> MemoryServer:
+    for key in keys:
+        server.put(name, key, (np.array(key, np.int64),), priority)
+    return server
+
+
+def server_of(*keys: int, number: int = 0, **options: Any) -> MemoryServer:
+    return filled(MemoryServer(table(**options), state_id=100 + number), *keys)
+
+
+@contextmanager
+def group_of(*servers: MemoryServer, **options: Any) -> Iterator[Client]:
+    transports = [MemoryTransport(server, f"{chr(97 + number)}:8000") for number, server in enumerate(servers)]
+    with Client(transports, **options) as group:
+        yield group
+
+
+def test_sizes_and_counts_add_up() -> None:
+    plain = table_info("only_here", max_size=5)
+    one, two = server_of(*range(3)), MemoryServer(table(max_size=50), plain)
+    filled(filled(two, *range(10, 14)), 7, name="only_here")
+    with group_of(one, two) as group:
+        tables = group.tables()
+        assert {name: (info.current_size, info.max_size) for name, info in tables.items()} == {
+            "replay": (7, 10_050),
+            "only_here": (1, 5),
+        }
+        assert tables["replay"].rate_limiter.inserts == 7
+        assert list(group.servers()) == ["a:8000", "b:8000"]
+        assert group.server_info().tables == tables
+
+
+def test_a_table_must_be_the_same_on_all_that_have_it() -> None:
+    other = {"x": ArraySpec((2,), np.dtype(np.int64))}
+    with (
+        group_of(server_of(), server_of(signature=other)) as group,
+        pytest.raises(SpecMismatch, match="of b:8000, beside that of a:8000"),
+    ):
+        group.tables()
+    with (
+        group_of(server_of(), server_of(signature=None)) as group,
+        pytest.raises(ConfigError, match="on b:8000 it has no signature"),
+    ):
+        group.sample("replay")
+    with (
+        group_of(server_of(), server_of(sampler="fifo")) as group,
+        pytest.raises(ConfigError, match="samplers fifo and uniform"),
+    ):
+        group.sample("replay")
+    with group_of(server_of(), server_of()) as group, pytest.raises(ConfigError, match='no table "other"'):
+        group.sample("other")
+
+
+def test_every_item_is_as_likely_as_in_one_table() -> None:
+    """12,800 samples of 64 items on servers of 8 and 56; chi-squared of 63 degrees of freedom is under 125 except once in 100,000."""
+    with group_of(server_of(*range(8)), server_of(*range(8, 64)), server_of()) as group:
+        counts: Counter[int] = Counter()
+        with group.sample("replay", 640, samples=12_800) as sampler:
+            for data, info in sampler:
+                counts.update(info.key.tolist())
+                np.testing.assert_array_equal(data["x"], info.key.astype(np.int64))
+                np.testing.assert_array_equal(source_of(Batch(data, info)), (info.key >= 8).astype(int))
+                np.testing.assert_allclose(info.probability, 1 / 64)
+                assert (info.table_size == 64).all()
+        assert sum(counts.values()) == 12_800
+        assert sum((counts[key] - 200) ** 2 / 200 for key in range(64)) < 125
+
+
+def test_probabilities_and_weights_are_of_all_servers_together() -> None:
+    prioritized = "prioritized(1.0)"
+    one = server_of(sampler=prioritized)
+    filled(one, 1, priority=1.0)
+    filled(one, 2, priority=3.0)
+    two = filled(MemoryServer(table(sampler=prioritized)), 11, 12, 13, 14, 15, 16, priority=2.0)
+    expected = {1: 1 / 4 * 2 / 8, 2: 3 / 4 * 2 / 8, **dict.fromkeys(range(11, 17), 1 / 8)}
+    with group_of(one, two) as group, group.sample("replay", 64, weights="unscaled", beta=1.0) as sampler:
+        batch = next(iter(sampler))
+    assert batch.info.weight is not None
+    for key, probability, weight in zip(
+        batch.info.key.tolist(), batch.info.probability, batch.info.weight, strict=True
+    ):
+        assert probability == pytest.approx(expected[key])
+        assert weight == pytest.approx(1 / (8 * expected[key]))
+
+
+def test_sizes_are_followed() -> None:
+    one, two = server_of(*range(10)), server_of()
+    with group_of(one, two, ask_seconds=1e-9) as group, group.sample("replay", 32, prefetch=1) as sampler:
+        assert set(source_of(next_of(sampler))) == {0}
+        filled(two, *range(100, 1090))
+        sampler.next_batch()
+        batch = next_of(sampler)
+        assert source_of(batch).mean() > 0.7
+        assert (batch.info.table_size == 1000).all()
+
+
+def test_all_empty_it_waits_for_whoever_is_filled_first() -> None:
+    one, two = server_of(), server_of()
+    with group_of(one, two) as group, group.sample("replay", 4, timeout_seconds=0.3) as sampler:
+        with pytest.raises(Stalled, match=r'table "replay" of all servers: no batch came for 0.3 s'):
+            sampler.next_batch()
+        filled(two, 5)
+        batch = next_of(sampler)
+        assert batch.info.key.tolist() == [5] * 4
+
+
+def test_a_wait_for_tables_that_are_all_empty_is_told_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deadlines, "notice", 0.01)
+    one, two = server_of(), server_of()
+    told: list[Reason] = []
+
+    def fill_when_told(reason: Reason) -> None:
+        if not told:
+            filled(two, 5)
+        told.append(reason)
+
+    with group_of(one, two) as group, group.sample("replay", 4, on_wait=fill_when_told) as sampler:
+        sampler.next_batch()
+    assert (told[0], told[-1]) == (Reason("the table is empty on all servers"), Reason())
+
+
+def test_a_queue_that_runs_empty_leaves_the_rest_to_the_others() -> None:
+    queue = replace(table(sampler="fifo"), max_times_sampled=1)
+    one, two = filled(MemoryServer(queue), *range(5)), filled(MemoryServer(queue), *range(100, 200))
+    with group_of(one, two) as group, group.sample("replay", 20, end_after_seconds=2.0) as sampler:
+        keys = [int(key) for batch in sampler for key in batch.info.key]
+    assert sorted(keys) == [*range(5), *range(100, 200)]
+    assert [key for key in keys if key < 100] == [*range(5)]
+
+
+def test_draining_hands_out_all_that_was_asked_for() -> None:
+    queue = replace(table(sampler="fifo"), max_times_sampled=1)
+    servers = [filled(MemoryServer(queue), *range(first, first + 60)) for first in (0, 100)]
+    with group_of(*servers) as group:
+        sampler = group.sample("replay", 10)
+        keys = [int(key) for _ in range(3) for key in next_of(sampler).info.key]
+        for batch in sampler.drain(0.2):
+            keys += batch.info.key.tolist()
+            assert ((batch.info.probability > 0) & (batch.info.probability <= 1)).all()
+        assert sampler.next_batch() is None
+    left = [int(key) for server in servers for key in server.tables["replay"].items]
+    assert sorted(keys + left) == [*range(60), *range(100, 160)]
+
+
+def test_samples_and_the_last_batch() -> None:
+    with group_of(server_of(*range(9)), server_of(*range(20, 29))) as group:
+        assert [batch.size for batch in group.sample("replay", 8, samples=20)] == [8, 8, 4]
+        assert [batch.size for batch in group.sample("replay", 8, samples=20, drop_last=True)] == [8, 8]
+        assert group.sample_one("replay").data["x"].shape == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"epochs": 1}, "epochs: each server"), ({"weights": "table_min", "beta": 1.0, "min_priority": 1}, "table_min")],
+)
+def test_what_is_of_one_server_only_is_refused(options: dict[str, Any], said: str) -> None:
+    with group_of(server_of(1), server_of(2)) as group, pytest.raises(ConfigError, match=said):
+        group.sample("replay", **options)
+
+
+# What is changed.
+
+
+def priorities(server: MemoryServer) -> dict[int, float]:
+    return {key: item.priority for key, item in server.tables["replay"].items.items()}
+
+
+def test_priorities_reach_the_server_that_a_key_came_from() -> None:
+    """Key 7 is on both: it is changed where it was sampled last."""
+    one, two = server_of(1, 7), server_of()
+    with group_of(one, two, ask_seconds=1e-9) as group:
+        with group.sample("replay", 64) as sampler:
+            keys = np.unique(next_of(sampler).info.key)
+        assert keys.tolist() == [1, 7]
+        filled(two, 2, 7)
+        group.update_priorities("replay", [7, 2], [5.0, 6.0])
+        assert priorities(one) == {1: 1.0, 7: 5.0}
+        assert priorities(two) == {2: 6.0, 7: 1.0}
+        group.update_priorities("replay", np.array([2, 99], np.uint64), 3.0)
+        assert priorities(two) == {2: 3.0, 7: 1.0}
+        with pytest.raises(ConfigError, match="priorities: 1 for 2 keys"):
+            group.update_priorities("replay", [1, 2], [1.0])
+        with pytest.raises(ConfigError, match='no table "other"'):
+            group.update_priorities("other", [1], [1.0])
+
+
+def test_items_are_deleted_on_the_server_that_their_keys_came_from() -> None:
+    """Key 7 is on both: it is taken out where it was sampled last. Keys that nobody sampled are looked for everywhere."""
+    one, two = server_of(1, 7), server_of()
+    with group_of(one, two, ask_seconds=1e-9) as group:
+        with group.sample("replay", 64) as sampler:
+            assert np.unique(next_of(sampler).info.key).tolist() == [1, 7]
+        filled(two, 2, 7)
+        two.is_away = True
+        group.delete("replay", [7])  # nobody asks the other one
+        two.is_away = False
+        assert (list(priorities(one)), list(priorities(two))) == ([1], [2, 7])
+        group.delete("replay", [1, 2, 99])
+        assert (list(priorities(one)), list(priorities(two))) == ([], [7])
+        with pytest.raises(ConfigError, match='no table "other"'):
+            group.delete("other", [1])
+
+
+def test_deleting_what_nobody_sampled_and_emptying_reach_all_that_have_the_table() -> None:
+    one, two, without = server_of(1, 2), server_of(2, 3), MemoryServer("elsewhere")
+    with group_of(one, two, without) as group:
+        group.delete("replay", [2, 9])
+        assert (list(priorities(one)), list(priorities(two))) == ([1], [3])
+        group.reset("replay")
+        assert (list(priorities(one)), list(priorities(two))) == ([], [])
+        with pytest.raises(ConfigError, match='no table "other"'):
+            group.reset("other")
+
+
+def test_checkpoints_are_written_by_all() -> None:
+    one, two = server_of(), server_of()
+    one.checkpoint_path, two.checkpoint_path = "/a", "/b"
+    with group_of(one, two) as group:
+        assert group.checkpoint() == {"a:8000": "/a", "b:8000": "/b"}
+        two.checkpoint_path = None
+        with pytest.raises(TransportError):
+            group.checkpoint()
+
+
+@pytest.mark.parametrize("method", ["target", "writer"])
+def test_what_is_for_one_server_is_refused_in_words(method: str) -> None:
+    with (
+        group_of(server_of(), server_of()) as group,
+        pytest.raises(ConfigError, match=f"{method}: .* connect to one of a:8000, b:8000"),
+    ):
+        getattr(group, method)([], "replay")
+
+
+# Missing servers.
+
+
+def test_a_server_that_is_away_is_an_error_that_names_it() -> None:
+    one, two = server_of(1), server_of(2)
+    one.checkpoint_path = "/a"
+    with group_of(one, two) as group:
+        two.is_away = True
+        calls: list[Callable[[], object]] = [
+            group.tables,
+            lambda: group.sample("replay"),
+            lambda: group.delete("replay", [1]),
+            group.checkpoint,
+        ]
+        for call in calls:
+            with pytest.raises(ServerUnreachable, match="b:8000"):
+                call()
+
+
+def test_allowed_to_be_missing_it_is_told_and_the_others_go_on(caplog: Any) -> None:
+    one, two = server_of(1), server_of(2, 3, 4)
+    two.is_away = True
+    with group_of(one, two, allow_missing=True, ask_seconds=1e-9) as group:
+        assert group.tables()["replay"].current_size == 1
+        assert group.missing == ("b:8000",)
+        assert [record.getMessage().split(":")[0] for record in caplog.records] == ["server b"]
+        with group.sample("replay", 64, prefetch=1) as sampler:  # none misses a server by chance
+            assert set(next_of(sampler).info.key) == {1}
+            group.update_priorities("replay", [1, 2], 4.0)
+            assert priorities(one) == {1: 4.0}
+            two.is_away = False
+            sampler.next_batch()
+            batch = next_of(sampler)
+        assert set(batch.info.key) <= {1, 2, 3, 4}
+        assert set(batch.info.key) > {1}
+        assert group.missing == ()
+        one.is_away = two.is_away = True
+        with pytest.raises(ServerUnreachable, match="no server of a:8000, b:8000 can be reached"):
+            group.tables()
+
+
+def go_away(server: MemoryServer) -> None:
+    """Breaks all streams, and lets none begin again."""
+    with server.changed:
+        server.is_away = True
+        server.sample_plans.extend(SamplePlan(samples=0, status="UNAVAILABLE") for _ in range(1000))
+        server.break_streams()
+
+
+def come_back(server: MemoryServer) -> None:
+    with server.changed:
+        server.is_away = False
+        server.sample_plans.clear()
+
+
+@pytest.mark.parametrize("allow_missing", [False, True])
+def test_a_server_that_goes_away_while_it_is_sampled(allow_missing: bool) -> None:
+    one, two = server_of(*range(50)), server_of(*range(100, 150))
+    with group_of(one, two, allow_missing=allow_missing, ask_seconds=1e-9) as group:
+        with group.sample("replay", 16, prefetch=1, reconnect_seconds=0.2) as sampler:
+            for _ in range(4):
+                sampler.next_batch()
+            go_away(two)
+            if not allow_missing:
+                with pytest.raises(TransportError, match="b:8000"):
+                    for _ in range(50):
+                        sampler.next_batch()
+                return
+            batches = [next_of(sampler) for _ in range(12)]
+            assert group.missing == ("b:8000",)
+            assert batches[-1] is not None
+            assert set(source_of(batches[-1])) == {0}
+            assert (batches[-1].info.table_size == 50).all()
+            come_back(two)
+            again = [next_of(sampler) for _ in range(12)][-1]
+            assert set(source_of(again)) == {0, 1}
+            assert group.missing == ()
+
+
+def test_groups_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one address"):
+        connect([])
+    with pytest.raises(ConfigError, match="named twice in a:1, a:1"):
+        Client([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
+    with pytest.raises(ConfigError, match="allow_missing is for several"):
+        connect("localhost:1", allow_missing=True)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="expected HOST:PORT"):
+        connect(["nonsense", "localhost:1"])
+    for nonsense in (8000, None, [8000], {"localhost:1": 1}):
+        with pytest.raises(ConfigError, match='expected an address such as "localhost:8000", or a list of them, got'):
+            connect(nonsense)  # type: ignore[arg-type]
+    with pytest.raises(ServerUnreachable):
+        connect(["localhost:1"], allow_missing=True, timeout_seconds=1.0)
+
+
+def test_one_server_of_a_group_is_a_client() -> None:
+    server = server_of(*range(5))
+    with group_of(server) as group, Client(MemoryTransport(server)) as client:
+        assert group.tables() == client.tables()
+        assert group.sample("replay", 4).structure == client.sample("replay", 4).structure
+
+
+# Routes.
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=6), max_size=8), st.integers(1, 9))
+def test_routes_remember_the_newest_server_of_the_last_keys(batches: list[list[tuple[int, int]]], least: int) -> None:
+    routes = KeyRoutes(least)
+    newest: dict[int, int] = {}
+    for batch in batches:
+        keys, servers = (np.array([pair[at] for pair in batch], kind) for at, kind in ((0, np.uint64), (1, np.int64)))
+        routes.remember(keys, servers)
+        for key, server in batch:
+            newest.pop(key, None)
+            newest[key] = server
+        assert len(routes) <= 2 * least
+    found = routes.servers_of(np.arange(14, dtype=np.uint64)).tolist()
+    certain = list(newest)[-least:]
+    for key in range(14):
+        assert found[key] == newest.get(key, -1) or (found[key] == -1 and key not in certain)
+
+
+def test_routes_are_told_and_asked_by_several_threads() -> None:
+    routes, keys = KeyRoutes(64), np.arange(4096, dtype=np.uint64)
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            for start in range(0, 4096, 8):
+                routes.remember(keys[start : start + 8], np.full(8, number))
+                assert set(routes.servers_of(keys).tolist()) <= {-1, 0, 1, 2, 3}
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(routes) <= 128

@@ -1,0 +1,118 @@
+"""Curves keep the lowest and the highest value of every bin of steps, whatever the width."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.look.curves import Curve, levels, range_text, span_of
+
+NAN, INF = float("nan"), float("inf")
+VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=50)
+
+
+def curve(values: list[float]) -> Curve:
+    return Curve("", np.array(values, np.float64))
+
+
+def slow_bins(values: list[float], count: int) -> list[tuple[float, float]]:
+    """One bin after the other, one step after the other."""
+    found = []
+    for number in range(count):
+        start = number * len(values) // count
+        stop = max(start + 1, (number + 1) * len(values) // count)
+        finite = [value for value in values[start:stop] if math.isfinite(value)]
+        found.append((min(finite), max(finite)) if finite else (NAN, NAN))
+    return found
+
+
+@given(VALUES, st.integers(1, 70))
+def test_bins_are_those_of_a_slow_reference(values: list[float], count: int) -> None:
+    low, high = curve(values).bins(count)
+    assert low.shape == high.shape == (count,)
+    wanted = np.array(slow_bins(values, count)).T
+    np.testing.assert_array_equal([low, high], wanted)
+
+
+@given(VALUES.filter(lambda values: any(map(math.isfinite, values))), st.integers(1, 70))
+def test_no_finite_value_is_lost_and_none_is_added(values: list[float], count: int) -> None:
+    low, high = curve(values).bins(count)
+    there = {value for value in values if math.isfinite(value)}
+    drawn = np.concatenate([low, high])
+    assert set(drawn[~np.isnan(drawn)].tolist()) <= there
+    if count <= len(values):  # every step is in a bin
+        assert float(np.nanmin(low)) == min(there)
+        assert float(np.nanmax(high)) == max(there)
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "bins"),
+    [
+        ([1, 2, 3, 4], 2, [(1, 2), (3, 4)]),
+        ([1, 2, 3, 4, 5], 2, [(1, 2), (3, 5)]),
+        ([1, 2], 4, [(1, 1), (1, 1), (2, 2), (2, 2)]),
+        ([1, NAN, 3, 4], 2, [(1, 1), (3, 4)]),
+        ([INF, NAN, 3, 4], 2, [(NAN, NAN), (3, 4)]),
+    ],
+)
+def test_the_table_of_the_docstring(values: list[float], count: int, bins: list[tuple[float, float]]) -> None:
+    low, high = curve(values).bins(count)
+    np.testing.assert_array_equal(list(zip(low, high)), bins)
+
+
+@given(VALUES.filter(lambda values: any(map(math.isfinite, values))), st.integers(1, 40), st.integers(1, 12))
+def test_a_drawing_stays_in_its_box_and_touches_both_edges(values: list[float], count: int, height: int) -> None:
+    one = curve(values)
+    span = one.span
+    assert span is not None
+    bottom, top = levels(one, count, height, span)
+    drawn = bottom >= 0
+    assert ((bottom >= 0) == (top >= 0)).all()
+    assert (bottom <= top).all()
+    assert top.max() < height
+    if len(values) >= count and span[1] / 2 - span[0] / 2 > 0:
+        assert bottom[drawn].min() == 0
+        assert top.max() == height - 1
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=50), st.integers(2, 40))
+def test_neighbouring_columns_touch(values: list[float], count: int) -> None:
+    one = curve(values)
+    bottom, top = levels(one, count, 9, one.span or (0, 1))
+    assert (bottom[1:] <= top[:-1]).all()
+    assert (top[1:] >= bottom[:-1]).all()
+
+
+def test_a_constant_runs_in_the_middle() -> None:
+    bottom, top = levels(curve([7.0, 7.0]), 4, 9, (7.0, 7.0))
+    assert bottom.tolist() == top.tolist() == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("low", [-1.7e308, -5e-324])
+def test_values_at_the_edge_of_floats_do_not_overflow(low: float) -> None:
+    bottom, top = levels(curve([low, -low]), 2, 5, (low, -low))
+    assert top.max() < 5
+    assert (bottom >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([1, 2], "1 to 2"),
+        ([3, 3], "3"),
+        ([NAN], "no finite value"),
+        ([], "no finite value"),
+        ([1, INF, NAN], "1, 2 not finite"),
+    ],
+)
+def test_the_range_is_told(values: list[float], told: str) -> None:
+    assert range_text([curve(values)]) == told
+
+
+def test_several_curves_have_one_span() -> None:
+    assert span_of([curve([1, 2]), curve([]), curve([-3, NAN])]) == (-3, 2)
+    assert span_of([]) is None

@@ -1,0 +1,85 @@
+"""The sheet has every part of an episode, and what is drawn on it is where its values are."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.look import film as module
+from rlds2reverb.look.film import COLOURS, CURSOR, PAPER, Film, sheet
+from tests.unit.look.show.shown import HOSTILE, contents, episode
+
+
+def places_of(picture: Any, part: Any) -> list[tuple[int, int]]:
+    """Where a picture stands in another."""
+    height, width = part.shape[:2]
+    row, column = np.argwhere((part != PAPER).any(-1))[0]
+    inked = np.argwhere((picture == part[row, column]).all(-1)) - (row, column)
+    corners = [(top, left) for top, left in inked.tolist() if top >= 0 and left >= 0]
+    return [one for one in corners if np.array_equal(picture[one[0] : one[0] + height, one[1] : one[1] + width], part)]
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_a_curve_is_drawn_where_its_values_are() -> None:
+    values = np.array([0.0, 0.0, np.nan, 1.0])
+    picture = sheet(contents(Episode({"x": values}, id="e")))
+    rows, columns = np.nonzero((picture == COLOURS[0]).all(-1))
+    inside = columns > 100  # left of it stands the legend
+    low, high = (rows[inside & (columns < 500)], rows[inside & (columns > 780)])
+    assert low.min() > high.max() + 40
+    assert not ((columns > 530) & (columns < 760)).any()
+
+
+def test_each_dimension_has_its_colour() -> None:
+    picture = sheet(contents(Episode({"x": np.arange(24.0).reshape(3, 8)}, id="e")))
+    assert {tuple(one) for one in picture.reshape(-1, 3).tolist()} >= {*COLOURS, PAPER}
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 5_000])
+def test_the_line_of_a_film_stays_in_its_panel(steps: int) -> None:
+    film = Film(contents(Episode({"x": np.zeros(steps)}, id="e")))
+    for step in {0, steps // 2, steps - 1}:
+        lines = np.argwhere((film.picture(step) == CURSOR).all(-1))
+        assert len({int(left) for _, left in lines}) == 1
+        assert 0 < lines[0][1] < film.size[1] - 1
+
+
+def test_the_strip_has_the_pictures_as_they_are_enlarged_by_whole_numbers() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 24, 32, 3), np.uint8)
+    picture = sheet(contents(Episode({"camera": images, "reward": np.ones(3)}, id="e")))
+    times = 10  # three of them beside one another in 1,000 pixels
+    places = [places_of(picture, one.repeat(times, 0).repeat(times, 1)) for one in images]
+    assert [len(found) for found in places] == [1, 1, 1]
+    assert places[0][0][0] == places[1][0][0] == places[2][0][0]
+    assert places[0][0][1] < places[1][0][1] < places[2][0][1]
+
+
+def test_more_pictures_begin_a_new_row() -> None:
+    few, many = (sheet(contents(episode(40)), frames) for frames in (8, 40))
+    assert many.shape[0] > few.shape[0] + 4 * 72
+
+
+def test_more_is_written_for_more_that_is_there() -> None:
+    few, many = (sheet(contents(episode(metadata=told))) for told in ({}, {"seed": 7}))
+    assert many.shape[0] > few.shape[0]
+    assert (many != PAPER).sum() > (few != PAPER).sum()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Episode({}, id="e"),
+        Episode({"reward": np.zeros(0)}, id="e"),
+        Episode({HOSTILE: np.full(3, np.nan)}, {HOSTILE: HOSTILE * 99}, id="e"),
+        Episode({"camera": np.zeros((2, 700, 9, 3), np.uint8)}, id="e"),
+    ],
+)
+def test_odd_episodes_have_one_too(one: Episode) -> None:
+    assert sheet(contents(one)).shape[1] == 1040

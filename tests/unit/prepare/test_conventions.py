@@ -1,0 +1,261 @@
+"""Conventions: the rules by which absent fields are filled, and the two repairs on request."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.prepare import conventions
+from rlds2reverb.prepare.conventions import (
+    Conventions,
+    absent_fields,
+    ends_terminal,
+    fill_absent,
+    filled_spec,
+    shifted_reward,
+    zero_transition_discount,
+)
+from rlds2reverb.specs import ArraySpec
+from tests import strategies
+
+OPTIONAL = ("is_terminal", "reward", "discount")
+FLOAT = ArraySpec((), np.dtype(np.float32))
+FLAG = ArraySpec((), np.dtype(bool))
+
+
+def steps(rows: int, terminal: bool | None = None, **columns: Any) -> Episode:
+    at = np.arange(rows)
+    flags = {"is_first": at == 0, "is_last": at == rows - 1}
+    if terminal is not None:
+        flags["is_terminal"] = (at == rows - 1) & terminal
+    return Episode({**flags, **columns})
+
+
+class TestFilling:
+    def test_the_docstring_has_a_rule_for_every_optional_field(self) -> None:
+        rules = re.findall(r"^\| (\w+) \| (.+) \|$", conventions.__doc__, re.MULTILINE)
+        assert rules == [
+            ("absent", "filled with"),
+            ("is_terminal", "False: the episode counts as truncated"),
+            ("reward", "0.0, float32"),
+            ("discount", "1.0, float32; 0.0 on a terminal last step and on the step before it"),
+        ]
+
+    @pytest.mark.parametrize("terminal", [None, False])
+    def test_without_a_terminal_flag_or_end_the_episode_is_truncated(self, terminal: bool | None) -> None:
+        filled = fill_absent(steps(4, terminal))
+        assert filled.columns["is_terminal"].tolist() == [False] * 4
+        assert filled.columns["reward"].tolist() == [0.0] * 4
+        assert filled.columns["discount"].tolist() == [1.0] * 4
+
+    @pytest.mark.parametrize(("rows", "discount"), [(4, [1, 1, 0, 0]), (3, [1, 0, 0]), (2, [0, 0]), (1, [0]), (0, [])])
+    def test_a_terminal_end_has_discount_zero_on_both_its_rows(self, rows: int, discount: list[int]) -> None:
+        assert fill_absent(steps(rows, terminal=True)).columns["discount"].tolist() == discount
+
+    @settings(max_examples=30)
+    @given(strategies.episodes(min_steps=1), st.sets(st.sampled_from(OPTIONAL)))
+    def test_absent_fields_are_filled_and_the_others_left_alone(self, episode: Episode, absent: set[str]) -> None:
+        kept = {path: column for path, column in episode.columns.items() if path not in absent}
+        recorded = Episode(kept, {"agent": 1}, "x")
+        assert absent_fields(kept) == tuple(name for name in OPTIONAL if name in absent)
+        filled = fill_absent(recorded)
+        assert set(filled.columns) == set(episode.columns)
+        assert all(np.array_equal(filled.columns[path], column) for path, column in kept.items())
+        assert (filled.id, dict(filled.metadata)) == ("x", {"agent": 1})
+        for name in absent:
+            assert filled.columns[name].dtype == (bool if name == "is_terminal" else np.float32)
+            assert filled.columns[name].shape == (len(episode),)
+
+    def test_nothing_absent_is_the_same_episode(self) -> None:
+        episode = strategies.episode(np.random.default_rng(0), 3)
+        assert fill_absent(episode) is episode
+
+    @pytest.mark.parametrize("flag", ["is_first", "is_last"])
+    def test_what_is_no_rlds_episode_stays_as_it_was_recorded(self, flag: str) -> None:
+        episode = Episode({path: column for path, column in steps(3).columns.items() if path != flag})
+        assert fill_absent(episode) is episode
+
+    def test_nested_fields_count_as_present(self) -> None:
+        assert absent_fields({"reward/left": 0, "reward/right": 0, "is_terminal": 0}) == ("discount",)
+
+    def test_a_terminal_flag_of_another_length_is_left_to_validation(self) -> None:
+        filled = fill_absent(steps(3, is_terminal=np.array([True])))
+        assert filled.columns["discount"].tolist() == [1, 1, 1]
+
+    def test_the_spec_is_filled_with_the_same_dtypes(self) -> None:
+        spec = filled_spec({"observation": {"a": FLOAT}, "is_first": FLAG, "is_last": FLAG})
+        assert spec == {
+            "observation": {"a": FLOAT},
+            "is_first": FLAG,
+            "is_last": FLAG,
+            "is_terminal": FLAG,
+            "reward": FLOAT,
+            "discount": FLOAT,
+        }
+        assert filled_spec(spec) == spec
+        filled = fill_absent(steps(3))
+        assert all(filled.columns[name].dtype == spec[name].dtype for name in OPTIONAL)
+
+
+class TestTransitions:
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [([1, 1, 1], [1, 0, 1]), ([0.5, 0.5], [0, 0.5]), ([1], [1]), ([], []), ([[1, 1], [1, 1]], [[0, 0], [1, 1]])],
+    )
+    def test_the_discount_of_the_row_before_the_last_becomes_zero(
+        self, before: list[float | list[int]], after: list[float | list[int]]
+    ) -> None:
+        discount = np.array(before, np.float32)
+        kept = discount.copy()
+        assert zero_transition_discount(discount).tolist() == after
+        assert np.array_equal(discount, kept)
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [([1, 2, 3], [2, 3, 0]), ([5], [0]), ([], []), ([[1, 2], [3, 4]], [[3, 4], [0, 0]])],
+    )
+    def test_a_shift_moves_every_reward_one_step_back(
+        self, before: list[int | list[int]], after: list[int | list[int]]
+    ) -> None:
+        reward = np.array(before, np.float64)
+        kept = reward.copy()
+        shifted = shifted_reward(reward)
+        assert shifted.tolist() == after
+        assert shifted.dtype == np.float64
+        assert np.array_equal(reward, kept)
+
+    @pytest.mark.parametrize(
+        ("terminal", "last", "ends"),
+        [([0, 1], [0, 1], True), ([0, 1], [0, 0], False), ([1, 0], [0, 1], False), ([], [], False)],
+    )
+    def test_an_episode_ends_terminal_when_its_last_row_is_last_and_terminal(
+        self, terminal: list[int], last: list[int], ends: bool
+    ) -> None:
+        episode = Episode({"is_terminal": np.array(terminal, bool), "is_last": np.array(last, bool)})
+        assert ends_terminal(episode) is ends
+
+
+class TestConventions:
+    @given(
+        strategies.episodes(), st.sampled_from(("as_recorded", "transition")), st.sampled_from(("as_recorded", "shift"))
+    )
+    def test_each_option_changes_its_own_column_only(
+        self, episode: Episode, terminal_discount: str, last_reward: str
+    ) -> None:
+        applied = Conventions(terminal_discount, last_reward).apply(episode)
+        discount, reward = episode.columns["discount"].tolist(), episode.columns["reward"].tolist()
+        if terminal_discount == "transition" and episode.columns["is_terminal"][-1]:
+            discount[-2] = 0.0
+        if last_reward == "shift":
+            reward = [*reward[1:], 0.0]
+        assert applied.columns["discount"].tolist() == discount
+        assert applied.columns["reward"].tolist() == reward
+        for path in set(episode.columns) - {"discount", "reward"}:
+            assert np.array_equal(applied.columns[path], episode.columns[path])
+        assert applied.id == episode.id
+
+    def test_as_recorded_is_the_same_episode(self) -> None:
+        episode = strategies.episode(np.random.default_rng(0), 3)
+        assert Conventions().apply(episode) is episode
+
+    def test_a_truncated_end_keeps_its_discount(self) -> None:
+        episode = strategies.episode(np.random.default_rng(0), 4, terminal=False)
+        assert Conventions(terminal_discount="transition").apply(episode).columns["discount"].tolist() == [1] * 4
+
+    def test_every_leaf_of_a_nested_reward_is_shifted(self) -> None:
+        episode = steps(3, reward=np.zeros(0))
+        columns = {"reward/a": np.array([0, 1, 2]), "reward/b": np.array([[0.0], [3], [4]]), "rewards": np.arange(3)}
+        episode = episode.with_only_columns(columns)
+        shifted = Conventions(last_reward="shift").apply(episode).columns
+        assert {path: column.tolist() for path, column in shifted.items()} == {
+            "reward/a": [1, 2, 0],
+            "reward/b": [[3], [4], [0]],
+            "rewards": [0, 1, 2],
+        }
+
+    def test_names_of_items_that_were_pushed_before_there_were_three_stay(self) -> None:
+        assert Conventions("transition", "shift").label == "transition|shift"
+        assert Conventions(last_observation="drop").label == "as_recorded|as_recorded|drop"
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"terminal_discount": "zero"}, 'terminal_discount "zero": expected one of as_recorded, transition'),
+            ({"last_reward": ""}, 'last_reward "": expected one of as_recorded, shift'),
+            ({"last_observation": "zeros"}, 'last_observation "zeros": expected one of as_recorded, repeat, drop'),
+        ],
+    )
+    def test_other_words_are_refused(self, options: dict[str, str], message: str) -> None:
+        with pytest.raises(ConfigError) as error:
+            Conventions(**options)
+        assert str(error.value) == message
+
+
+def added(episode: Episode) -> Episode:
+    """The same with a last row that holds no transition."""
+    names = [path for path in episode.columns if path.split("/")[0] in ("action", "reward")]
+    columns = {path: episode.columns[path].copy() for path in names}
+    for column in columns.values():
+        column[-1] = b"" if column.dtype == object else 0
+    return episode.with_columns(**columns)
+
+
+class TestTheLastObservation:
+    @settings(max_examples=60)
+    @given(strategies.episodes(min_steps=2))
+    def test_is_that_of_the_row_before_when_it_is_repeated(self, recorded: Episode) -> None:
+        episode = added(recorded)
+        put = Conventions(last_observation="repeat").apply(episode)
+        for path, column in episode.columns.items():
+            expected = [*column[:-1], column[-2]] if path.split("/")[0] == "observation" else list(column)
+            assert put.columns[path].dtype == column.dtype
+            assert all(np.array_equal(one, other) for one, other in zip(put.columns[path], expected))
+            assert len(put.columns[path]) == len(expected)
+
+    @settings(max_examples=60)
+    @given(strategies.episodes(min_steps=2))
+    def test_goes_with_its_row_when_it_is_dropped_and_the_end_is_none(self, recorded: Episode) -> None:
+        episode = added(recorded)
+        put = Conventions(last_observation="drop").apply(episode)
+        assert len(put) == len(episode) - 1
+        for path in set(episode.columns) - {"is_last"}:
+            assert np.array_equal(put.columns[path], episode.columns[path][:-1])
+        assert put.columns["is_last"].tolist() == [False] * (len(put) - 1) + [True]
+        assert not put.columns["is_terminal"].any()
+        assert put.id == episode.id
+
+    @pytest.mark.parametrize("choice", conventions.LAST_OBSERVATIONS)
+    @pytest.mark.parametrize(
+        "column",
+        [
+            {"action": np.array([0, 0, 0.5])},
+            {"reward": np.array([0, 0, 1])},
+            {"reward/one": np.array([[0, 0], [0, 0], [0, np.nan]])},
+            {"action": np.array([b"", b"", b"stop"], object)},
+            {"action": np.array([0, 0, 1j])},
+        ],
+    )
+    def test_stays_where_its_row_was_recorded(self, choice: str, column: dict[str, np.ndarray]) -> None:
+        episode = steps(3, terminal=True, observation=np.arange(3.0), **column)
+        assert Conventions(last_observation=choice).apply(episode) is episode
+
+    @pytest.mark.parametrize("choice", conventions.LAST_OBSERVATIONS)
+    def test_stays_where_there_is_no_other_row(self, choice: str) -> None:
+        episode = steps(1, terminal=True, observation=np.arange(1.0))
+        assert Conventions(last_observation=choice).apply(episode) is episode
+
+    def test_is_judged_before_rewards_are_moved(self) -> None:
+        recorded = steps(
+            4, terminal=True, observation=np.arange(4.0), reward=np.array([0, 1, 2, 3.0]), discount=np.ones(4)
+        )
+        put = Conventions("transition", "shift", "drop").apply(recorded).columns
+        assert (put["reward"].tolist(), put["discount"].tolist()) == ([1, 2, 3, 0], [1, 1, 0, 1])
+        put = Conventions("transition", "shift", "drop").apply(added(recorded)).columns
+        assert (put["reward"].tolist(), put["discount"].tolist()) == ([1, 2, 0], [1, 1, 1])

@@ -1,0 +1,212 @@
+"""The status page over days, with alerts, and of many tables, in a real browser."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replay_server.config import HttpSection, decode, table_configs
+from replay_server.history import HISTORY, History, HistoryFile, Sample, Written, fitted
+from replay_server.http import HttpServer, make_app
+from replay_server.monitor import Monitor
+from replay_server.service import ReplayService
+from replay_server.store import CheckpointStore
+
+import rlds2reverb
+from rlds2reverb.wire.messages import ServerInfo
+from tests.processes import wait_until
+from tests.unit.push.in_memory import table_info
+from tests.unit.server.forks import Forks
+from tests.unit.server.running import Server
+from tests.unit.server.test_page import HOSTILE, Page, browser, is_too_wide
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+__all__ = ["browser"]
+
+FULL = "checkpoint: No space left on device <b>bold</b>"
+
+TABLES = [
+    {"name": "replay", "max_size": 8000, "rate_limiter": {"kind": "min_size", "min_size": 1000}},
+    {"name": "queue", "rate_limiter": {"kind": "queue", "size": 5}},
+]
+
+
+def days(now: int) -> History:
+    """Five days with a night without a server, and a disk that was full for half a day."""
+    hour, history = 3600, History()
+    began, night, full = now - 120 * hour, now - 80 * hour, now - 40 * hour
+    for number, when in enumerate(range(began, now, hour // 2), 1):
+        if night <= when < night + 9 * hour:
+            continue
+        first = began if when < night else night + 9 * hour
+        size = 40_000_000 + 900_000 * number
+        good = Written(when, when, 1, 4.0 + number / 20, size, number, "schedule")
+        bad = Written(when, when, 1, 0.2, 0, 0, "schedule", FULL)
+        history = history.running(first, when).with_checkpoint(bad if full <= when < full + 11 * hour else good)
+        history = history.with_sample(Sample(when, 120_000_000 + size // 2, 300_000 + 7000 * number))
+        history = fitted(history, when)
+    bad = Written(now - 60, now - 60, 1, 0.2, 0, 0, "request", FULL)
+    return history.with_checkpoint(bad).running(night + 9 * hour, now - 5)
+
+
+@pytest.fixture(scope="module")
+def server(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With five days behind it, whose newest checkpoint has failed."""
+    folder = tmp_path_factory.mktemp("days")
+    HistoryFile(CheckpointStore(folder / "checkpoints", 3)).write(days(int(time.time())))
+    (folder / "checkpoints" / "set_aside" / "009999").mkdir()  # else a start misses the generations of these days
+    with Server(forks, folder, {"tables": TABLES, "checkpoints": {"every_seconds": 1800}}).until_ready() as running:
+        with rlds2reverb.connect(running.address) as client:
+            client.push("bundled:half_cheetah", table="replay")
+        assert running.get("/checkpoint", "POST")[0] == 200
+        yield running
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_days_are_shown_at_any_width_in_any_colours(browser: Any, server: Server, width: int, scheme: str) -> None:
+    opened = Page(browser, server.url, width, scheme)
+    view = opened.view
+    sync_api.expect(view.locator("#timeline rect.failed").first).to_be_attached(timeout=60_000)
+    sync_api.expect(view.locator("#timeline rect.ran")).to_have_count(3)
+    sync_api.expect(view.locator("#timeline rect.missing").first).to_be_attached()
+    sync_api.expect(view.locator("#gaps")).to_contain_text("no server ran for 10 h")
+    sync_api.expect(view.locator("#gaps")).to_contain_text("no checkpoint succeeded for")
+    sync_api.expect(view.locator("#days polyline.memory").first).to_be_attached()
+    sync_api.expect(view.locator("#held polyline.items").first).to_be_attached()
+    sync_api.expect(view.locator("#minutes polyline.memory")).to_be_attached()
+    sync_api.expect(view.locator("#firing")).to_contain_text("ReplayCheckpointFailed")
+    assert not is_too_wide(opened)
+    view.locator("#rows-title").click()
+    sync_api.expect(view.locator("#written-rows")).to_contain_text(FULL)
+    assert view.locator("#written-rows b").count() == 0
+    assert not is_too_wide(opened)
+    assert opened.complaints == []
+    assert opened.requests == {server.url}
+    view.close()
+
+
+def test_an_alert_leads_to_its_entry_in_the_runbook(browser: Any, server: Server) -> None:
+    opened = Page(browser, server.url, 400)
+    opened.view.get_by_role("link", name="ReplayCheckpointFailed").click()
+    opened.view.wait_for_url("**/runbook#replaycheckpointfailed")
+    heading = opened.view.get_by_role("heading", name="ReplayCheckpointFailed")
+    sync_api.expect(heading).to_be_in_viewport()
+    assert not is_too_wide(opened)
+    opened.view.get_by_role("link", name="Status page", exact=True).click()
+    opened.view.wait_for_selector("article")
+    assert opened.complaints == []
+    assert opened.requests == {server.url}
+    opened.view.close()
+
+
+def told_again(view: Any) -> None:
+    """Waits until the page has asked anew, and shows it."""
+    for _ in range(2):
+        with view.expect_response("**/status.json", timeout=60_000):
+            pass
+
+
+def test_who_uses_the_keyboard_reaches_all_and_stays_there(browser: Any, server: Server) -> None:
+    opened = Page(browser, server.url)
+    reached = []
+    for _ in range(12):
+        opened.view.keyboard.press("Tab")
+        reached.append(opened.view.evaluate("document.activeElement.id || document.activeElement.textContent"))
+    assert {"ReplayCheckpointFailed", "rows-title", "write", "Runbook"} <= set(reached)
+    opened.view.get_by_role("link", name="ReplayCheckpointFailed").focus()
+    told_again(opened.view)
+    assert opened.view.evaluate("document.activeElement.textContent") == "ReplayCheckpointFailed"
+    opened.view.close()
+
+
+def test_a_history_that_does_not_come_is_said_with_its_age(browser: Any, server: Server) -> None:
+    opened = Page(browser, server.url)
+    problem = opened.view.locator("#past-problem")
+    sync_api.expect(opened.view.locator("#timeline rect.ran").first).to_be_attached(timeout=60_000)
+    sync_api.expect(problem).to_be_hidden()
+    opened.view.route("**/history.json", lambda route: route.fulfill(status=500, body="no"))
+    opened.view.get_by_role("button", name="Write a checkpoint").click()
+    sync_api.expect(problem).to_contain_text("The history does not answer; what is shown is", timeout=60_000)
+    sync_api.expect(opened.view.locator("#state")).to_contain_text("ready")
+    opened.view.unroute("**/history.json")
+    opened.view.get_by_role("button", name="Write a checkpoint").click()
+    sync_api.expect(problem).to_be_hidden(timeout=60_000)
+    opened.view.close()
+
+
+def test_a_restart_after_a_kill_keeps_the_history(browser: Any, forks: Forks, tmp_path: Path) -> None:
+    config = {"tables": [{"name": HOSTILE}]}
+    with Server(forks, tmp_path, config).until_ready() as first:
+        assert first.get("/checkpoint", "POST")[0] == 200
+        wait_until(
+            lambda: (
+                f'"{HOSTILE}"' not in (text := (tmp_path / "checkpoints" / HISTORY).read_text()) and '"request"' in text
+            )
+        )
+        first.stop(signal.SIGKILL)
+    with Server(forks, tmp_path, config).until_ready() as second:
+        past = second.get("/history.json")[1]
+        assert [(one["generation"], one["reason"]) for one in past["checkpoints"]] == [(1, "request")]
+        assert len(past["runs"]) == 2
+        opened = Page(browser, second.url)
+        sync_api.expect(opened.view.locator("#timeline rect.written")).to_have_count(1, timeout=60_000)
+        sync_api.expect(opened.view.locator("#timeline rect.ran")).to_have_count(2)
+        opened.view.close()
+        assert second.stop() == 0
+    with Server(forks, tmp_path, config).until_ready() as third:
+        assert [one["reason"] for one in third.get("/history.json")[1]["checkpoints"]] == ["request", "shutdown"]
+
+
+MANY = 1000
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a page of a thousand tables, of a Reverb that is made up."""
+    config = decode(
+        {"tables": [{"name": "t"}], "checkpoints": {"folder": str(tmp_path_factory.mktemp("many"))}}, "config"
+    )
+    state = ReplayService(config, table_configs(config)).state
+    names = [*(f"table-{n:03d}" for n in range(MANY - 1)), HOSTILE]
+    tables = {name: replace(table_info(name), max_size=MANY, current_size=n) for n, name in enumerate(names)}
+    state.monitor = Monitor(lambda: ServerInfo(7, tables))
+    state.phase = "ready"
+    state.monitor.start()
+    http = HttpServer(make_app(state, lambda: None), HttpSection(port=0))  # type: ignore[arg-type,return-value]
+    http.start()
+    yield http.url
+    http.stop()
+    state.monitor.stop()
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_of_a_thousand_tables_some_are_shown_and_any_is_found(browser: Any, many: str, width: int) -> None:
+    opened = Page(browser, many, width)
+    view, cards = opened.view, opened.view.locator("article")
+    sync_api.expect(cards).to_have_count(24)
+    sync_api.expect(view.locator("#counted")).to_have_text("1,000 tables")
+    view.get_by_role("button", name="Show more: 976 are not shown").click()
+    sync_api.expect(cards).to_have_count(48)
+    view.get_by_label("find").fill("ONERROR")
+    sync_api.expect(cards).to_have_count(1)
+    sync_api.expect(cards.first).to_contain_text(HOSTILE)
+    sync_api.expect(view.locator("#counted")).to_have_text("1 of 1,000 tables")
+    view.get_by_label("find").fill("table-")
+    view.get_by_label("first").select_option("fill")
+    sync_api.expect(cards.first).to_contain_text("table-998")
+    told_again(view)
+    assert view.get_by_label("find").input_value() == "table-"
+    assert view.locator("img").count() == 0
+    assert not is_too_wide(opened)
+    assert opened.complaints == []
+    assert opened.requests == {many}
+    view.close()

@@ -1,0 +1,196 @@
+"""Tables from `TableConfig`: what is asked for is what a running server has, by Reverb's word and by our client's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from replay_server import TableConfig
+from replay_server.tables import SELECTORS, MinSize, RateLimiter, SampleToInsertRatio, reverb_table
+
+import rlds2reverb
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
+from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.wire.messages import TableInfo
+from tests import strategies
+from tests.unit.server.forks import Forks
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
+
+STEP = {
+    "observation": {
+        "camera": {"left": ArraySpec((4, 4, 3), np.dtype(np.uint8))},
+        "text": ArraySpec((), np.dtype(object)),
+    },
+    "action": ArraySpec((6,), np.dtype(np.float32)),
+    "reward": ArraySpec((), np.dtype(np.float64)),
+    "discount": ArraySpec((), np.dtype(np.float32)),
+}
+SIGNATURES: dict[str, Nest] = {
+    "two_step": two_step().signature(STEP),
+    "long": SequenceView(length=8).signature(STEP),
+    "episode": WholeEpisode().signature(STEP),
+    "every dtype": {f"c{n}": ArraySpec((n, None), dtype) for n, dtype in enumerate(strategies.DTYPES)},
+    "one leaf": ArraySpec((), np.dtype(np.int64)),
+    "a tuple": (ArraySpec((2,), np.dtype(bool)), [ArraySpec((0,), np.dtype(np.int8))]),
+}
+
+CONFIGS = [
+    *(TableConfig(f"samples {name}", sampler=name) for name in SELECTORS),
+    *(TableConfig(f"removes {name}", remover=name) for name in SELECTORS),
+    *(TableConfig(f"signature {name}", signature) for name, signature in SIGNATURES.items()),
+    TableConfig("exponent", sampler="prioritized", priority_exponent=0.25, remover="prioritized"),
+    TableConfig("small", max_size=7, max_times_sampled=3, rate_limiter=MinSize(min_size=2)),
+    TableConfig("ratio", rate_limiter=SampleToInsertRatio(samples_per_insert=4.0, min_size=10, error_buffer=20.0)),
+    TableConfig.queue("queue", 5, SIGNATURES["two_step"]),
+    TableConfig.stack("stack", 6),
+]
+BOUNDED = TableConfig("bounded", {"b": ArraySpec((2,), np.dtype(np.float32), "b", np.float32(-1), np.float32(1))})
+
+
+@pytest.fixture(scope="module")
+def tables(forks: Forks) -> Iterator[dict[str, TableInfo]]:
+    """What a server with all these tables says of them."""
+    with forks.embedded([*CONFIGS, BOUNDED]) as server, rlds2reverb.connect(server.address) as client:
+        yield client.server_info().tables
+
+
+def selector_text(name: str, exponent: float) -> str:
+    return f"prioritized({exponent:g})" if name == "prioritized" else name
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_a_running_table_has_what_was_asked_for(tables: dict[str, TableInfo], config: TableConfig) -> None:
+    table = tables[config.name]
+    assert table.sampler == selector_text(config.sampler, config.priority_exponent)
+    assert table.remover == selector_text(config.remover, config.priority_exponent)
+    assert (table.max_size, table.max_times_sampled) == (config.max_size, config.max_times_sampled)
+    assert table.signature == config.signature
+    limiter, bounds = table.rate_limiter, config.rate_limiter.bounds()
+    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (
+        bounds.samples_per_insert,
+        bounds.min_size_to_sample,
+    )
+    assert (limiter.min_diff, limiter.max_diff) == (bounds.min_diff, bounds.max_diff)
+    assert (table.current_size, limiter.inserts, limiter.samples) == (0, 0, 0)
+
+
+def test_a_ratio_may_drift_by_the_error_buffer_around_the_first_sample(tables: dict[str, TableInfo]) -> None:
+    limiter = tables["ratio"].rate_limiter
+    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (4.0, 10)
+    assert (limiter.min_diff, limiter.max_diff) == (4.0 * 10 - 20, 4.0 * 10 + 20)
+
+
+def test_a_queue_hands_out_each_item_once_in_order_and_blocks_when_full(tables: dict[str, TableInfo]) -> None:
+    queue = tables["queue"]
+    assert (queue.sampler, queue.remover) == ("fifo", "fifo")
+    assert (queue.max_size, queue.max_times_sampled) == (5, 1)
+    assert (queue.rate_limiter.min_diff, queue.rate_limiter.max_diff) == (0.0, 5.0)
+    assert queue.signature == SIGNATURES["two_step"]
+
+
+def test_a_bounded_leaf_keeps_its_name_and_bounds(tables: dict[str, TableInfo]) -> None:
+    signature: Any = tables["bounded"].signature
+    leaf = signature["b"]
+    assert (leaf.name, leaf.shape, leaf.dtype) == ("b", (2,), np.float32)
+    np.testing.assert_array_equal(np.broadcast_to(leaf.minimum, 2), [-1, -1])
+    np.testing.assert_array_equal(np.broadcast_to(leaf.maximum, 2), [1, 1])
+
+
+def test_names_of_leaves_reach_the_server(tables: dict[str, TableInfo]) -> None:
+    leaves = flatten(tables["signature two_step"].signature)
+    assert (leaves["step_type"].name, leaves["next_step_type"].name) == ("step_type", "step_type")
+
+
+# Without a server: Reverb's own description of the table.
+
+
+@given(
+    sampler=st.sampled_from(SELECTORS),
+    remover=st.sampled_from(SELECTORS),
+    exponent=st.floats(0, 4),
+    max_size=st.integers(1, 2**31 - 1),
+    max_times_sampled=st.integers(0, 2**31 - 1),
+    min_size=st.integers(1, 1_000_000),
+    ratio=st.none() | st.floats(0.01, 100),
+    buffer_factor=st.floats(1.01, 1000),
+)
+def test_any_sensible_config_is_a_table(
+    sampler: Any,
+    remover: Any,
+    exponent: float,
+    max_size: int,
+    max_times_sampled: int,
+    min_size: int,
+    ratio: float | None,
+    buffer_factor: float,
+) -> None:
+    limiter: RateLimiter = MinSize(min_size=min_size)
+    if ratio is not None:
+        error_buffer = buffer_factor * max(1.0, ratio)
+        limiter = SampleToInsertRatio(samples_per_insert=ratio, error_buffer=error_buffer, min_size=min_size)
+    config = TableConfig("any", None, max_size, sampler, remover, exponent, max_times_sampled, limiter)
+    info = reverb_table(config).info
+    assert (info.name, info.max_size, info.max_times_sampled) == ("any", max_size, max_times_sampled)
+    assert info.rate_limiter_info.min_size_to_sample == min_size
+    for options, name in ((info.sampler_options, sampler), (info.remover_options, remover)):
+        assert is_selector(options, name, exponent)
+    found, bounds = info.rate_limiter_info, limiter.bounds()
+    assert found.samples_per_insert == bounds.samples_per_insert
+    assert math.isclose(found.max_diff, bounds.max_diff)
+    assert math.isclose(found.min_diff, bounds.min_diff, abs_tol=1e-6)
+
+
+def is_selector(options: Any, name: str, exponent: float) -> bool:
+    """Whether Reverb's KeyDistributionOptions mean the selector."""
+    if name == "prioritized":
+        return bool(options.prioritized.priority_exponent == exponent)
+    if name in ("max_heap", "min_heap"):
+        return bool(options.HasField("heap") and options.heap.min_heap == (name == "min_heap"))
+    return bool(getattr(options, name))
+
+
+@given(st.data())
+def test_any_step_spec_makes_a_signature_of_the_same_leaves(data: st.DataObject) -> None:
+    import tensorflow as tf
+
+    columns = data.draw(strategies.column_specs())
+    spec = {path.replace("/", "_"): ArraySpec((None, *shape), dtype) for path, (dtype, shape) in columns.items()}
+    signature = reverb_table(TableConfig("any", spec)).info.signature
+    assert sorted(signature) == sorted(spec)
+    for path, leaf in spec.items():
+        expected = tf.string if leaf.dtype == object else tf.dtypes.as_dtype(leaf.dtype)
+        assert (signature[path].dtype, signature[path].shape.as_list()) == (expected, list(leaf.shape))
+
+
+@pytest.mark.parametrize("field", ["sampler", "remover"])
+@given(name=st.text(max_size=12))
+def test_a_selector_that_does_not_exist_is_a_config_error(field: str, name: str) -> None:
+    assume(name not in SELECTORS)
+    config = replace(TableConfig("odd"), **cast("dict[str, Any]", {field: name}))
+    with pytest.raises(ConfigError) as caught:
+        reverb_table(config)
+    assert f'table "odd": selector "{name}", expected one of uniform, fifo, lifo' in str(caught.value)
+
+
+def test_a_ratio_that_reverb_refuses_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r'table "r": .*error_buffer'):
+        reverb_table(TableConfig("r", rate_limiter=SampleToInsertRatio(samples_per_insert=2.0, error_buffer=1.0)))
+
+
+def test_configs_travel_to_the_server_by_pickle() -> None:
+    import pickle
+
+    for config in [*CONFIGS, BOUNDED]:
+        copy = pickle.loads(pickle.dumps(config))
+        assert copy == config
+        if config.signature is not None:
+            assert flatten(copy.signature).keys() == flatten(map_leaves(lambda leaf: leaf, config.signature)).keys()
