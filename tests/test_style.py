@@ -25,7 +25,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/look/notebook.py": "a notebook tells why something cannot be shown, in its place, and goes on",
     "rlds2reverb/inspection/workers.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/fleet/worker.py": "an error of a worker is raised in the process that started it",
-    "rlds2reverb/fleet/convert.py": "an error of a worker is raised in the process that started it",
+    "rlds2reverb/conversion/workers.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/fleet/ray.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/fleet/driver.py": "what an error needs to be made again, only trying tells; its text arrives anyway",
     "rlds2reverb/fleet/processes.py": "what goes wrong when a worker is told or heard is the loss of that worker, and says why",

@@ -21,11 +21,11 @@ from rlds2reverb.conversion.job import Account, Job, Judged, Readers, Taken, job
 from rlds2reverb.conversion.place import Place, check_apart, check_free, checked_path, label_of, opened, places_of
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.conversion.verify import verify
+from rlds2reverb.conversion.workers import ByWorkers
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, SourceError, WriteError, keep_report, reason_of
 from rlds2reverb.files import write_error
 from rlds2reverb.fleet.choosing import executor_of
-from rlds2reverb.fleet.convert import ByWorkers
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.source import episodes_of, first_episodes, notices_of

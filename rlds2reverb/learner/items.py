@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Array
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.wire.insert import Part, check_reach, item_fields, keys_of_items
 from rlds2reverb.wire.sample.batches import Column, placed
 from rlds2reverb.wire.tensors import as_bytes, as_wire_array, wire_number

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episode import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import in_structure
@@ -30,7 +31,6 @@ from rlds2reverb.learner.weights import alpha_of
 from rlds2reverb.prepare.conventions import fill_absent, filled_spec
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import StreamView, View
-from rlds2reverb.views.cuts import Cut, Field
 from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 from rlds2reverb.wire.messages import TableInfo

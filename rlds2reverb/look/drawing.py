@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episode import Array
 from rlds2reverb.images import JPEG_START, PNG_START
 from rlds2reverb.text import number, shortened, visible
-from rlds2reverb.views.cuts import Cut, Field
 
 _LEFT, _TOP, _MARGIN = 150, 58, 14
 _BOX_HEIGHT, _GAP = 24, 6

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten
 from rlds2reverb.views.base import EpisodeStream, StreamView, View
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.registry import ViewLike, view_from
 from rlds2reverb.views.sequence import name_of, two_step
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode, KnownEpisode, Notice, content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source, episodes_of, read
@@ -19,7 +20,6 @@ from rlds2reverb.prepare.column_stats import duplicates_notice
 from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.wire.insert import Part, seed
 
 

@@ -16,11 +16,11 @@ from typing import Any, Union
 import tensorflow as tf
 from tf_agents.replay_buffers import reverb_utils
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import TransportError
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.across import AcrossEpisodes, RowStream
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import SequenceView
 

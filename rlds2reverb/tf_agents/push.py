@@ -13,6 +13,7 @@ from tf_agents.replay_buffers import reverb_utils
 
 from rlds2reverb.client import Target
 from rlds2reverb.connecting import connect
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import IS_FIRST
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.rlds import STEPS, batch_steps, without_tuning
@@ -38,7 +39,6 @@ from rlds2reverb.tf_agents.specs import (
 from rlds2reverb.tf_agents.step_stream import Rows, StreamError, joined, segments, with_lookahead
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.extras import EXTRAS
 from rlds2reverb.views.sequence import SequenceView

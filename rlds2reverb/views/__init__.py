@@ -5,9 +5,9 @@
 True
 """
 
+from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import EpisodeStream, StreamView, View
-from rlds2reverb.views.cuts import Cut, Field, Window
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.extras import Extras
 from rlds2reverb.views.fragments import Fragments

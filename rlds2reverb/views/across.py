@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read
 from rlds2reverb.views.steps import continued, priorities
 from rlds2reverb.views.trajectory import READS, columns_with_extras, spec_with_extras, trajectory_rows, with_window

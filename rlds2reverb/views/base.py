@@ -20,10 +20,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest, flatten
-from rlds2reverb.views.cuts import Cut
 
 MOST_ROWS = (1 << 31) - 1
 """The most rows that any option may count."""

@@ -33,11 +33,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, EpisodeStream, check_flags, check_options, label_of
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     END_FLAGS,

@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest, flatten, map_leaves
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     Fill,

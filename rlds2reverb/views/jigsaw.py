@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import OBSERVATION, Array, Episode, columns_under, content_digest
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     check_seed,

@@ -35,11 +35,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_flags, check_options, label_of
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     ONE_ROW,

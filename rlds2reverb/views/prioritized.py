@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.views.base import StreamView, View, item_count_of
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import EXTRAS, Extras, Wanted, signature_of
 from rlds2reverb.views.sequence import name_of
 

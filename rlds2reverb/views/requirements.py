@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import ACTION, IS_LAST, OBSERVATION, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import CHANGES_NO_ITEM, UNSAID_AT_DEFAULT, check_made_up, check_options, identity
-from rlds2reverb.views.cuts import Cut, Field, Window
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     END_FLAGS,

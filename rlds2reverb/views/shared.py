@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episode import Array, byte_view, place_of
-from rlds2reverb.views.cuts import Cut, Field
 from rlds2reverb.views.steps import zeros_like
 
 

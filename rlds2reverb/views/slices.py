@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_flags, check_options, label_of
-from rlds2reverb.views.cuts import Cut, Field, Window
 from rlds2reverb.views.extras import EVERYTHING, Extras, Wanted, extras_rows, with_extras
 from rlds2reverb.views.steps import check_seed, fields_of, generator, need, priorities
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from rlds2reverb.cuts import Field, Window
 from rlds2reverb.episode import IS_LAST, IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, same_dtype
 from rlds2reverb.views.base import check_made_up
-from rlds2reverb.views.cuts import Field, Window
 
 Fill = Literal["first", "zero"] | int | float
 """What stands in rows that the episode does not have. "first": its first value before it, and zeros after it. "zero": zeros, or

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
 from rlds2reverb.views.steps import (
     END_FLAGS,

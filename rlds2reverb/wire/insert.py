@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import cramjam
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Array, byte_view, place_of
 from rlds2reverb.errors import ViewError, WireError
 from rlds2reverb.varint import KEY_BYTES, bytes_field, int_field, varint, varint_columns, varint_width
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.wire import tensors
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Episode
 from rlds2reverb.specs import differences, flatten
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.wire import codec

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.conversion import convert as engine
+from rlds2reverb.conversion import workers as dividing
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
-from rlds2reverb.fleet import convert as dividing
 from rlds2reverb.fleet.driver import Event, Outcome, Task
 from rlds2reverb.formats.lists import EpisodeList
 from tests.contract.destination_cases import data

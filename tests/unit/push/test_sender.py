@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from grpc import StatusCode
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled, TransportError, WireError
 from rlds2reverb.push import sender
 from rlds2reverb.push.sender import Sender
@@ -20,7 +21,6 @@ from rlds2reverb.transport import stream as closing
 from rlds2reverb.transport.base import RETRYABLE
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.sequence import SequenceView
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import Request, RequestBuilder, RequestLimits

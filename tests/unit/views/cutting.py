@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.base import EpisodeStream, View
-from rlds2reverb.views.cuts import Cut, Field
 from tests import reference
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
+from rlds2reverb.cuts import Window
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views import episode as episode_view
-from rlds2reverb.views.cuts import Window
 from rlds2reverb.views.episode import WholeEpisode
 from tests import reference, strategies
 from tests.unit.views.cutting import ordered_items, slow_episode_items

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import STEP_FIELDS, Array, Episode, is_under, metadata_specs
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
@@ -18,7 +19,6 @@ from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, differences, flatten, nested
 from rlds2reverb.views import extras
 from rlds2reverb.views.base import View, not_in_items
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.extras import Extras, metadata_in_items, signature_of, wants_metadata
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of

@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.views import prioritized
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.registry import view_from, view_of
 from rlds2reverb.views.requirements import Requirements

@@ -14,13 +14,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import content_digest
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import differences, flatten
 from rlds2reverb.views.base import StreamView, View, item_count_of, not_in_items
-from rlds2reverb.views.cuts import Cut
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.prioritized import Prioritized

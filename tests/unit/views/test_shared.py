@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Episode
-from rlds2reverb.views.cuts import Cut, Window
 from rlds2reverb.views.registry import VIEWS, view_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.shared import share

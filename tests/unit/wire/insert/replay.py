@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episode import Array
-from rlds2reverb.views.cuts import Cut, Field
 
 
 def field_value(cut: Cut, field: Field, number: int) -> Array:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.views.cuts import Cut, Window
+from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import ChunkLayout, ItemBatch, ItemField, chunk_span, encode_items, keys
 from rlds2reverb.wire.messages import Item, ItemColumn, Slice
