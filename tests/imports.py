@@ -1,9 +1,9 @@
-"""The imports of a package, read from its source: what the tests of its layers look at."""
+"""The imports of a package, read from its source: what the tests of its declared dependencies look at."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,26 +59,23 @@ class Package:
         )
         return tuple(dict.fromkeys(found))
 
-    @cached_property
-    def graph(self) -> dict[str, set[str]]:
-        """Module -> modules of the package that it imports, the package itself left out."""
-        graph: dict[str, set[str]] = {name: set() for name in self.modules}
-        for found in self.imports:
-            if found.ours:
-                graph[found.importer].add(found.ours)
-        return graph
-
-    def type_checking(self) -> set[tuple[str, str]]:
-        """(importer, target) of imports of the package that only type checkers see."""
-        blocks = (
-            (name, block)
-            for name, tree in self.modules.items()
-            for block in ast.walk(tree)
-            if isinstance(block, ast.If) and _is_type_checking(block)
-        )
-        nodes = ((name, node) for name, block in blocks for part in block.body for node, _ in _import_nodes([part]))
-        found = {(name, target) for name, node in nodes for target in self._targets(node)}
-        return {(name, target) for name, target in found if target.split(".")[0] == self.name}
+    def without(self, *optional: str) -> list[str]:
+        """Modules whose import needs none of these libraries, neither directly nor through other modules of the package."""
+        eager = {
+            name: [one for one in self.imports if one.importer == name and not one.is_local] for name in self.modules
+        }
+        needing = {name for name, found in eager.items() if any(top(one.target) in optional for one in found)}
+        parents = {name: name.rpartition(".")[0] or None for name in self.modules}
+        while (
+            more := {
+                name
+                for name, found in eager.items()
+                if parents[name] in needing or any(one.ours in needing for one in found)
+            }
+            - needing
+        ):
+            needing |= more
+        return sorted(self.modules.keys() - needing)
 
     def _targets(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         """Dotted names of the modules that an import needs."""
@@ -96,23 +93,6 @@ class Package:
 def top(name: str) -> str:
     """The first part of a dotted name."""
     return name.split(".")[0]
-
-
-def circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """The modules of one circle of imports, the first one again at the end; empty when there is none."""
-    done: set[str] = set()
-
-    def visit(name: str, road: tuple[str, ...]) -> list[str]:
-        if name in road:
-            return [*road[road.index(name) :], name]
-        if name not in done:
-            for target in sorted(graph[name]):
-                if found := visit(target, (*road, name)):
-                    return found
-            done.add(name)
-        return []
-
-    return next((found for name in graph if (found := visit(name, ()))), [])
 
 
 def _is_type_checking(node: ast.AST) -> bool:

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from tests.imports import Package
 from tests.project import ROOT
-from tests.test_layers import CODE, NEEDS_OPTIONAL, PACKAGE
+from tests.unit.test_imports import OPTIONAL
 
 NO_MODULES = {"crypt", "fcntl", "grp", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
 """Modules of the standard library that Windows lacks. Source: the availability notes of Python's documentation."""
@@ -42,12 +43,15 @@ OTHERS_FIRST = (
     "google_crc32c",
     "grpc",
     "ml_dtypes",
+    "msgspec",
     "rich.progress",
     "yaml",
 )
 """What is not ours may look at the system; it is loaded before anything is taken away."""
 
-CORE = sorted(f"{PACKAGE}.{name}" for name in CODE.modules if name and name not in {*NEEDS_OPTIONAL, "__main__"})
+PACKAGE = "rlds2reverb"
+CODE = Package(PACKAGE, ROOT / PACKAGE)
+CORE = [f"{PACKAGE}.{name}" for name in CODE.without(*OPTIONAL) if name not in ("", "__main__")]
 
 
 def on_windows(*lines: str, first: str = "") -> str:

@@ -17,11 +17,13 @@ import rlds2reverb
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Lazily
 from tests.imports import Package, top
 from tests.project import ROOT, project, requirements_of
-from tests.test_layers import CODE, OPTIONAL
+from tests.unit.test_imports import OPTIONAL
 
+CODE = Package("rlds2reverb", ROOT / "rlds2reverb")
 SERVER = Package("replay_server", ROOT / "server" / "replay_server")
 
 DISTRIBUTIONS = {
+    "PIL": "pillow",
     "array_record": "array-record",
     "google": "protobuf",  # and others have a part of that name: each import is looked at
     "google_crc32c": "google-crc32c",
@@ -169,7 +171,7 @@ def test_the_extra_that_an_error_names_brings_what_is_imported_there(module: str
 
 def test_blocks_that_name_an_extra_are_found() -> None:
     found = {(module, extra) for module, extra, _ in needing_blocks()}
-    assert {("adapters.torch", "torch"), ("tfds_files.parquet", "parquet"), ("scale.choosing", "ray")} <= found
+    assert {("adapters.torch", "torch"), ("formats.tfds.records", "parquet"), ("fleet.choosing", "ray")} <= found
 
 
 def test_extras_have_nothing_that_nobody_imports() -> None:
