@@ -18,7 +18,7 @@ from rlds2reverb.formats.minari import read as minari
 from rlds2reverb.formats.tfds.example import EpisodeFeatures
 from tests.contract.destination_cases import data
 from tests.modules import CHECKOUT
-from tests.unit.fleet.in_threads import InThreads
+from tests.unit.fleet.in_threads import InThreads, distributed
 from tests.unit.formats.minari import made
 from tests.unit.push.in_memory import Server, planned, run, table_info
 
