@@ -21,7 +21,6 @@ from benchmarks.sink import TABLE, Sink, SinkWay
 from rlds2reverb.fleet.driver import Executor, Job, Outcome, Task, Tell, Work
 from rlds2reverb.fleet.processes import Processes
 from rlds2reverb.fleet.push import DistributedPush
-from rlds2reverb.fleet.servers import Connected, PushServers
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.run import Push
@@ -111,15 +110,11 @@ def _divided(source: str, workers: int) -> _Shares:
             return Processes(_Watched(job, Path(folder)), workers)
 
         with timed() as watch:
-            report = DistributedPush(_sink(plan), plan, executor).run()
+            report = DistributedPush({"sink": Sink()}, plan, {"sink": SinkWay()}, executor).run()
         parts = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
     done = Run(report.steps_pushed, seconds, sum(part["processor_seconds"] for part in parts))
     return _Shares(done, watch.run(report.steps_pushed), len(parts))
-
-
-def _sink(plan: PushPlan) -> PushServers:
-    return PushServers(plan, {"sink": Connected(Sink(), SinkWay())})
 
 
 @dataclass(frozen=True)

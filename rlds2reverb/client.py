@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from rlds2reverb.errors import ConfigError, ServerUnreachable
-from rlds2reverb.fleet.push import DistributedPush, distributed
+from rlds2reverb.fleet.push import distributed
 from rlds2reverb.learner.batch import Batch, only_sample
 from rlds2reverb.learner.checks import options_of
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
@@ -21,7 +21,7 @@ from rlds2reverb.prepare.cutting import Output, outputs_of
 from rlds2reverb.push.options import PushOptions, takes
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.run import Push
+from rlds2reverb.push.run import Push, RunnablePush
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport
@@ -286,9 +286,10 @@ class Client:
 
     def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
         """`plan` of options in one piece; `asked_for` is what workers open, the source by default."""
-        return plan_push(source, options, self.servers, self._names, asked_for=asked_for)
+        allow_missing = self._servers.allow_missing
+        return plan_push(source, options, self.servers, self._names, allow_missing, asked_for=asked_for)
 
-    def pusher(self, plan: PushPlan) -> Push | DistributedPush:
+    def pusher(self, plan: PushPlan) -> RunnablePush:
         """A push that was planned just before, to be run; tells its account meanwhile.
 
         Raises:
@@ -297,8 +298,7 @@ class Client:
         if plan.names != self._names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
-        start = distributed if plan.options.is_divided else Push
-        return start(transports, plan, self._servers.allow_missing)
+        return distributed(transports, plan) if plan.options.is_distributed else Push(transports, plan)
 
     def _only(self, method: str, way_out: str) -> Transport:
         """The way to the only server.

@@ -32,14 +32,13 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.errors import ConfigError, reason_of, report_of
 from rlds2reverb.fleet.driver import Named
-from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.formats.mix import MixOf
 from rlds2reverb.formats.source import Source, first_episodes
 from rlds2reverb.look.accounts import plan_fields, planned_servers, push_fields, server_line, table_plan
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.run import Push
+from rlds2reverb.push.run import RunnablePush
 from rlds2reverb.specs import spec_texts
 from rlds2reverb.views.base import View
 
@@ -196,7 +195,7 @@ def push(
             client.pusher(plan)  # what cannot be pushed by workers is refused here
             _show(as_json, plan)
         return
-    begun: list[Push | DistributedPush] = []
+    begun: list[RunnablePush] = []
     with (
         told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,

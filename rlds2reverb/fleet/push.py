@@ -21,7 +21,7 @@ from rlds2reverb.files import writing
 from rlds2reverb.fleet.budget import Refusal
 from rlds2reverb.fleet.choosing import executor_of
 from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Job, Named, Outcome, Task, Tell, divided
-from rlds2reverb.fleet.servers import Connected, Connections, Endpoints, PushServers, by_server
+from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
 from rlds2reverb.formats.source import Span, Tally, known_count, notices_of
 from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
 from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
@@ -39,7 +39,7 @@ from rlds2reverb.push.shard import TaskContext
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.grpc import endpoint_of
+from rlds2reverb.transport.grpc import Endpoint, endpoint_of
 
 
 class Ended(NamedTuple):
@@ -150,7 +150,14 @@ class PushJob:
           TransportError: a server does not answer.
         """
         servers = self.servers
-        plan = plan_push(self.source.open(), self._own_options(), lambda: servers.infos, servers.names, self.tuning)
+        plan = plan_push(
+            self.source.open(),
+            self._own_options(),
+            lambda: servers.infos,
+            servers.names,
+            servers.allow_missing,
+            self.tuning,
+        )
         self._check_source(plan)
         with servers.connected(plan) as connections:
             yield PushWork(self, connections, plan)
@@ -519,20 +526,23 @@ class DistributedPush:
     """A push of one source by several workers; used as `push.run.Push`.
 
     Args:
-      servers: that the plan was made for.
+      transports: address -> the way to a server that the plan was made for.
       plan: what is pushed, and how; made just before.
+      endpoints: address -> the way to the same server as workers open it.
       executor: makes what runs the tasks of a job.
       most: episodes of a task.
     """
 
     def __init__(
         self,
-        servers: PushServers,
+        transports: Mapping[str, Transport],
         plan: PushPlan,
+        endpoints: Mapping[str, Endpoint],
         executor: Callable[[Job], Executor],
         most: int = MOST_EPISODES,
     ) -> None:
-        self._servers, self._plan = servers, plan
+        self._plan, self._servers = plan, PushServers(plan, transports)
+        self._endpoints = Endpoints(plan.names, plan.allow_missing, endpoints, plan.infos)
         self._source = plan.asked_for if isinstance(plan.asked_for, Named) else Named(plan.asked_for)
         self._new_executor, self._most = executor, most
         self._began = time.monotonic()
@@ -600,7 +610,7 @@ class DistributedPush:
             source=self._source,
             options=worker_options(options),
             tuning=plan.tuning,
-            servers=self._servers.endpoints,
+            servers=self._endpoints,
             again=bits_of(options.again),
             ledgers=self._servers.known,
             wants_ends=ENDS_ALIKE not in options.allow,
@@ -719,17 +729,15 @@ class _Parts:
             self._servers.check_sizes(address, self._merged.items_made(address))
 
 
-def distributed(transports: Mapping[str, Transport], plan: PushPlan, allow_missing: bool = False) -> DistributedPush:
-    """A push by several workers, to one server or to several.
+def distributed(transports: Mapping[str, Transport], plan: PushPlan) -> DistributedPush:
+    """A push by the workers that the plan's options name.
 
     Args:
       transports: address -> the way to a server that the plan was made for.
       plan: what is pushed, and how; made just before.
-      allow_missing: continue without servers that are lost meanwhile, as long as one is there.
 
     Raises:
       ConfigError: workers cannot be told how to reach a server, or the library Ray is missing.
     """
-    connected = {address: Connected(transports[address], endpoint_of(transports[address])) for address in plan.infos}
-    servers = PushServers(plan, connected, allow_missing)
-    return DistributedPush(servers, plan, executor_of(plan.options.workers, plan.options.ray))
+    endpoints = {address: endpoint_of(transports[address]) for address in plan.infos}
+    return DistributedPush(transports, plan, endpoints, executor_of(plan.options.workers, plan.options.ray))

@@ -102,7 +102,7 @@ class PushOptions(EpisodeOptions):
         super().__post_init__()
         if self.duplicates not in DUPLICATES:
             raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
-        if self.is_divided:
+        if self.is_distributed:
             _check_can_be_divided(self, streams)
 
     @cached_property
@@ -116,7 +116,7 @@ class PushOptions(EpisodeOptions):
         return tuple(table for output in self.outputs for table in output.tables)
 
     @property
-    def is_divided(self) -> bool:
+    def is_distributed(self) -> bool:
         """Whether several processes push parts of the source."""
         return self.workers is not None or self.ray is not None
 

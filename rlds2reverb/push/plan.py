@@ -104,6 +104,7 @@ class PushPlan:
       options: how.
       tuning: how it sends.
       names: address -> name, of all servers; names decide which of several gets an episode.
+      allow_missing: the push continues without servers that are lost, as long as one is there.
       infos: address -> the server's tables, of those that can be reached.
       tables: what is found in each table and put there, in the order of the options; of several servers, sizes and room are those of all together.
       server_tables: address -> the same of that server alone, of those that can be reached.
@@ -114,6 +115,7 @@ class PushPlan:
     options: PushOptions
     tuning: Tuning
     names: Mapping[str, str]
+    allow_missing: bool
     infos: Mapping[str, ServerInfo]
     tables: tuple[TablePlan, ...]
     server_tables: Mapping[str, tuple[TablePlan, ...]] = field(default_factory=dict)
@@ -200,6 +202,7 @@ def plan_push(
     options: PushOptions,
     ask: Callable[[], Mapping[str, ServerInfo]],
     names: Mapping[str, str] | None = None,
+    allow_missing: bool = False,
     tuning: Tuning | None = None,
     asked_for: Any = None,
 ) -> PushPlan:
@@ -210,6 +213,7 @@ def plan_push(
       options: how.
       ask: address -> the tables of a server, of those that can be reached; asked once, when the source is known.
       names: address -> name, of all servers; None for those of `ask`, by their addresses.
+      allow_missing: see `PushPlan`.
       tuning: how it sends; None for what the options say.
       asked_for: see `PushPlan`; None for the source.
 
@@ -230,11 +234,11 @@ def plan_push(
     elif options.move:
         raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
     ready = Preparation.open(source, options, options.outputs)
-    if options.is_divided:
+    if options.is_distributed:
         known_count(ready.source)
     infos = dict(ask())
     names = dict(zip(infos, infos)) if names is None else names
-    plan = PushPlan(ready, options, Tuning.of(options) if tuning is None else tuning, names, infos, ())
+    plan = PushPlan(ready, options, Tuning.of(options) if tuning is None else tuning, names, allow_missing, infos, ())
     items = _items_of(ready, options)
     unknown = items if len(names) == 1 else [(0, None)] * len(items)
     server_tables: dict[str, tuple[TablePlan, ...]] = {}

@@ -8,28 +8,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode, KnownEpisode
-from rlds2reverb.errors import (
-    CapacityError,
-    Rlds2ReverbError,
-    ServerRestarted,
-    ServerUnreachable,
-    TransportError,
-    keep_report,
-    reason_of,
-)
+from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
 from rlds2reverb.prepare.column_stats import ColumnStats
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.push.keys import EpisodeNames, Placing
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport, total
-from rlds2reverb.push.shard import LINGER_SECONDS, Shard, TaskContext
+from rlds2reverb.push.shard import LINGER_SECONDS, LostServers, Shard, TaskContext
 from rlds2reverb.transport.base import Transport
 
 LOG = logging.getLogger("rlds2reverb.push")
@@ -44,13 +37,22 @@ _MOST_KEYS = 1 << 16
 """Of one call that takes items out: 0.6 MB, and a table stands still for a few milliseconds."""
 
 
+class RunnablePush(Protocol):
+    """A push that was planned: `Push` in this process, or one whose tasks workers run (`fleet.push`)."""
+
+    def run(self) -> PushReport:
+        """Reads, checks, cuts, sends, and waits until every item is confirmed; see `Push.run`."""
+
+    def report(self) -> PushReport:
+        """The account so far."""
+
+
 class Push:
     """One push of one source to the tables of one server or of several.
 
     Args:
       transports: address -> the way to a server; those that the plan has tables of and that are not here are missing.
       plan: what is pushed, and how; made just before.
-      allow_missing: continue without servers that are lost meanwhile, as long as one is there.
       context: of a task of a larger push; None for a whole one.
       reading: finds the problems that only other episodes show; None for what this push finds by itself.
     """
@@ -59,11 +61,10 @@ class Push:
         self,
         transports: Mapping[str, Transport],
         plan: PushPlan,
-        allow_missing: bool = False,
         context: TaskContext | None = None,
         reading: Reading | None = None,
     ) -> None:
-        self._plan, self._allow_missing, self._context = plan, allow_missing, context
+        self._plan, self._context = plan, context
         self._transports = {address: one for address, one in transports.items() if address in plan.infos}
         self._reading = plan.ready.read if reading is None else reading
         copies = None if context is None else context.copies
@@ -74,7 +75,8 @@ class Push:
         }
         self._placing = Placing([*plan.names.values()])
         self._address_of = {name: address for address, name in plan.names.items()}
-        self._failing: Shard | None = None  # whose server's error came last
+        lost = {address: shard.missing for address, shard in self.shards.items() if shard.missing}
+        self._lost = LostServers(plan, lost, self._continue_without)
         self._waits: dict[str, Progress] = {}
         self._moved = 0
         self._began = self._noted_at = time.monotonic()
@@ -105,13 +107,15 @@ class Push:
         try:
             for episode, found in self._reading(self._new_episodes()):
                 shard = self._shard_of(episode.id)
-                with self._about(shard):
+                with self._lost.about(shard.address):
                     shard.take(episode, found)
                 self._note_now_and_then()
-            for end in (Shard.flush, Shard.finish):
-                for shard in self._there():
-                    with self._about(shard):
-                        end(shard)
+            for shard in self._there():
+                with self._lost.about(shard.address):
+                    shard.flush()
+            for shard in self._there():
+                with self._lost.about(shard.address):
+                    shard.finish()
             self._note()
             if self._plan.options.move and self._context is None:
                 self._move()
@@ -124,7 +128,7 @@ class Push:
         for one in self.names.read(self._plan.source):
             if isinstance(one, KnownEpisode):
                 shard = self._shard_of(one.id)
-                with self._about(shard):
+                with self._lost.about(shard.address):
                     shard.take_known(one.id)
             else:
                 yield one
@@ -146,29 +150,15 @@ class Push:
         """The shards whose servers are there by now."""
         return (shard for shard in self.shards.values() if not shard.missing)
 
-    @contextmanager
-    def _about(self, shard: Shard) -> Iterator[None]:
-        """Around what concerns one server; continues without it where that is allowed.
-
-        Raises:
-          Rlds2ReverbError: as the block does; of several servers, an error of one names it.
-        """
-        try:
-            yield
-        except (TransportError, CapacityError) as error:
-            self._failing = shard
-            self._plan.named(error, shard.address)
-            is_lost = isinstance(error, (ServerUnreachable, ServerRestarted))
-            if not (is_lost and self._allow_missing and any(one is not shard for one in self._there())):
-                raise
-            shard.lose(error)
-            LOG.warning("server %s is missing, and others go on: %s", shard.address, error)
+    def _continue_without(self, address: str, error: Rlds2ReverbError) -> None:
+        self.shards[address].lose(error)
+        LOG.warning("server %s is missing, and others go on: %s", address, error)
 
     def _wind_up(self, error: BaseException) -> None:
         """Has all shards end as they should. An error of one server leaves the others' streams whole."""
         until = time.monotonic() + LINGER_SECONDS
         for shard in self._there():
-            is_others = isinstance(error, TransportError) and shard is not self._failing
+            is_others = isinstance(error, TransportError) and shard.address != self._lost.last_failed
             theirs = Rlds2ReverbError("another server ended the push") if is_others else error
             shard.wind_up(theirs, max(0.0, until - time.monotonic()))
 
@@ -180,7 +170,7 @@ class Push:
         for shard in self._there():
             for other in self._there():
                 if other is not shard and not shard.missing:
-                    with self._about(other):
+                    with self._lost.about(other.address):
                         self._moved += take_out(self._transports[other.address], shard.sent)
 
     # The account.
@@ -211,7 +201,7 @@ class Push:
     def _note(self) -> None:
         """Writes down what is confirmed, and tells how far it is."""
         for shard in self._there():
-            with self._about(shard):
+            with self._lost.about(shard.address):
                 shard.record()
         self._waits.clear()
         self._tell()

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.errors import Rlds2ReverbError, reason_of
+from rlds2reverb.errors import (
+    CapacityError,
+    Rlds2ReverbError,
+    ServerRestarted,
+    ServerUnreachable,
+    TransportError,
+    reason_of,
+)
 from rlds2reverb.identity import is_copy, number_of
 from rlds2reverb.prepare.cutting import OutputCut, Tally
 from rlds2reverb.prepare.policy import REPAIR
@@ -38,6 +46,61 @@ LINGER_SECONDS = 2.0
 
 AWAY = "ServerUnreachable: it was missing when the push began"
 """Of a server that could not be reached then."""
+
+
+class LostServers:
+    """Which servers of a push are lost, and whether it may continue without them.
+
+    Args:
+      plan: of the push.
+      missing: address -> why, of those that were lost before.
+      on_lost: called with the address and the error of a server that is lost.
+
+    Attributes:
+      missing: address -> why.
+    """
+
+    def __init__(
+        self,
+        plan: PushPlan,
+        missing: Mapping[str, str] = MappingProxyType({}),
+        on_lost: Callable[[str, Rlds2ReverbError], object] = lambda *_: None,
+    ) -> None:
+        self._plan, self._on_lost = plan, on_lost
+        self.missing: dict[str, str] = {**dict.fromkeys(plan.missing, AWAY), **missing}
+        self.last_failed = ""  # address of the server whose error came last
+
+    @contextmanager
+    def about(self, address: str) -> Iterator[None]:
+        """Around what concerns one server; where it is lost with it and may be, the block just ends.
+
+        Raises:
+          Rlds2ReverbError: as the block does; of several servers, the error names the one.
+        """
+        try:
+            yield
+        except (TransportError, CapacityError) as error:
+            self.last_failed = address
+            self._plan.named(error, address)
+            is_last = all(one in self.missing for one in self._plan.names if one != address)
+            if not isinstance(error, (ServerUnreachable, ServerRestarted)) or not self._plan.allow_missing or is_last:
+                raise
+            self.missing[address] = reason_of(error)
+            self._on_lost(address, error)
+
+    def add(self, missing: Mapping[str, str]) -> list[str]:
+        """Takes in the servers that another process lost; returns those that are news.
+
+        Raises:
+          ServerUnreachable: none is left.
+        """
+        new = [address for address in missing if address not in self.missing]
+        self.missing.update({address: missing[address] for address in new})
+        if len(self.missing) == len(self._plan.names):
+            raise ServerUnreachable(
+                f"no server is left of {', '.join(self._plan.names)}; {'; '.join(f'{one}: {self.missing[one]}' for one in new)}"
+            )
+        return new
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ def push(servers: list[Embedded], source: object, allow_missing: bool = False, *
     try:
         infos = {address: transport.server_info() for address, transport in transports.items()}
         names = {address: address for address in transports}
-        plan = plan_push(source, PushOptions("one", **options), lambda: infos, names, tuning)
-        return Push(transports, plan, allow_missing).run()
+        plan = plan_push(source, PushOptions("one", **options), lambda: infos, names, allow_missing, tuning)
+        return Push(transports, plan).run()
     finally:
         for transport in transports.values():
             transport.close()

@@ -11,7 +11,6 @@ from typing import Any
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.fleet.driver import Again, Done, Event, Executor, Job, Outcome, Task, Told
 from rlds2reverb.fleet.push import DistributedPush
-from rlds2reverb.fleet.servers import Connected, PushServers
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.testing import MemoryServer, MemoryTransport
 from tests.unit.push.in_memory import Server, planned
@@ -88,10 +87,12 @@ def push(
     source = EpisodeList(list(episodes), "test")
     plan = planned(server, source, workers=workers, **options)
     chosen = executor or (lambda job: InThreads(job, workers, lost))
-    return DistributedPush(one_server(server, plan), plan, chosen, most).run()
+    return distributed(server, plan, chosen, most).run()
 
 
-def one_server(server: MemoryServer, plan: PushPlan) -> PushServers:
-    """A server in memory as those of a push."""
+def distributed(
+    server: MemoryServer, plan: PushPlan, executor: Callable[[Job], Executor], most: int = 512
+) -> DistributedPush:
+    """A push to one server in memory by workers."""
     transport = MemoryTransport(server)
-    return PushServers(plan, {transport.address: Connected(transport, Memory(server))})
+    return DistributedPush({transport.address: transport}, plan, {transport.address: Memory(server)}, executor, most)

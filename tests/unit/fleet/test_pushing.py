@@ -234,11 +234,10 @@ def test_two_episodes_of_one_id_in_different_parts_are_told() -> None:
 
     server, episodes = Server(), made(6)
     plan_source = Twice(episodes, "test")
-    from rlds2reverb.fleet.push import DistributedPush
-    from tests.unit.fleet.in_threads import InThreads, one_server
+    from tests.unit.fleet.in_threads import InThreads, distributed
 
     plan = in_memory.planned(server, plan_source, workers=2)
-    divided = DistributedPush(one_server(server, plan), plan, lambda job: InThreads(job, 2), 2)
+    divided = distributed(server, plan, lambda job: InThreads(job, 2), 2)
     with pytest.raises(SourceError, match=r"two episodes have one id.*episodes 0 to 1 and one among episodes 4 to 5"):
         divided.run()
 

@@ -19,7 +19,6 @@ from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.episode import KnownEpisode
 from rlds2reverb.errors import CapacityError, InvalidEpisode, ServerRestarted, ServerUnreachable, report_of
 from rlds2reverb.fleet.push import DistributedPush
-from rlds2reverb.fleet.servers import Connected, PushServers
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import IsKnown, Source, check_shard, unless_known
 from rlds2reverb.specs import Nest
@@ -27,7 +26,7 @@ from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.transport.retry import Deadlines
 from tests import strategies
 from tests.profiles import examples
-from tests.unit.fleet.in_threads import InThreads, Memory, one_server
+from tests.unit.fleet.in_threads import InThreads, Memory, distributed
 from tests.unit.push import in_memory
 from tests.unit.push.in_memory import Server, table_info
 from tests.unit.push.several import several
@@ -80,12 +79,10 @@ def run(
     group: Servers, plan: PushPlan, workers: int = 2, most: int = 4, lost: Sequence[int] = (), allow: bool = False
 ) -> PushReport:
     """What was planned, by workers that are threads."""
-    reached = {
-        address: Connected(MemoryTransport(server, address), Memory(server, address))
-        for address, server in group.items()
-    }
+    transports = {address: MemoryTransport(server, address) for address, server in group.items()}
+    endpoints = {address: Memory(group[address], address) for address in plan.infos}
     executor = lambda job: InThreads(job, workers, lost)
-    return DistributedPush(PushServers(plan, reached, allow), plan, executor, most).run()
+    return DistributedPush(transports, replace(plan, allow_missing=allow), endpoints, executor, most).run()
 
 
 def push(group: Servers, source: Sequence[Episode] | Eventful, away: Sequence[str] = (), **options: Any) -> PushReport:
@@ -304,4 +301,4 @@ def test_one_server_that_was_restarted_between_two_parts_is_noticed(number: int)
     source = Eventful(made(12), {number: server.restart})
     plan = in_memory.planned(server, source, workers=1, deadlines=SHORT)
     with pytest.raises(ServerRestarted):
-        DistributedPush(one_server(server, plan), plan, lambda job: InThreads(job, 1), 4).run()
+        distributed(server, plan, lambda job: InThreads(job, 1), 4).run()

@@ -12,14 +12,13 @@ import pytest
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Episode
-from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lerobot import read
 from rlds2reverb.formats.minari import read as minari
 from rlds2reverb.formats.tfds.example import EpisodeFeatures
 from tests.contract.destination_cases import data
 from tests.modules import CHECKOUT
-from tests.unit.fleet.in_threads import InThreads, one_server
+from tests.unit.fleet.in_threads import InThreads, distributed
 from tests.unit.formats.minari import made
 from tests.unit.push.in_memory import Server, planned, run, table_info
 
@@ -57,9 +56,7 @@ def alone(server: Server, source: str, ledger: Path, **options: Any) -> Any:
 
 def by_workers(server: Server, source: str, ledger: Path, **options: Any) -> Any:
     plan = planned(server, open_source(source), ledger=ledger, workers=2, on_invalid="skip", **options)
-    return DistributedPush(
-        one_server(server, plan), replace(plan, asked_for=source), lambda job: InThreads(job, 2), 2
-    ).run()
+    return distributed(server, replace(plan, asked_for=source), lambda job: InThreads(job, 2), 2).run()
 
 
 @pytest.mark.parametrize("kind", FORMATS)

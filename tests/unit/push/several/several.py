@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlds2reverb import PushPlan, PushReport
@@ -36,12 +37,13 @@ def planned(
         options_of(**options),
         lambda: infos,
         names or {address: address for address in group},
-        tuning,
+        tuning=tuning,
     )
 
 
 def pusher(group: Servers, plan: PushPlan, allow_missing: bool = False) -> Push:
-    return Push({address: MemoryTransport(server, address) for address, server in group.items()}, plan, allow_missing)
+    transports = {address: MemoryTransport(server, address) for address, server in group.items()}
+    return Push(transports, replace(plan, allow_missing=allow_missing))
 
 
 def push(group: Servers, source: Sequence[Episode], away: Sequence[str] = (), **options: Any) -> PushReport:
