@@ -27,6 +27,7 @@ from rlds2reverb.formats.minari.write import places_of
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 from tests.contract.destination_cases.data import episode
 from tests.processes import wait_until
+from tests.project import ROOT
 from tests.unit.formats.minari import made
 
 FLOAT = ArraySpec((2,), np.dtype(np.float32))
@@ -268,18 +269,18 @@ def test_what_minari_made_comes_back(tmp_path: Path, kind: str) -> None:
 
 KILLED = """
 import os, signal, sys
+from rlds2reverb.conversion import convert as conversion
 from rlds2reverb.conversion.convert import convert
-from rlds2reverb.formats import converting
-from rlds2reverb.formats.minari import sink
+from rlds2reverb.formats.minari import write
 from tests.contract.destination_cases.data import episode
-converting.SYNC_SECONDS = 0.0
-plain = sink.write_whole
+conversion.SYNC_SECONDS = 0.0
+plain = write.write_whole
 def writing(path, data):
     if path.name == sys.argv[2]:
         path.with_name(f".{path.name}.unfinished").write_bytes(data[: len(data) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
     plain(path, data)
-sink.write_whole = writing
+write.write_whole = writing
 convert([episode(number) for number in range(4)], sys.argv[1])
 """
 
@@ -288,7 +289,7 @@ convert([episode(number) for number in range(4)], sys.argv[1])
 @pytest.mark.parametrize("where", ["0.hdf5", "1.hdf5", "metadata.json"])
 def test_a_killed_conversion_goes_on(tmp_path: Path, where: str) -> None:
     name = f"minari:{tmp_path}/own-v0"
-    finished = subprocess.run([sys.executable, "-c", KILLED, name, where], cwd=Path(__file__).parents[4], check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    finished = subprocess.run([sys.executable, "-c", KILLED, name, where], cwd=ROOT, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
     assert finished.returncode == -signal.SIGKILL
     assert not (tmp_path / "own-v0").exists()
     report = convert([episode(number) for number in range(4)], name, verify=True)
