@@ -125,13 +125,16 @@ class _Demonstrations(Recordings):
                     raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
                 plan = _plan(data, self._demos, options, _is_of_libero(self._known))
                 shape = _state_shape(data, self._demos) if _STATES in plan.specs else None
-                self._plan = plan if shape is None else plan.with_free(_STATES, shape)
-                self._survey = _survey(data, self._demos, self._known)
+                if shape is not None:
+                    spec = ArraySpec(shape, plan.specs[_STATES].dtype)
+                    plan = replace(plan, specs={**plan.specs, _STATES: spec})
+                self._plan = plan
+                self._features, self._short = _metadata(data, self._demos, self._known)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
         self.notices = (
             *_notices(self._plan, self._known, strangers),
-            *left_out_remarks(self._survey.features.left_out),
+            *left_out_remarks(self._features.left_out),
         )
 
     @property
@@ -158,11 +161,11 @@ class _Demonstrations(Recordings):
 
     def metadata_spec(self) -> Nest:
         """What is said of all demonstrations."""
-        return dict(self._survey.features.spec)
+        return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """What is said of a demonstration, without long texts."""
-        return self._survey.short[number]
+        return self._short[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The demonstrations of these numbers."""
@@ -173,7 +176,7 @@ class _Demonstrations(Recordings):
                 data = _data(file)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-            passing = _Pass(data, self._demos, self._plan, self._known, self._survey.features.spec)
+            passing = _Pass(data, self._demos, self._plan, self._known, self._features.spec)
             yield from each(passing, numbers, self._demos.__getitem__, self.metadata_of)
 
 
@@ -191,7 +194,6 @@ class _Pass:
         self._data, self._names, self._plan, self._known, self._features = data, names, plan, known, features
 
     def one(self, number: int) -> Recording:
-        """One demonstration."""
         name = self._names[number]
         demo = _demo(self._data, name)
         try:
@@ -230,7 +232,10 @@ class _Pass:
             return marked(read, is_terminal)
         observation = {path: column for path, column in read.items() if _field(path) == OBSERVATION}
         if plan.align == _AFTER:
-            read = {path: column if _is_with_observation(path) else column[1:] for path, column in read.items()}
+            read = {
+                path: column if _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS) else column[1:]
+                for path, column in read.items()
+            }
         else:
             observation = {
                 path: with_last(column, self._after(columns, path, column)) for path, column in observation.items()
@@ -269,10 +274,6 @@ class _Pass:
 
 def _field(path: str) -> str:
     return path.partition("/")[0]
-
-
-def _is_with_observation(path: str) -> bool:
-    return _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS)
 
 
 def _plan(data: h5py.Group, names: Sequence[str], options: _Options, is_libero: bool) -> _Plan:
@@ -420,9 +421,6 @@ class _Plan:
     left_out: tuple[str, ...]
     options: _Options
 
-    def with_free(self, path: str, shape: tuple[int | None, ...]) -> _Plan:
-        return replace(self, specs={**self.specs, path: ArraySpec(shape, self.specs[path].dtype)})
-
 
 def _path(name: str) -> str:
     """What a dataset becomes: `obs/image` is `observation/image`."""
@@ -453,13 +451,6 @@ def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Colum
     return made
 
 
-def _all_columns(demo: h5py.Group) -> tuple[dict[str, hdf5.Column], dict[str, str]]:
-    """Path -> dataset with rows, and its name, of all in a demonstration."""
-    there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
-    columns = {_path(name): hdf5.Column(demo, name, _path(name), one.id) for name, one in there.items()}
-    return columns, {_path(name): name for name in there}
-
-
 def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
     """How demonstrations like this one are read.
 
@@ -467,11 +458,20 @@ def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
       SourceError: it has no actions, or no observations; or an option does not go with it.
       BrokenEpisode: it cannot be read.
     """
-    columns, there = _all_columns(demo)
-    _check(demo, columns)
+    there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
+    columns = {_path(name): hdf5.Column(demo, name, _path(name), one.id) for name, one in there.items()}
+    if ACTION not in columns:
+        raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
+    if not any(path.startswith(f"{OBSERVATION}/") for path in columns):
+        raise SourceError(
+            f"{hdf5.where(demo)}: no obs: a file of raw demonstrations, with states and actions only. Have robomimic make the "
+            "observations (scripts/dataset_states_to_obs.py), and read the file that it writes"
+        )
     rows = len(columns[ACTION])
     beside = [path for path in columns if path.split("/")[0] not in _COLUMNS.values()]
-    fitting = [path for path in beside if _is_column(path, columns[path], rows)] if options.others else []
+    not_kept = (*_OF_SEGMENTS, *STEP_FIELDS)
+    fitting = [path for path in beside if len(columns[path]) == rows and path.split("/")[0] not in not_kept]
+    fitting = fitting if options.others else []
     used = [path for path in columns if path.split("/")[0] in (OBSERVATION, ACTION, REWARD)]
     left_out = tuple(path for path in beside if path not in fitting) if options.others else ()
     align = {_AUTO: _AFTER if is_libero else _BEFORE}.get(options.align, options.align)
@@ -480,23 +480,8 @@ def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
     looked_up = [*specs, *{_TERMINAL: [_DONES], _SUCCESS: [REWARD]}.get(options.done_means, [])]
     if last_step == NEXT:
         looked_up += [path for path in columns if path.split("/")[0] == NEXT_OBSERVATION]
-    names = {_DONES: _DONES, REWARD: "rewards", **there}
+    names = {_DONES: _DONES, REWARD: "rewards", **{_path(name): name for name in there}}
     return _Plan(specs, {path: names[path] for path in looked_up}, align, last_step, left_out, options)
-
-
-def _is_column(path: str, column: hdf5.Column, rows: int) -> bool:
-    first = path.split("/")[0]
-    return len(column) == rows and first not in _OF_SEGMENTS and first not in STEP_FIELDS
-
-
-def _check(demo: h5py.Group, columns: Mapping[str, Any]) -> None:
-    if ACTION not in columns:
-        raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
-    if not any(path.startswith(f"{OBSERVATION}/") for path in columns):
-        raise SourceError(
-            f"{hdf5.where(demo)}: no obs: a file of raw demonstrations, with states and actions only. Have robomimic make the "
-            "observations (scripts/dataset_states_to_obs.py), and read the file that it writes"
-        )
 
 
 def _last_step(demo: h5py.Group, columns: Mapping[str, Any], options: _Options, align: str) -> str:
@@ -527,27 +512,10 @@ def _state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] |
     return tuple(int(sizes[0]) if np.all(np.equal(sizes, sizes[0])) else None for sizes in zip(*shapes))
 
 
-@dataclass(frozen=True, eq=False)
-class _Survey:
-    """What was found.
-
-    Attributes:
-      features: of the metadata of those that are read, without what is long.
-      short: of each of these, the metadata that is not.
-    """
-
-    features: Features
-    short: Sequence[Mapping[str, Any]]
-
-
-def _survey(data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]) -> _Survey:
-    """Looks at what is said of demonstrations.
-
-    Args:
-      data: their group.
-      chosen: the names of those that are read.
-      known: what is said of all of them.
-    """
+def _metadata(
+    data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]
+) -> tuple[Features, Sequence[Mapping[str, Any]]]:
+    """The features of the chosen demonstrations, without the values of long ones, and of each those that are short."""
     of_all = _without_long(known)
     said: dict[str, Mapping[str, Any]] = {}
     for name in chosen:
@@ -559,7 +527,7 @@ def _survey(data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]) -
     short = [
         {key: value for key, value in said.get(name, {}).items() if not isinstance(value, _Long)} for name in chosen
     ]
-    return _Survey(features, short)
+    return features, short
 
 
 class _Long:
