@@ -1,4 +1,4 @@
-"""D4RL: one HDF5 file of rows; terminals and timeouts end episodes.
+"""D4RL: one HDF5 file of rows; terminals and timeouts end episodes. `d4rl:FILE[?OPTIONS]`; see docs/formats/d4rl.md.
 
 Source of the layout: d4rl/offline_env.py, d4rl/__init__.py and scripts/generation of D4RL (commit 89141a6).
 """
@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -18,7 +17,6 @@ import numpy as np
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5, rows
-from rlds2reverb.formats import rows as cutting
 from rlds2reverb.formats.options import at_least_one, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, asked
 from rlds2reverb.formats.rows import (
@@ -29,69 +27,115 @@ from rlds2reverb.formats.rows import (
     NEXT,
     NEXT_OBSERVATION,
     REPEAT,
+    TERMINALS,
+    TIMEOUTS,
     Cuts,
     Description,
     FlatRecordings,
-    Opened,
     Rows,
-    cut,
     differing,
     last_step_of,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.text import counted
 
-# How a D4RL file is to be read.
+_COLUMNS = {
+    "observations": OBSERVATION,
+    "actions": ACTION,
+    "rewards": REWARD,
+    "next_observations": NEXT_OBSERVATION,
+}
+_MANDATORY = ("observations", "actions", "rewards", TERMINALS)
+_METADATA, _PARTS = "metadata", "virtual"
+_COMPARED_ROWS = 2_000
+_MANY = 0.5
+"""The share of terminals that follow a terminal from which on they are taken for a state rather than for an end."""
+_MOST_STEPS = {
+    "kitchen": 280,
+    "ant.*u-?maze": 700,
+    "door|hammer|relocate": 200,
+    "pen[-_]": 100,
+    "hopper|halfcheetah|walker2d|ant": 1000,
+}
+"""By the name of a file. Source: `max_episode_steps` in d4rl/*/__init__.py."""
+
+_OPTIONS = {
+    "ends": words(*ENDS),
+    "max_episode_steps": at_least_one,
+    "last_step": words(REPEAT, MARK, NEXT),
+    "tail": one_of(keep=True, drop=False),
+    "infos": one_of(yes=True, no=False),
+    "chunk": whole_number,
+}
 
 
 @dataclass(frozen=True)
-class D4rlOptions:
-    """See docs/formats/d4rl.md.
+class _Options:
+    """How a file is read.
 
     Attributes:
-      ends: which flags end an episode; of `cutting.ENDS`.
+      ends: which flags end an episode; of `ENDS`.
       max_episode_steps: an episode also ends after so many steps.
-      last_step: `alignment.NEXT`, or of `alignment.LAST_STEPS`; None for what the file has.
-      keeps_tail: whether rows after the last end are an episode.
-      has_others: whether infos and other datasets of as many rows become columns.
+      last_step: `NEXT`, or of `LAST_STEPS`; None for what the file has.
+      tail: whether rows after the last end are an episode.
+      infos: whether infos and other datasets of as many rows become columns.
       chunk: the number of the part to read, in a file of parts; None for the whole.
     """
 
     ends: str = EITHER
     max_episode_steps: int | None = None
     last_step: str | None = None
-    keeps_tail: bool = True
-    has_others: bool = True
+    tail: bool = True
+    infos: bool = True
     chunk: int | None = None
 
 
-# What a D4RL file has: which of its datasets become columns, which flags, which metadata.
+def open_d4rl(text: str) -> Source:
+    """Opens what stands behind "d4rl:".
 
-TERMINALS, TIMEOUTS = "terminals", "timeouts"
-FIELDS = {
-    "observations": OBSERVATION,
-    "actions": ACTION,
-    "rewards": REWARD,
-    "next_observations": NEXT_OBSERVATION,
-}
-"""Name in the file -> what it becomes."""
-MANDATORY = ("observations", "actions", "rewards", TERMINALS)
-_METADATA, _PARTS = "metadata", "virtual"
+    Raises:
+      SourceError: no such file, it is damaged or none of D4RL's, or an option makes no sense.
+    """
+    wanted = asked("d4rl", text, _OPTIONS)
+    path, name, options = wanted.path, wanted.name, _Options(**wanted.options)
+    with hdf5.opened(path) as file:
+        stamp = hdf5.stamp_of(file)
+        try:
+            layout = _layout(file, options)
+            last_step = last_step_of(name, layout.names, options.last_step)
+            cuts = _cuts(name, layout, options)
+            notices = _notices(layout, cuts, _part(file, options.chunk), options, last_step, path.name)
+        except BrokenEpisode as broken:
+            raise SourceError(broken.why) from broken
+    names = {one: at for one, at in layout.names.items() if last_step == NEXT or one.split("/")[0] != NEXT_OBSERVATION}
+
+    @contextmanager
+    def columns() -> Iterator[Mapping[str, Rows]]:
+        with hdf5.opened(path, stamp=stamp) as file:
+            try:
+                group = _part(file, options.chunk)
+                found = {one: _column(group, at, one) for one, at in names.items()}
+            except BrokenEpisode as broken:
+                raise SourceError(broken.why) from broken
+            yield found
+
+    specs = {one: layout.specs[one] for one in names}
+    about = Description(name, last_step, specs, layout.metadata, notices)
+    return wanted.source_of(FlatRecordings(about, cuts, columns))
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class _Layout:
     """What a file has.
 
     Attributes:
-      rows: how many.
+      rows: their number.
       names: path of a column -> name in the file.
       specs: path -> spec of a row.
       flags: terminals and, where there are any, timeouts: [rows] bool.
       terminals_dtype: as recorded.
       metadata: of the file; numbers and texts.
-      left_out: names of metadata that are arrays, and of datasets that are of another number of rows.
+      left_out: names of metadata that are arrays, and of datasets with another number of rows.
     """
 
     rows: int
@@ -103,28 +147,60 @@ class Layout:
     left_out: tuple[str, ...]
 
 
-class OneNumber:
-    """A column of shape (rows, 1), as D4RL may write rewards, as one of numbers."""
-
-    def __init__(self, column: Rows) -> None:
-        self._column = column
-        self.spec = ArraySpec((), column.spec.dtype)
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def rows(self, start: int = 0, stop: int | None = None) -> Array:
-        """Some rows, or all."""
-        return self._column.rows(start, stop).reshape(-1)
-
-
-def part_of(file: h5py.File, chunk: int | None) -> h5py.Group:
-    """The group that has the rows: the file, or a part of it.
+def _layout(file: h5py.Group, options: _Options) -> _Layout:
+    """Reads a file's flags and metadata, and looks at its columns.
 
     Raises:
-      SourceError: there is no such part, or the file has nothing but parts.
-      BrokenEpisode: it cannot be read.
+      SourceError: it lacks what D4RL's files have, or columns differ in their number of rows; names them.
+      BrokenEpisode: something in it cannot be read.
     """
+    group, where = _part(file, options.chunk), hdf5.path_of(file)
+    there = hdf5.leaves(group)
+    first = {name: name.partition("/")[0] for name in there}
+    missing = [key for key in _MANDATORY if key not in (there if key == TERMINALS else first.values())]
+    if missing:
+        raise SourceError(f"{where}: no {', '.join(missing)}; expected a D4RL file with {', '.join(_MANDATORY)}")
+
+    names = {_COLUMNS[key] + name[len(key) :]: name for name, key in first.items() if key in _COLUMNS}
+    columns = {path: _column(group, name, path) for path, name in names.items()}
+    flags = {key: hdf5.Column(group, key, key) for key in (TERMINALS, TIMEOUTS) if key in there}
+    count = len(flags[TERMINALS])
+    for name, one in {**{names[path]: one for path, one in columns.items()}, **flags}.items():
+        if len(one) != count:
+            raise SourceError(f"{where}: {name} has {len(one):,} rows; expected {count:,}, as {TERMINALS} has")
+
+    left_out = []
+    if options.infos:
+        for name, key in first.items():
+            if key in _COLUMNS or name in flags or key in (_METADATA, _PARTS):
+                continue
+            if there[name].shape and there[name].shape[0] == count and key not in STEP_FIELDS:
+                names[name] = name
+            else:
+                left_out.append(name)
+    if options.ends == TIMEOUTS:
+        names[TERMINALS] = TERMINALS  # it ends no episode then, and is kept as it was recorded
+    columns |= {path: _column(group, name, path) for path, name in names.items() if path not in columns}
+
+    metadata: dict[str, Any] = {}
+    about = hdf5.found(file, _METADATA)
+    if isinstance(about, h5py.Group):
+        told = hdf5.leaves(about)
+        metadata = {name: hdf5.value(about, name) for name, one in told.items() if one.shape == ()}
+        left_out = [*(f"{_METADATA}/{name}" for name in told if name not in metadata), *left_out]
+    return _Layout(
+        count,
+        names,
+        {path: one.spec for path, one in columns.items()},
+        {key: _truths(one) for key, one in flags.items()},
+        flags[TERMINALS].dtype,
+        metadata,
+        tuple(left_out),
+    )
+
+
+def _part(file: h5py.Group, chunk: int | None) -> h5py.Group:
+    """The group that has the rows: the file, or a part of it."""
     parts = hdf5.found(file, _PARTS)
     known = sorted(filter(str.isdecimal, hdf5.names(parts)), key=int) if isinstance(parts, h5py.Group) else []
     if chunk is None:
@@ -139,89 +215,23 @@ def part_of(file: h5py.File, chunk: int | None) -> h5py.Group:
     return part
 
 
-def column(group: h5py.Group, name: str, path: str) -> Rows:
-    """A column of a file; rewards as numbers."""
+def _column(group: h5py.Group, name: str, path: str) -> Rows:
     one = hdf5.Column(group, name, path)
-    if path == REWARD and one.shape[1:] == (1,):
-        return OneNumber(one)
-    return one
+    return _OneNumber(one) if path == REWARD and one.shape[1:] == (1,) else one
 
 
-def layout_of(file: h5py.File, options: D4rlOptions) -> Layout:
-    """Looks at a file; reads its flags and its metadata.
+class _OneNumber:
+    """A column of shape (rows, 1), as D4RL may write rewards, as one of numbers."""
 
-    Raises:
-      SourceError: it lacks what D4RL's files have, or columns differ in their number of rows; names them.
-      BrokenEpisode: something in it cannot be read.
-    """
-    group, where = part_of(file, options.chunk), hdf5.path_of(file)
-    there = hdf5.leaves(group)
-    missing = [key for key in MANDATORY if not any(_is_below(name, key) for name in there)]
-    if missing:
-        raise SourceError(f"{where}: no {', '.join(missing)}; expected a D4RL file with {', '.join(MANDATORY)}")
-    names = {_path(name): name for name in there if _field(name) is not None}
-    columns = {path: column(group, name, path) for path, name in names.items()}
-    flags = {key: hdf5.Column(group, key, key) for key in (TERMINALS, TIMEOUTS) if key in there}
-    rows = _rows(str(where), {**{names[path]: one for path, one in columns.items()}, **flags})
-    others, left_out = _others(there, rows) if options.has_others else ({}, ())
-    if options.ends == cutting.TIMEOUTS:
-        others[TERMINALS] = TERMINALS  # no flag of the episode's then, so kept as recorded
-    columns |= {path: column(group, name, path) for path, name in others.items()}
-    metadata, weights = _metadata(file)
-    return Layout(
-        rows,
-        {**names, **others},
-        {path: one.spec for path, one in columns.items()},
-        {key: _truths(one) for key, one in flags.items()},
-        flags[TERMINALS].dtype,
-        metadata,
-        (*weights, *left_out),
-    )
+    def __init__(self, column: Rows) -> None:
+        self._column = column
+        self.spec = ArraySpec((), column.spec.dtype)
 
+    def __len__(self) -> int:
+        return len(self._column)
 
-def _field(name: str) -> str | None:
-    return FIELDS.get(name.partition("/")[0])
-
-
-def _path(name: str) -> str:
-    """`observations/image` -> `observation/image`."""
-    first, slash, rest = name.partition("/")
-    return f"{FIELDS[first]}{slash}{rest}"
-
-
-def _is_below(name: str, key: str) -> bool:
-    return name == key or name.startswith(f"{key}/")
-
-
-def _rows(where: str, columns: Mapping[str, Rows]) -> int:
-    rows = len(columns[TERMINALS])
-    for name, one in columns.items():
-        if len(one) != rows:
-            raise SourceError(f"{where}: {name} has {len(one):,} rows; expected {rows:,}, as {TERMINALS} has")
-    return rows
-
-
-def _others(there: Mapping[str, h5py.Dataset], rows: int) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Further datasets with a row for each step, by their own names; and those that have not."""
-    beside = [name for name in there if _field(name) is None and not _is_of_file(name)]
-    fitting = {name: name for name in beside if there[name].shape and there[name].shape[0] == rows}
-    taken = {name for name in fitting if name.partition("/")[0] in STEP_FIELDS}
-    kept = {name: name for name in fitting if name not in taken}
-    return kept, tuple(name for name in beside if name not in kept)
-
-
-def _is_of_file(name: str) -> bool:
-    return name in (TERMINALS, TIMEOUTS) or name.partition("/")[0] in (_METADATA, _PARTS)
-
-
-def _metadata(file: h5py.File) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What stands below "metadata": numbers and texts, and the names of arrays."""
-    group = hdf5.found(file, _METADATA)
-    if not isinstance(group, h5py.Group):
-        return {}, ()
-    there = hdf5.leaves(group)
-    values = {name: hdf5.value(group, name) for name, one in there.items() if one.shape == ()}
-    return values, tuple(f"{_METADATA}/{name}" for name in there if name not in values)
+    def rows(self, start: int = 0, stop: int | None = None) -> Array:
+        return self._column.rows(start, stop).reshape(-1)
 
 
 def _truths(column: hdf5.Column) -> Array:
@@ -232,71 +242,47 @@ def _truths(column: hdf5.Column) -> Array:
             column.path, f"{column.where}: expected a flag for each row, found {values.dtype}{list(values.shape)}"
         )
     flags = values.reshape(-1)
-    if flags.dtype.kind != "b" and not np.isin(flags, (0, 1)).all():
+    are_flags = np.isin(flags, (0, 1))
+    if not are_flags.all():
         raise BrokenEpisode(
-            column.path,
-            f"{column.where}: expected zeros and ones; row {int(np.argmin(np.isin(flags, (0, 1)))):,} is neither",
+            column.path, f"{column.where}: expected zeros and ones; row {int(np.argmin(are_flags)):,} is neither"
         )
     return np.asarray(flags != 0)
 
 
-def known_steps(file_name: str) -> int | None:
-    """The `max_episode_steps` of D4RL's environment that a file is of, as far as its name tells."""
-    return next((steps for pattern, steps in _MOST_STEPS.items() if re.search(pattern, file_name.lower())), None)
+def _cuts(name: str, layout: _Layout, options: _Options) -> Cuts:
+    timeouts = layout.flags.get(TIMEOUTS)
+    if options.ends == TIMEOUTS and timeouts is None and options.max_episode_steps is None:
+        raise SourceError(
+            f"{name}: ends=timeouts: the file has no timeouts; set max_episode_steps=N, or choose ends=terminals"
+        )
+    return rows.cut(layout.flags[TERMINALS], timeouts, options.ends, options.max_episode_steps, options.tail)
 
 
-_MOST_STEPS = {
-    "kitchen": 280,
-    "ant.*u-?maze": 700,
-    "door|hammer|relocate": 200,
-    "pen[-_]": 100,
-    "hopper|halfcheetah|walker2d|ant": 1000,
-}
-"""Source: `max_episode_steps` in d4rl/*/__init__.py."""
-
-
-# What is to be said of a D4RL file: what it lacks, and what its producers are known to do.
-
-_COMPARED_ROWS = 2_000
-_MANY = 0.5
-"""The share of terminals that follow a terminal, from which on they are taken for a state rather than for an end."""
-
-
-def notices_of(
-    layout: Layout, cuts: Cuts, group: h5py.Group, options: D4rlOptions, last_step: str, file_name: str
+def _notices(
+    layout: _Layout, cuts: Cuts, group: h5py.Group, options: _Options, last_step: str, file_name: str
 ) -> tuple[Notice, ...]:
-    """All notices on a file.
+    """What a file lacks, and what its producers are known to do.
 
     Raises:
       BrokenEpisode: what is compared cannot be read.
     """
-    told = [note("last_step", ENDINGS[last_step])]
-    told += _of_ends(layout, options, file_name)
+    found = [note("last_step", ENDINGS[last_step]), *_notices_of_ends(layout, options, file_name)]
     if cuts.tail_rows:
-        became = "an episode without an end" if options.keeps_tail else "left out"
-        told.append(
-            Notice(
-                "unfinished_tail",
-                f"{counted(cuts.tail_rows, 'row')} after the last end: {became} (tail=keep or drop)",
-                cuts.tail_rows,
-            )
-        )
-    told += _of_next(layout, cuts, group)
+        found.append(rows.tail_notice(cuts, options.tail))
+    found += _notices_of_next(layout, cuts, group)
     if layout.left_out:
         names = ", ".join(layout.left_out[:8]) + (", ..." if len(layout.left_out) > 8 else "")
-        told.append(
-            Notice(
-                "left_out", f"no numbers or texts of the file, and no row for each step: {names}", len(layout.left_out)
-            )
-        )
-    return tuple(told)
+        text = f"no numbers or texts of the file, and no row for each step: {names}"
+        found.append(Notice("left_out", text, len(layout.left_out)))
+    return tuple(found)
 
 
-def _of_ends(layout: Layout, options: D4rlOptions, file_name: str) -> Iterator[Notice]:
+def _notices_of_ends(layout: _Layout, options: _Options, file_name: str) -> Iterator[Notice]:
     terminals, timeouts = layout.flags[TERMINALS], layout.flags.get(TIMEOUTS)
     if timeouts is None:
         if options.max_episode_steps is None:
-            known = known_steps(file_name)
+            known = next((steps for name, steps in _MOST_STEPS.items() if re.search(name, file_name.lower())), None)
             hint = f"; for files of this name it is {known}" if known else ""
             yield Notice(
                 "no_timeouts",
@@ -314,7 +300,7 @@ def _of_ends(layout: Layout, options: D4rlOptions, file_name: str) -> Iterator[N
                 "float terminals and no timeouts, as kitchen's writer has them: they mark the end of a demonstration, which need not be a terminal state",
             )
     following = int((terminals[1:] & terminals[:-1]).sum())
-    if following and following >= _MANY * terminals.sum() and options.ends != rows.TIMEOUTS:
+    if following and following >= _MANY * terminals.sum() and options.ends != TIMEOUTS:
         yield Notice(
             "terminals_go_on",
             f"{following:,} of {int(terminals.sum()):,} terminals follow another one: they tell of a state, such as contact with the goal in antmaze, "
@@ -323,7 +309,7 @@ def _of_ends(layout: Layout, options: D4rlOptions, file_name: str) -> Iterator[N
         )
 
 
-def _of_next(layout: Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Notice]:
+def _notices_of_next(layout: _Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Notice]:
     """Whether next_observations are the next rows' observations, in the first rows of the file."""
     compared = min(_COMPARED_ROWS, layout.rows)
     ends = np.zeros(layout.rows, bool)
@@ -335,8 +321,8 @@ def _of_next(layout: Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Notice]:
         beside = name[len("next_") :]
         if beside not in layout.names.values():
             continue
-        after = column(group, name, path).rows(0, compared)[:-1]
-        others = int((differing(after, column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
+        after = _column(group, name, path).rows(0, compared)[:-1]
+        others = int((differing(after, _column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
         if others:
             yield Notice(
                 "next_differs",
@@ -345,78 +331,3 @@ def _of_next(layout: Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Notice]:
                 others,
                 path,
             )
-
-
-# The episodes of a D4RL file.
-
-
-def d4rl_recordings(path: Path, name: str, options: D4rlOptions = D4rlOptions()) -> FlatRecordings:
-    """The episodes of a D4RL file.
-
-    Args:
-      path: of the file.
-      name: what people call it.
-      options: how it is read.
-
-    Raises:
-      SourceError: it cannot be read, is no file of D4RL, or an option does not go with it.
-    """
-    with hdf5.opened(path) as file:
-        stamp = hdf5.stamp_of(file)
-        try:
-            layout = layout_of(file, options)
-            last_step = last_step_of(name, layout.names, options.last_step)
-            cuts = _cuts(name, layout, options)
-            notices = notices_of(layout, cuts, part_of(file, options.chunk), options, last_step, path.name)
-        except BrokenEpisode as broken:
-            raise SourceError(broken.why) from broken
-    names = {one: at for one, at in layout.names.items() if last_step == NEXT or one.split("/")[0] != NEXT_OBSERVATION}
-    specs = {one: layout.specs[one] for one in names}
-    about = Description(name, last_step, specs, layout.metadata, notices)
-    return FlatRecordings(about, cuts, _opener(path, options, stamp, names))
-
-
-def _opener(path: Path, options: D4rlOptions, stamp: hdf5.Stamp, names: Mapping[str, str]) -> Opened:
-    @contextmanager
-    def opened() -> Iterator[Mapping[str, Rows]]:
-        with hdf5.opened(path, stamp=stamp) as file:
-            try:
-                group = part_of(file, options.chunk)
-                columns = {one: column(group, at, one) for one, at in names.items()}
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
-            yield columns
-
-    return opened
-
-
-def _cuts(name: str, layout: Layout, options: D4rlOptions) -> Cuts:
-    timeouts = layout.flags.get(TIMEOUTS)
-    if options.ends == rows.TIMEOUTS and timeouts is None and options.max_episode_steps is None:
-        raise SourceError(
-            f"{name}: ends=timeouts: the file has no timeouts; set max_episode_steps=N, or choose ends=terminals"
-        )
-    return cut(layout.flags[TERMINALS], timeouts, options.ends, options.max_episode_steps, options.keeps_tail)
-
-
-# D4RL files as a source: `d4rl:FILE[?OPTIONS]`.
-
-_OPTIONS = {
-    "ends": words(*ENDS),
-    "max_episode_steps": at_least_one,
-    "last_step": words(REPEAT, MARK, NEXT),
-    "tail": one_of(keep=True, drop=False),
-    "infos": one_of(yes=True, no=False),
-    "chunk": whole_number,
-}
-_FIELDS = {"tail": "keeps_tail", "infos": "has_others"}
-
-
-def open_d4rl(text: str) -> Source:
-    """Opens what stands behind "d4rl:".
-
-    Raises:
-      SourceError: no such file, it is damaged or none of D4RL's, or an option makes no sense.
-    """
-    wanted = asked("d4rl", text, _OPTIONS)
-    return wanted.source_of(d4rl_recordings(wanted.path, wanted.name, D4rlOptions(**wanted.renamed(_FIELDS))))

@@ -1,5 +1,8 @@
 """NumPy's .npz files: a dataset in one file, or a file for each episode.
 
+`npz:PATH[?OPTIONS]`, of one file, a folder, or a pattern such as `runs/*.npz`; see docs/formats/npz.md. Arrays are read by rows, nothing of a
+pickle is run, and sizes in headers are held against the archive before memory is asked for.
+
 Source of the layout: numpy/lib/_format_impl.py ("NPY format"); a .npz file is a zip archive of .npy files.
 """
 
@@ -41,7 +44,7 @@ from rlds2reverb.formats.features import Features, gathered, left_out_remarks
 from rlds2reverb.formats.options import Parse, at_least_one, one_of, words
 from rlds2reverb.formats.paths import by_number, stays_in
 from rlds2reverb.formats.pickles import safe_loads
-from rlds2reverb.formats.recordings import Asked, BrokenEpisode, Recording, Recordings, asked, each
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import (
     EITHER,
     ENDINGS,
@@ -51,43 +54,51 @@ from rlds2reverb.formats.rows import (
     NEXT_OBSERVATION,
     REPEAT,
     ROWS,
+    TERMINALS,
+    TIMEOUTS,
     Cuts,
     Description,
     FlatRecordings,
-    Opened,
     Rows,
     at_stops,
     cut,
     last_step_of,
     marked,
     steps,
+    tail_notice,
     with_last,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
-from rlds2reverb.text import counted, line_of, shortened
+from rlds2reverb.text import line_of, shortened
 
-# How .npz files are to be read.
+_FIELDS = {
+    "observations": OBSERVATION,
+    "obs": OBSERVATION,
+    OBSERVATION: OBSERVATION,
+    "actions": ACTION,
+    ACTION: ACTION,
+    "rewards": REWARD,
+    REWARD: REWARD,
+    "discounts": DISCOUNT,
+    DISCOUNT: DISCOUNT,
+    "next_observations": NEXT_OBSERVATION,
+    "next_obs": NEXT_OBSERVATION,
+    NEXT_OBSERVATION: NEXT_OBSERVATION,
+    **{flag: flag for flag in FLAGS},
+}
+"""Name of an array, up to its first "/" -> field of a step."""
 
-
-@dataclass(frozen=True)
-class NpzOptions:
-    """See docs/formats/npz.md.
-
-    Attributes:
-      ends: which flags end an episode; of `cutting.ENDS`.
-      max_episode_steps: an episode also ends after so many steps.
-      last_step: "next", or of `alignment.LAST_STEPS`; None for what the files have.
-      keeps_tail: whether rows after the last end are an episode.
-    """
-
-    ends: str = EITHER
-    max_episode_steps: int | None = None
-    last_step: str | None = None
-    keeps_tail: bool = True
-
-
-# Arrays in a .npz file, read by rows and without pickle's programs; sizes are held against the archive before memory is asked for.
+_EPISODE_ENDS = "episode_ends"
+_ENDINGS = {
+    TERMINALS: TERMINALS,
+    "terminations": TERMINALS,
+    "terminated": TERMINALS,
+    TIMEOUTS: TIMEOUTS,
+    "truncations": TIMEOUTS,
+    "truncated": TIMEOUTS,
+    _EPISODE_ENDS: _EPISODE_ENDS,
+}
 
 _ERRORS = (
     OSError,
@@ -118,6 +129,389 @@ _MOST_MEMBERS = 10_000
 _MOST_HEADER = 10_000
 _NPY = ".npy"
 _SAFE_KEY = re.compile(r"[^/\0]+(/[^/\0]+)*")
+
+_OPTIONS: dict[str, Parse] = {
+    "ends": words(*ENDS),
+    "max_episode_steps": at_least_one,
+    "last_step": words(REPEAT, MARK, NEXT),
+    "tail": one_of(keep=True, drop=False),
+}
+_OF_ONE_FILE = ("ends", "max_episode_steps", "tail")
+_WILD = "*["
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How files are read.
+
+    Attributes:
+      ends: which flags end an episode; of `ENDS`.
+      max_episode_steps: an episode also ends after so many steps.
+      last_step: "next", or of `LAST_STEPS`; None for what the files have.
+      tail: whether rows after the last end are an episode.
+    """
+
+    ends: str = EITHER
+    max_episode_steps: int | None = None
+    last_step: str | None = None
+    tail: bool = True
+
+
+def open_npz(text: str) -> Source:
+    """Opens what stands behind "npz:".
+
+    Raises:
+      SourceError: nothing is there, it is damaged or has no steps, or an option makes no sense.
+    """
+    wanted = asked("npz", text, _OPTIONS)
+    path, name, options = wanted.path, wanted.name, _Options(**wanted.options)
+    if path.is_file():
+        return wanted.source_of(_flat_recordings(path, name, options))
+    for key in _OF_ONE_FILE:
+        if key in wanted.options:
+            raise SourceError(
+                f'"{name}": option {key} is for one file with many episodes; here each file is an episode'
+            )
+    return wanted.source_of(_EpisodeFiles(_files(path, name), name, options))
+
+
+def _files(path: Path, people: str) -> list[Path]:
+    """The files of a folder or of a pattern; each must lie in the folder where it seems to be."""
+    folder, pattern = (path, "*.npz") if path.is_dir() else (path.parent, path.name)
+    if not folder.is_dir() or (folder != path and not any(sign in pattern for sign in _WILD)):
+        raise SourceError(f"{people}: no such file or folder")
+    try:
+        found = [one for one in folder.glob(pattern) if not one.is_dir() and one.suffix == ".npz"]
+    except (ValueError, NotImplementedError, OSError) as error:
+        raise SourceError(f"{people}: {error}") from error
+    for one in found:
+        if not stays_in(folder, one):
+            raise SourceError(f"{people}: {one.name} is a link out of the folder; not followed")
+    return found
+
+
+def _flat_recordings(path: Path, name: str, options: _Options) -> FlatRecordings:
+    """The episodes of one file, one after the other.
+
+    Raises:
+      SourceError: it cannot be read, its arrays differ in length, or an option does not go with it.
+    """
+    sums = _checksums(path)
+    try:
+        with opened(path) as members:
+            keys = _keys_of(str(path), members)
+            flags = [key for kind, key in keys.ends.items() if kind != _EPISODE_ENDS]
+            rows = _rows(path, {key: members[key] for key in (*keys.columns.values(), *flags)})
+            cuts = _cuts(str(path), members, keys, rows, options)
+            values = {key: members[key].value() for key in keys.others if not members[key].shape}
+            specs = {one: members[key].spec for one, key in keys.columns.items()}
+    except BrokenEpisode as broken:
+        raise SourceError(broken.why) from broken
+    last_step = ROWS if keys.is_of_rlds else last_step_of(name, keys.columns, options.last_step)
+    if last_step != NEXT:
+        specs = {one: spec for one, spec in specs.items() if one.split("/")[0] != NEXT_OBSERVATION}
+    left_out = [*keys.unused, *(key for key in keys.others if key not in values)]
+    notices = _notices(last_step, keys, cuts, left_out, options)
+
+    @contextmanager
+    def columns() -> Iterator[Mapping[str, Rows]]:
+        if _checksums(path) != sums:
+            raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+        with opened(path) as members:
+            yield {one: members[keys.columns[one]] for one in specs}
+
+    return FlatRecordings(Description(name, last_step, specs, values, notices), cuts, columns)
+
+
+def _rows(path: Path, members: Mapping[str, Member]) -> int:
+    lengths = {key: len(one) if one.shape else None for key, one in members.items()}
+    first, rows = next(iter(lengths.items()))
+    for key, length in lengths.items():
+        if length is None or length != rows:
+            raise SourceError(
+                f"{path}: {key} has {'no' if length is None else f'{length:,}'} rows; expected {rows or 0:,}, as {first} has"
+            )
+    return rows or 0
+
+
+class _EpisodeFiles(Recordings):
+    """Episodes in files of their own, in the order of their names; numbers in these count as numbers.
+
+    Args:
+      paths: of the files.
+      name: what people call them.
+      options: how they are read.
+
+    Raises:
+      SourceError: there are none, or the first cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[Path], name: str, options: _Options) -> None:
+        self.name, self._options = name, options
+        self._paths = sorted(paths, key=lambda path: by_number(path.name))
+        if not self._paths:
+            raise SourceError(f"{name}: no .npz files there")
+        self._last_step: str | None = None
+        try:
+            first = self.one(0)
+        except BrokenEpisode as broken:
+            raise SourceError(f"{broken.why}; the first file says what all of them have") from broken
+        self._first = {path: column_spec(column) for path, column in first.decoded().items()}
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self._paths)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """How ends are read, and what is no column."""
+        ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
+        features = self._features.left_out if "_features" in vars(self) else ()
+        return (*ending, *_left_out_notices(self._left_out), *left_out_remarks(features))
+
+    def spec(self) -> Nest:
+        """That of the first file."""
+        return nested(self._first, self.name)
+
+    def metadata_spec(self) -> Nest:
+        """Of the single values that all files have."""
+        return dict(self._features.spec)
+
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        """All single values of a file."""
+        return self._features.of_each[number]
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers."""
+        return each(self, numbers, lambda number: self._paths[number].stem, self._features.common)
+
+    def one(self, number: int) -> Recording:
+        path = self._paths[number]
+        try:
+            with opened(path) as members:
+                keys = _keys_of(str(path), members)
+                columns = {one: members[key].rows() for one, key in keys.columns.items()}
+                if number == 0:
+                    self._left_out = [*keys.unused, *(key for key in keys.others if members[key].shape)]
+                made = self._made(path, keys, columns, members)
+        except SourceError as error:
+            raise BrokenEpisode("", str(error)) from error
+        return Recording(made, self._features.common(number), path.stem)
+
+    @cached_property
+    def _features(self) -> Features:
+        return gathered(map(_values, self._paths))
+
+    def _made(
+        self, path: Path, keys: _Keys, columns: dict[str, Array], members: Mapping[str, Member]
+    ) -> dict[str, Array]:
+        if keys.is_of_rlds:
+            return _without_next(columns)
+        observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
+        rows = max(map(len, action.values()))
+        if not rows:
+            raise BrokenEpisode("", f"{path}: no steps")
+        is_terminal = _ends_terminal(path, members, keys, rows)
+        lengths = {len(column) for column in observation.values()}
+        if lengths != {rows + 1}:
+            last_step = last_step_of(str(path), columns, self._options.last_step)
+            self._last_step = last_step
+            if last_step == MARK:
+                return marked(_without_next(columns), is_terminal)
+            observation = {at: with_last(one, _last(columns, at, one, last_step)) for at, one in observation.items()}
+        return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
+
+
+def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str) -> Array:
+    after = columns.get(f"{NEXT_OBSERVATION}/{path}" if path else NEXT_OBSERVATION, column)
+    if last_step != NEXT:
+        after = column
+    if not len(after):
+        raise BrokenEpisode(OBSERVATION, "no rows")
+    return np.asarray(after[-1])
+
+
+def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
+    return {path: column for path, column in columns.items() if not is_under(path, NEXT_OBSERVATION)}
+
+
+def _values(path: Path) -> dict[str, Any] | None:
+    """The single values of a file; None for one that cannot be read, which is a bad episode."""
+    try:
+        others = list(filter(_is_other, (one.removesuffix(_NPY) for one, _, _ in _checksums(path))))
+        with opened(path, others) if others else nullcontext({}) as members:
+            return {key: one.value() for key, one in members.items() if not one.shape}
+    except (SourceError, BrokenEpisode):
+        return None
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """What the arrays of a file are.
+
+    Attributes:
+      columns: path of a column -> key.
+      ends: `TERMINALS`, `TIMEOUTS` or `_EPISODE_ENDS` -> key.
+      others: keys of other arrays.
+    """
+
+    columns: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_of_rlds(self) -> bool:
+        """Whether rows are RLDS' own, with flags."""
+        return IS_FIRST in self.columns or IS_LAST in self.columns
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys of steps that rows of RLDS have nothing for: other flags, and next observations."""
+        if not self.is_of_rlds:
+            return ()
+        following = [key for path, key in self.columns.items() if is_under(path, NEXT_OBSERVATION)]
+        return (*(key for kind, key in self.ends.items() if kind != _EPISODE_ENDS), *following)
+
+
+def _is_other(key: str) -> bool:
+    """Whether an array of this name is neither a column nor says where episodes end."""
+    return key not in _ENDINGS and key.partition("/")[0] not in _FIELDS
+
+
+def _keys_of(where: str, there: Mapping[str, object]) -> _Keys:
+    """What the arrays of a file are, by their names.
+
+    Raises:
+      SourceError: two are the same column, it has no observations or no actions, or `is_terminal` is the only one of RLDS' flags.
+    """
+    columns: dict[str, str] = {}
+    ends: dict[str, str] = {}
+    others = []
+    for key in there:
+        first, slash, rest = key.partition("/")
+        made, path = (ends, _ENDINGS[key]) if key in _ENDINGS else (columns, f"{_FIELDS.get(first)}{slash}{rest}")
+        if _is_other(key):
+            others.append(key)
+        elif path in made:
+            raise SourceError(f"{where}: {made[path]} and {key} are both {path}; leave one of them out")
+        else:
+            made[path] = key
+    missing = [name for name in (OBSERVATION, ACTION) if not any(path.split("/")[0] == name for path in columns)]
+    if missing:
+        raise SourceError(
+            f"{where}: no {' and no '.join(missing)}; it has: {', '.join(there) or 'nothing'}. Expected names such as {', '.join(STEP_FIELDS[:3])}, or observations, actions, rewards"
+        )
+    keys = _Keys(columns, ends, tuple(others))
+    if IS_TERMINAL in columns and not keys.is_of_rlds:
+        raise SourceError(
+            f"{where}: {columns[IS_TERMINAL]} without is_first or is_last: whether it goes with a step or with the state after it is not told. "
+            "Call flags of steps terminals; or add is_last, for rows as RLDS has them"
+        )
+    return keys
+
+
+def _cuts(where: str, members: Mapping[str, Member], keys: _Keys, rows: int, options: _Options) -> Cuts:
+    """Where episodes end: by the numbers of `episode_ends`, RLDS' flags, or flags as D4RL's; one episode without any.
+
+    Raises:
+      SourceError: numbers do not ascend, or lead beyond the rows.
+      BrokenEpisode: flags are none.
+    """
+    no = np.zeros(rows, bool)
+    terminals = _truths(members[keys.ends[TERMINALS]]) if TERMINALS in keys.ends else no
+    if _EPISODE_ENDS in keys.ends:
+        return at_stops(_stops(where, members[keys.ends[_EPISODE_ENDS]], rows), terminals, options.tail)
+    if keys.is_of_rlds:
+        terminals = _truths(members[keys.columns[IS_TERMINAL]]) if IS_TERMINAL in keys.columns else no
+        return at_stops(_rlds_stops(members, keys, rows), terminals, options.tail)
+    timeouts = _truths(members[keys.ends[TIMEOUTS]]) if TIMEOUTS in keys.ends else None
+    return cut(terminals, timeouts, options.ends, options.max_episode_steps, options.tail)
+
+
+def _ends_terminal(path: Path, members: Mapping[str, Member], keys: _Keys, steps: int) -> bool | None:
+    """Whether a file of one episode ends in a terminal state; None where it does not tell.
+
+    Raises:
+      SourceError: numbers of `episode_ends` do not ascend, or lead beyond the steps.
+      BrokenEpisode: flags are none, are not as many as steps, or something says that an episode ends before the last step.
+    """
+    is_terminal = None
+    for kind in (TERMINALS, TIMEOUTS):
+        if kind in keys.ends:
+            member = members[keys.ends[kind]]
+            flags = _truths(member)
+            if len(flags) != steps:
+                raise BrokenEpisode(
+                    member.key, f"{member.where}: has {len(flags):,} rows; expected {steps:,}, one for each action"
+                )
+            _check_whole(path, member, np.flatnonzero(flags[:-1]))
+            is_terminal = bool(flags[-1]) if kind == TERMINALS else is_terminal
+    if _EPISODE_ENDS in keys.ends:
+        stops = _stops(str(path), members[keys.ends[_EPISODE_ENDS]], steps)
+        _check_whole(path, members[keys.ends[_EPISODE_ENDS]], stops[(stops > 0) & (stops < steps)] - 1)
+    return is_terminal
+
+
+def _check_whole(path: Path, member: Member, before: Array) -> None:
+    """Nothing ends before the last step."""
+    if len(before):
+        raise BrokenEpisode(
+            member.key,
+            f"{member.where}: an episode ends at step {int(before[0]):,}, before the last one; here a file is one episode. "
+            f"One with several is read by itself: npz:{path}",
+        )
+
+
+def _rlds_stops(members: Mapping[str, Member], keys: _Keys, rows: int) -> Array:
+    if IS_LAST in keys.columns:
+        return np.flatnonzero(_truths(members[keys.columns[IS_LAST]])) + 1
+    starts = np.flatnonzero(_truths(members[keys.columns[IS_FIRST]]))
+    return np.append(starts[starts > 0], rows) if rows else starts
+
+
+def _stops(where: str, member: Member, rows: int) -> Array:
+    """`episode_ends` as numbers, checked."""
+    stops = member.rows() if len(member.shape) == 1 else np.zeros(0)
+    if (
+        stops.dtype.kind not in "iu"
+        or (len(stops) and (int(stops[0]) < 0 or int(stops[-1]) > rows))
+        or np.any(stops[1:] < stops[:-1])
+    ):
+        raise SourceError(
+            f"{where}: {member.key}: expected ascending whole numbers up to {rows:,}, the row after each episode's last"
+        )
+    return stops.astype(np.int64)
+
+
+def _truths(member: Member) -> Array:
+    values = member.rows()
+    flags = values.reshape(-1)
+    if values.dtype.kind not in "biuf" or len(flags) != len(values) or not np.isin(flags, (0, 1)).all():
+        raise BrokenEpisode(
+            member.key,
+            f"{member.where}: expected a flag of 0 or 1 for each row, found {values.dtype}{list(values.shape)}",
+        )
+    return np.asarray(flags != 0)
+
+
+def _notices(last_step: str, keys: _Keys, cuts: Cuts, left_out: Sequence[str], options: _Options) -> tuple[Notice, ...]:
+    """All notices on a file of many episodes."""
+    told = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
+    if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
+        told.append(
+            Notice("no_ends", "no flags and no episode_ends: the whole file is one episode; or set max_episode_steps=N")
+        )
+    elif cuts.tail_rows:
+        told.append(tail_notice(cuts, options.tail))
+    return (*told, *_left_out_notices(left_out))
+
+
+def _left_out_notices(left_out: Sequence[str]) -> tuple[Notice, ...]:
+    """Says which arrays are no columns."""
+    if not left_out:
+        return ()
+    return (Notice("left_out", f"arrays that make no column: {', '.join(left_out[:8])}", len(left_out)),)
 
 
 class Member:
@@ -282,12 +676,7 @@ def opened(path: Path, only: Collection[str] | None = None) -> Iterator[dict[str
         raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
 
 
-def keys_in(path: Path) -> list[str]:
-    """The keys of all arrays, without a look at them; raises as `checksums`."""
-    return [name.removesuffix(_NPY) for name, _, _ in checksums(path)]
-
-
-def checksums(path: Path) -> list[tuple[str, int, int]]:
+def _checksums(path: Path) -> list[tuple[str, int, int]]:
     """Name, size and CRC-32 of every array, as the archive has them.
 
     Raises:
@@ -332,437 +721,3 @@ def _texts(values: Array) -> Array:
     made = np.empty(len(flat), object)
     made[:] = flat
     return made.reshape(values.shape)
-
-
-# Names of arrays in .npz files: RLDS', D4RL's, and those of other libraries' buffers.
-
-FIELDS = {
-    "observations": OBSERVATION,
-    "obs": OBSERVATION,
-    OBSERVATION: OBSERVATION,
-    "actions": ACTION,
-    ACTION: ACTION,
-    "rewards": REWARD,
-    REWARD: REWARD,
-    "discounts": DISCOUNT,
-    DISCOUNT: DISCOUNT,
-    "next_observations": NEXT_OBSERVATION,
-    "next_obs": NEXT_OBSERVATION,
-    NEXT_OBSERVATION: NEXT_OBSERVATION,
-    **{flag: flag for flag in FLAGS},
-}
-"""Name of an array, up to its first "/" -> field of a step."""
-
-TERMINALS, TIMEOUTS, EPISODE_ENDS = "terminals", "timeouts", "episode_ends"
-_ENDINGS = {
-    TERMINALS: TERMINALS,
-    "terminations": TERMINALS,
-    "terminated": TERMINALS,
-    TIMEOUTS: TIMEOUTS,
-    "truncations": TIMEOUTS,
-    "truncated": TIMEOUTS,
-    EPISODE_ENDS: EPISODE_ENDS,
-}
-
-
-@dataclass(frozen=True)
-class Keys:
-    """What the arrays of a file are.
-
-    Attributes:
-      columns: path of a column -> key.
-      ends: `TERMINALS`, `TIMEOUTS` or `ENDS` -> key.
-      others: keys of other arrays.
-    """
-
-    columns: dict[str, str] = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
-
-    @property
-    def is_of_rlds(self) -> bool:
-        """Whether rows are RLDS' own, with flags."""
-        return IS_FIRST in self.columns or IS_LAST in self.columns
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Keys of steps that rows of RLDS have nothing for: other flags, and next observations."""
-        if not self.is_of_rlds:
-            return ()
-        following = [key for path, key in self.columns.items() if is_under(path, NEXT_OBSERVATION)]
-        return (*(key for kind, key in self.ends.items() if kind != EPISODE_ENDS), *following)
-
-
-def is_other(key: str) -> bool:
-    """Whether an array of this name is neither a column nor says where episodes end."""
-    return key not in _ENDINGS and key.partition("/")[0] not in FIELDS
-
-
-def keys_of(where: str, there: Mapping[str, object]) -> Keys:
-    """What the arrays of a file are, by their names.
-
-    Raises:
-      SourceError: two are the same column, it has no observations or no actions, or `is_terminal` is the only one of RLDS' flags.
-    """
-    columns: dict[str, str] = {}
-    ends: dict[str, str] = {}
-    others = []
-    for key in there:
-        first, slash, rest = key.partition("/")
-        made, path = (ends, _ENDINGS[key]) if key in _ENDINGS else (columns, f"{FIELDS.get(first)}{slash}{rest}")
-        if is_other(key):
-            others.append(key)
-        elif path in made:
-            raise SourceError(f"{where}: {made[path]} and {key} are both {path}; leave one of them out")
-        else:
-            made[path] = key
-    missing = [name for name in (OBSERVATION, ACTION) if not any(path.split("/")[0] == name for path in columns)]
-    if missing:
-        raise SourceError(
-            f"{where}: no {' and no '.join(missing)}; it has: {', '.join(there) or 'nothing'}. Expected names such as {', '.join(STEP_FIELDS[:3])}, or observations, actions, rewards"
-        )
-    keys = Keys(columns, ends, tuple(others))
-    if IS_TERMINAL in columns and not keys.is_of_rlds:
-        raise SourceError(
-            f"{where}: {columns[IS_TERMINAL]} without is_first or is_last: whether it goes with a step or with the state after it is not told. "
-            "Call flags of steps terminals; or add is_last, for rows as RLDS has them"
-        )
-    return keys
-
-
-# Flags and numbers in .npz files that say where episodes end.
-
-
-def cuts_of(where: str, members: Mapping[str, Member], keys: Keys, rows: int, options: NpzOptions) -> Cuts:
-    """Where episodes end: by the numbers of `episode_ends`, RLDS' flags, or flags as D4RL's; one episode without any.
-
-    Raises:
-      SourceError: numbers do not ascend, or lead beyond the rows.
-      BrokenEpisode: flags are none.
-    """
-    no = np.zeros(rows, bool)
-    terminals = _truths(members[keys.ends[TERMINALS]]) if TERMINALS in keys.ends else no
-    if EPISODE_ENDS in keys.ends:
-        return at_stops(_stops(where, members[keys.ends[EPISODE_ENDS]], rows), terminals, options.keeps_tail)
-    if keys.is_of_rlds:
-        terminals = _truths(members[keys.columns[IS_TERMINAL]]) if IS_TERMINAL in keys.columns else no
-        return at_stops(_rlds_stops(members, keys, rows), terminals, options.keeps_tail)
-    timeouts = _truths(members[keys.ends[TIMEOUTS]]) if TIMEOUTS in keys.ends else None
-    return cut(terminals, timeouts, options.ends, options.max_episode_steps, options.keeps_tail)
-
-
-def ends_terminal(path: Path, members: Mapping[str, Member], keys: Keys, steps: int) -> bool | None:
-    """Whether a file of one episode ends in a terminal state; None where it does not tell.
-
-    Raises:
-      SourceError: numbers of `episode_ends` do not ascend, or lead beyond the steps.
-      BrokenEpisode: flags are none, are not as many as steps, or something says that an episode ends before the last step.
-    """
-    is_terminal = None
-    for kind in (TERMINALS, TIMEOUTS):
-        if kind in keys.ends:
-            member = members[keys.ends[kind]]
-            flags = _truths(member)
-            if len(flags) != steps:
-                raise BrokenEpisode(
-                    member.key, f"{member.where}: has {len(flags):,} rows; expected {steps:,}, one for each action"
-                )
-            _check_whole(path, member, np.flatnonzero(flags[:-1]))
-            is_terminal = bool(flags[-1]) if kind == TERMINALS else is_terminal
-    if EPISODE_ENDS in keys.ends:
-        stops = _stops(str(path), members[keys.ends[EPISODE_ENDS]], steps)
-        _check_whole(path, members[keys.ends[EPISODE_ENDS]], stops[(stops > 0) & (stops < steps)] - 1)
-    return is_terminal
-
-
-def _check_whole(path: Path, member: Member, before: Array) -> None:
-    """Nothing ends before the last step."""
-    if len(before):
-        raise BrokenEpisode(
-            member.key,
-            f"{member.where}: an episode ends at step {int(before[0]):,}, before the last one; here a file is one episode. "
-            f"One with several is read by itself: npz:{path}",
-        )
-
-
-def _rlds_stops(members: Mapping[str, Member], keys: Keys, rows: int) -> Array:
-    if IS_LAST in keys.columns:
-        return np.flatnonzero(_truths(members[keys.columns[IS_LAST]])) + 1
-    starts = np.flatnonzero(_truths(members[keys.columns[IS_FIRST]]))
-    return np.append(starts[starts > 0], rows) if rows else starts
-
-
-def _stops(where: str, member: Member, rows: int) -> Array:
-    """`episode_ends` as numbers, checked."""
-    stops = member.rows() if len(member.shape) == 1 else np.zeros(0)
-    if (
-        stops.dtype.kind not in "iu"
-        or (len(stops) and (int(stops[0]) < 0 or int(stops[-1]) > rows))
-        or np.any(stops[1:] < stops[:-1])
-    ):
-        raise SourceError(
-            f"{where}: {member.key}: expected ascending whole numbers up to {rows:,}, the row after each episode's last"
-        )
-    return stops.astype(np.int64)
-
-
-def _truths(member: Member) -> Array:
-    values = member.rows()
-    flags = values.reshape(-1)
-    if values.dtype.kind not in "biuf" or len(flags) != len(values) or not np.isin(flags, (0, 1)).all():
-        raise BrokenEpisode(
-            member.key,
-            f"{member.where}: expected a flag of 0 or 1 for each row, found {values.dtype}{list(values.shape)}",
-        )
-    return np.asarray(flags != 0)
-
-
-# What is to be said of .npz files: how ends were found, and what is not read.
-
-
-def notices_of(
-    last_step: str, keys: Keys, cuts: Cuts, left_out: Sequence[str], options: NpzOptions
-) -> tuple[Notice, ...]:
-    """All notices on a file of many episodes."""
-    told = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
-    if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
-        told.append(
-            Notice("no_ends", "no flags and no episode_ends: the whole file is one episode; or set max_episode_steps=N")
-        )
-    elif cuts.tail_rows:
-        became = "an episode without an end" if options.keeps_tail else "left out"
-        text = f"{counted(cuts.tail_rows, 'row')} after the last end: {became} (tail=keep or drop)"
-        told.append(Notice("unfinished_tail", text, cuts.tail_rows))
-    return (*told, *left_out_remark(left_out))
-
-
-def left_out_remark(left_out: Sequence[str]) -> tuple[Notice, ...]:
-    """Says which arrays are no columns."""
-    if not left_out:
-        return ()
-    return (Notice("left_out", f"arrays that make no column: {', '.join(left_out[:8])}", len(left_out)),)
-
-
-# A .npz file with all episodes of a dataset, one after the other.
-
-
-def flat_recordings(path: Path, name: str, options: NpzOptions) -> FlatRecordings:
-    """The episodes of a file.
-
-    Args:
-      path: of the file.
-      name: what people call it.
-      options: how it is read.
-
-    Raises:
-      SourceError: it cannot be read, its arrays differ in length, or an option does not go with it.
-    """
-    sums = checksums(path)
-    try:
-        with opened(path) as members:
-            keys = keys_of(str(path), members)
-            rows = _rows(path, {key: members[key] for key in (*keys.columns.values(), *_flags(keys).values())})
-            cuts = cuts_of(str(path), members, keys, rows, options)
-            values = {key: members[key].value() for key in keys.others if not members[key].shape}
-            specs = {one: members[key].spec for one, key in keys.columns.items()}
-    except BrokenEpisode as broken:
-        raise SourceError(broken.why) from broken
-    last_step = ROWS if keys.is_of_rlds else last_step_of(name, keys.columns, options.last_step)
-    if last_step != NEXT:
-        specs = {one: spec for one, spec in specs.items() if one.split("/")[0] != NEXT_OBSERVATION}
-    left_out = [*keys.unused, *(key for key in keys.others if key not in values)]
-    notices = notices_of(last_step, keys, cuts, left_out, options)
-    about = Description(name, last_step, specs, values, notices)
-    return FlatRecordings(about, cuts, _opener(path, sums, {one: keys.columns[one] for one in specs}))
-
-
-def _opener(path: Path, sums: list[tuple[str, int, int]], keys: Mapping[str, str]) -> Opened:
-    @contextmanager
-    def opening() -> Iterator[Mapping[str, Rows]]:
-        if checksums(path) != sums:
-            raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
-        with opened(path) as members:
-            yield {one: members[key] for one, key in keys.items()}
-
-    return opening
-
-
-def _flags(keys: Keys) -> dict[str, str]:
-    return {kind: key for kind, key in keys.ends.items() if kind != EPISODE_ENDS}
-
-
-def _rows(path: Path, members: Mapping[str, Member]) -> int:
-    lengths = {key: len(one) if one.shape else None for key, one in members.items()}
-    first, rows = next(iter(lengths.items()))
-    for key, length in lengths.items():
-        if length is None or length != rows:
-            raise SourceError(
-                f"{path}: {key} has {'no' if length is None else f'{length:,}'} rows; expected {rows or 0:,}, as {first} has"
-            )
-    return rows or 0
-
-
-# A .npz file for each episode.
-
-
-class NpzFiles(Recordings):
-    """Episodes in files of their own, in the order of their names; numbers in these count as numbers.
-
-    Args:
-      paths: of the files.
-      name: what people call them.
-      options: how they are read.
-
-    Raises:
-      SourceError: there are none, or the first cannot be read.
-    """
-
-    def __init__(self, paths: Sequence[Path], name: str, options: NpzOptions) -> None:
-        self.name, self._options = name, options
-        self._paths = sorted(paths, key=lambda path: by_number(path.name))
-        if not self._paths:
-            raise SourceError(f"{name}: no .npz files there")
-        self._last_step: str | None = None
-        try:
-            first = self.one(0)
-        except BrokenEpisode as broken:
-            raise SourceError(f"{broken.why}; the first file says what all of them have") from broken
-        self._first = {path: column_spec(column) for path, column in first.decoded().items()}
-
-    @property
-    def count(self) -> int:
-        """How many files there are."""
-        return len(self._paths)
-
-    @property
-    def notices(self) -> tuple[Notice, ...]:
-        """How ends are read, and what is no column."""
-        ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
-        features = self._features.left_out if "_features" in vars(self) else ()
-        return (*ending, *left_out_remark(self._left_out), *left_out_remarks(features))
-
-    def spec(self) -> Nest:
-        """That of the first file."""
-        return nested(self._first, self.name)
-
-    def metadata_spec(self) -> Nest:
-        """Of the single values that all files have."""
-        return dict(self._features.spec)
-
-    def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """All single values of a file."""
-        return self._features.of_each[number]
-
-    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
-        return each(self, numbers, lambda number: self._paths[number].stem, self._features.common)
-
-    def one(self, number: int) -> Recording:
-        """One episode."""
-        path = self._paths[number]
-        try:
-            with opened(path) as members:
-                keys = keys_of(str(path), members)
-                columns = {one: members[key].rows() for one, key in keys.columns.items()}
-                if number == 0:
-                    self._left_out = [*keys.unused, *(key for key in keys.others if members[key].shape)]
-                made = self._made(path, keys, columns, members)
-        except SourceError as error:
-            raise BrokenEpisode("", str(error)) from error
-        return Recording(made, self._features.common(number), path.stem)
-
-    @cached_property
-    def _features(self) -> Features:
-        return gathered(map(_values, self._paths))
-
-    def _made(
-        self, path: Path, keys: Keys, columns: dict[str, Array], members: Mapping[str, Member]
-    ) -> dict[str, Array]:
-        if keys.is_of_rlds:
-            return _without_next(columns)
-        observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
-        rows = max(map(len, action.values()))
-        if not rows:
-            raise BrokenEpisode("", f"{path}: no steps")
-        is_terminal = ends_terminal(path, members, keys, rows)
-        lengths = {len(column) for column in observation.values()}
-        if lengths != {rows + 1}:
-            last_step = last_step_of(str(path), columns, self._options.last_step)
-            self._last_step = last_step
-            if last_step == MARK:
-                return marked(_without_next(columns), is_terminal)
-            observation = {at: with_last(one, _last(columns, at, one, last_step)) for at, one in observation.items()}
-        return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
-
-
-def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str) -> Array:
-    after = columns.get(f"{NEXT_OBSERVATION}/{path}" if path else NEXT_OBSERVATION, column)
-    if last_step != NEXT:
-        after = column
-    if not len(after):
-        raise BrokenEpisode(OBSERVATION, "no rows")
-    return np.asarray(after[-1])
-
-
-def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
-    return {path: column for path, column in columns.items() if not is_under(path, NEXT_OBSERVATION)}
-
-
-def _values(path: Path) -> dict[str, Any] | None:
-    """The single values of a file; None for one that cannot be read, which is a bad episode."""
-    try:
-        others = list(filter(is_other, keys_in(path)))
-        with opened(path, others) if others else nullcontext({}) as members:
-            return {key: one.value() for key, one in members.items() if not one.shape}
-    except (SourceError, BrokenEpisode):
-        return None
-
-
-# NumPy's .npz files as a source: `npz:PATH[?OPTIONS]`, of one file, a folder, or a pattern such as `runs/*.npz`.
-
-_OPTIONS: dict[str, Parse] = {
-    "ends": words(*ENDS),
-    "max_episode_steps": at_least_one,
-    "last_step": words(REPEAT, MARK, NEXT),
-    "tail": one_of(keep=True, drop=False),
-}
-_FIELDS = {"tail": "keeps_tail"}
-_OF_ONE_FILE = ("ends", "max_episode_steps", "tail")
-_WILD = "*["
-
-
-def open_npz(text: str) -> Source:
-    """Opens what stands behind "npz:".
-
-    Raises:
-      SourceError: nothing is there, it is damaged or has no steps, or an option makes no sense.
-    """
-    wanted = asked("npz", text, _OPTIONS)
-    return wanted.source_of(_recordings(wanted))
-
-
-def _recordings(wanted: Asked) -> Recordings:
-    path, name, options = wanted.path, wanted.name, NpzOptions(**wanted.renamed(_FIELDS))
-    if path.is_file():
-        return flat_recordings(path, name, options)
-    for key in _OF_ONE_FILE:
-        if key in wanted.options:
-            raise SourceError(
-                f'"{name}": option {key} is for one file with many episodes; here each file is an episode'
-            )
-    return NpzFiles(_files(path, name), name, options)
-
-
-def _files(path: Path, people: str) -> list[Path]:
-    """The files of a folder or of a pattern; each must lie in the folder where it seems to be."""
-    folder, pattern = (path, "*.npz") if path.is_dir() else (path.parent, path.name)
-    if not folder.is_dir() or (folder != path and not any(sign in pattern for sign in _WILD)):
-        raise SourceError(f"{people}: no such file or folder")
-    try:
-        found = [one for one in folder.glob(pattern) if not one.is_dir() and one.suffix == ".npz"]
-    except (ValueError, NotImplementedError, OSError) as error:
-        raise SourceError(f"{people}: {error}") from error
-    for one in found:
-        if not stays_in(folder, one):
-            raise SourceError(f"{people}: {one.name} is a link out of the folder; not followed")
-    return found

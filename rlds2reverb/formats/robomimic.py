@@ -1,5 +1,7 @@
 """robomimic: one HDF5 file, a group of datasets for each demonstration; also as MimicGen and LIBERO write it.
 
+`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. The first demonstration that can be read says which columns all have (`_Plan`).
+
 Source of the layout: robomimic 0.5.0, docs/datasets/overview.md, scripts/ and utils/dataset.py; MimicGen (commit 72bd767); LIBERO
 (commit 8f1084e), scripts/create_dataset.py.
 """
@@ -38,405 +40,67 @@ from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, nested
 from rlds2reverb.text import counted
 
-# How a robomimic file is to be read.
-
-BEFORE, AFTER, AUTO = "before", "after", "auto"
-ALIGNMENTS = (AUTO, BEFORE, AFTER)
-NOTHING, TERMINAL, SUCCESS = "nothing", "terminal", "reward"
-DONE_MEANINGS = (NOTHING, TERMINAL, SUCCESS)
-
-
-@dataclass(frozen=True)
-class RobomimicOptions:
-    """See docs/formats/robomimic.md.
-
-    Attributes:
-      filter: name of a mask of the file; None for all demonstrations.
-      align: whether observations were recorded before the action of their row or after it; of `ALIGNMENTS`.
-      last_step: "next", or of `alignment.LAST_STEPS`; None for what the file has.
-      done_means: when the last state is a terminal one; of `DONE_MEANINGS`.
-      flips: whether images are turned upside down.
-      has_others: whether datasets beside observations, actions and rewards become columns.
-    """
-
-    filter: str | None = None
-    align: str = AUTO
-    last_step: str | None = None
-    done_means: str = NOTHING
-    flips: bool = False
-    has_others: bool = True
-
-
-# Which demonstrations a robomimic file has, and what it says of them.
-
-_DEMO = re.compile(r"demo_(\d{1,18})", re.ASCII)
-_LIBERO = ("bddl_file_name", "problem_info")
-LANGUAGE = "language_instruction"
-
-
-def data_of(file: h5py.File) -> h5py.Group:
-    """The group of the demonstrations.
-
-    Raises:
-      SourceError: there is none.
-      BrokenEpisode: it cannot be read.
-    """
-    data = hdf5.found(file, "data")
-    if not isinstance(data, h5py.Group):
-        raise SourceError(
-            f"{hdf5.path_of(file)}: no group data; expected a robomimic file with data/demo_0, data/demo_1, ..."
-        )
-    return data
-
-
-def demo_of(data: h5py.Group, name: str) -> h5py.Group:
-    """The group of one demonstration.
-
-    Raises:
-      BrokenEpisode: it is none, or cannot be read.
-    """
-    demo = hdf5.found(data, name)
-    if not isinstance(demo, h5py.Group):
-        raise BrokenEpisode("", f"{hdf5.where(data)}/{name}: expected a group, found something else")
-    return demo
-
-
-def demos_of(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
-    """Names of the demonstrations that are wanted, by their numbers, and how many names a mask has that are of none.
-
-    Args:
-      file: open.
-      wanted: a mask's name; None for all.
-
-    Raises:
-      SourceError: there are no demonstrations, or there is no such mask.
-      BrokenEpisode: they cannot be read.
-    """
-    there = {name: int(found[1]) for name in hdf5.names(data_of(file)) if (found := _DEMO.fullmatch(name))}
-    if not there:
-        raise SourceError(f"{hdf5.path_of(file)}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
-    chosen = set(there) if wanted is None else _masked(file, wanted)
-    return sorted(chosen & set(there), key=lambda name: (there[name], name)), len(chosen - set(there))
-
-
-def _masked(file: h5py.File, wanted: str) -> set[str]:
-    masks = hdf5.found(file, "mask")
-    known = hdf5.names(masks) if isinstance(masks, h5py.Group) else []
-    if wanted not in known:
-        raise SourceError(f'{hdf5.path_of(file)}: filter "{wanted}": there are: {", ".join(known) or "no masks"}')
-    column = hdf5.column(masks, wanted, "")
-    if column.dtype.kind != "O" or column.ndim != 1:
-        raise SourceError(
-            f"{hdf5.path_of(file)}: mask/{wanted}: expected names of demonstrations, found {column.dtype}"
-        )
-    return {name.decode("utf-8", "replace") for name in column}
-
-
-def known_of(data: h5py.Group) -> dict[str, Any]:
-    """What the file says of all demonstrations: numbers and texts as `bytes`.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
-    said = _plain(hdf5.attributes(data))
-    language = _language(said.get("problem_info"))
-    return said | ({LANGUAGE: language} if language else {})
-
-
-def is_of_libero(known: Mapping[str, Any]) -> bool:
-    """Whether LIBERO's create_dataset.py wrote the file."""
-    return all(key in known for key in _LIBERO)
-
-
-def metadata_of(demo: h5py.Group, name: str) -> dict[str, Any]:
-    """What the file says of one demonstration.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
-    return {**_plain(hdf5.attributes(demo)), EPISODE_ID: name.encode()}
-
-
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as `bytes`; empty attributes left out."""
-    return {key: _as_bytes(value) for key, value in attributes.items() if value is not None}
-
-
-def _as_bytes(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
-        flat = [_as_bytes(one) for one in value.ravel().tolist()]
-        made = np.empty(len(flat), object)
-        made[:] = flat
-        return made.reshape(value.shape)
-    return value
-
-
-def _language(problem_info: Any) -> bytes:
-    """LIBERO's task in words; b"" where it is not told."""
-    try:
-        said = json.loads(problem_info) if isinstance(problem_info, bytes) else None
-    except (ValueError, RecursionError):
-        return b""
-    found = said.get(LANGUAGE) if isinstance(said, dict) else None
-    text = "".join(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else found
-    return text.encode("utf-8", "replace") if isinstance(text, str) else b""
-
-
-# Which datasets of a demonstration become which columns: as the first one has them.
-
+_BEFORE, _AFTER, _AUTO = "before", "after", "auto"
+_ALIGNMENTS = (_AUTO, _BEFORE, _AFTER)
+_NOTHING, _TERMINAL, _SUCCESS = "nothing", "terminal", "reward"
+_DONE_MEANINGS = (_NOTHING, _TERMINAL, _SUCCESS)
 _COLUMNS = {"obs": OBSERVATION, "next_obs": NEXT_OBSERVATION, "actions": ACTION, "rewards": REWARD}
 _OF_SEGMENTS = ("src_demo_inds", "src_demo_labels")
 """MimicGen's, of the parts that a demonstration is made of."""
-DONES, STATES = "dones", "states"
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """How demonstrations are read.
-
-    Attributes:
-      specs: path -> spec of a row; next observations are not among them.
-      names: path -> dataset, of all that is looked up in a demonstration.
-      align: `BEFORE` or `AFTER`.
-      last_step: what becomes of the end.
-      left_out: names of datasets of another number of rows.
-      options: as they were given.
-    """
-
-    specs: Mapping[str, ArraySpec]
-    names: Mapping[str, str]
-    align: str
-    last_step: str
-    left_out: tuple[str, ...]
-    options: RobomimicOptions
-
-    def with_free(self, path: str, shape: tuple[int | None, ...]) -> Plan:
-        """The plan in which a column has this shape."""
-        return replace(self, specs={**self.specs, path: ArraySpec(shape, self.specs[path].dtype)})
-
-
-def path_of(name: str) -> str:
-    """What a dataset becomes: `obs/image` is `observation/image`."""
-    first, slash, rest = name.partition("/")
-    return f"{_COLUMNS.get(first, first)}{slash}{rest}"
-
-
-def columns_of(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:
-    """Path -> dataset, of those that a demonstration has.
-
-    Args:
-      demo: its group.
-      names: path -> name of what is looked up.
-
-    Raises:
-      BrokenEpisode: one cannot be read.
-    """
-    groups: dict[str, Any] = {"": demo}
-    made = {}
-    for path, name in names.items():
-        above, _, last = name.rpartition("/")
-        if above not in groups:
-            groups[above] = hdf5.located(demo, above)
-        group = groups[above]
-        one = hdf5.located(group, last) if isinstance(group, h5py.Group) else None
-        if isinstance(one, h5py.h5d.DatasetID):
-            made[path] = hdf5.Column(group, last, path, one)
-    return made
-
-
-def _all_columns(demo: h5py.Group) -> tuple[dict[str, hdf5.Column], dict[str, str]]:
-    """Path -> dataset with rows, and its name, of all in a demonstration."""
-    there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
-    columns = {path_of(name): hdf5.Column(demo, name, path_of(name), one.id) for name, one in there.items()}
-    return columns, {path_of(name): name for name in there}
-
-
-def plan_of(demo: h5py.Group, options: RobomimicOptions, is_libero: bool) -> Plan:
-    """How demonstrations like this one are read.
-
-    Raises:
-      SourceError: it has no actions, or no observations; or an option does not go with it.
-      BrokenEpisode: it cannot be read.
-    """
-    columns, there = _all_columns(demo)
-    _check(demo, columns)
-    rows = len(columns[ACTION])
-    beside = [path for path in columns if path.split("/")[0] not in _COLUMNS.values()]
-    fitting = [path for path in beside if _is_column(path, columns[path], rows)] if options.has_others else []
-    used = [path for path in columns if path.split("/")[0] in (OBSERVATION, ACTION, REWARD)]
-    left_out = tuple(path for path in beside if path not in fitting) if options.has_others else ()
-    align = {AUTO: AFTER if is_libero else BEFORE}.get(options.align, options.align)
-    specs = {path: columns[path].spec for path in (*used, *fitting)}
-    last_step = _last_step(demo, columns, options, align)
-    looked_up = [*specs, *{TERMINAL: [DONES], SUCCESS: [REWARD]}.get(options.done_means, [])]
-    if last_step == NEXT:
-        looked_up += [path for path in columns if path.split("/")[0] == NEXT_OBSERVATION]
-    names = {DONES: DONES, REWARD: "rewards", **there}
-    return Plan(specs, {path: names[path] for path in looked_up}, align, last_step, left_out, options)
-
-
-def _is_column(path: str, column: hdf5.Column, rows: int) -> bool:
-    first = path.split("/")[0]
-    return len(column) == rows and first not in _OF_SEGMENTS and first not in STEP_FIELDS
-
-
-def _check(demo: h5py.Group, columns: Mapping[str, Any]) -> None:
-    if ACTION not in columns:
-        raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
-    if not any(path.startswith(f"{OBSERVATION}/") for path in columns):
-        raise SourceError(
-            f"{hdf5.where(demo)}: no obs: a file of raw demonstrations, with states and actions only. Have robomimic make the "
-            "observations (scripts/dataset_states_to_obs.py), and read the file that it writes"
-        )
-
-
-def _last_step(demo: h5py.Group, columns: Mapping[str, Any], options: RobomimicOptions, align: str) -> str:
-    if align == AFTER:
-        if options.last_step not in (None, NEXT):
-            raise SourceError(
-                f"{hdf5.path_of(demo)}: last_step goes with align=before: after the last action there is an observation"
-            )
-        return NEXT
-    return last_step_of(hdf5.where(demo), columns, options.last_step)
-
-
-def state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] | None:
-    """The shape of one state in all demonstrations, None where sizes differ; None where they cannot be compared.
-
-    Simulated states of scenes with other objects have other sizes.
-    """
-    shapes = set()
-    for name in demos:
-        try:
-            one = hdf5.found(data, f"{name}/{STATES}")
-        except BrokenEpisode:
-            continue
-        if isinstance(one, h5py.Dataset):
-            shapes.add(one.shape[1:])
-    if not shapes or len({len(shape) for shape in shapes}) > 1:
-        return None
-    return tuple(int(sizes[0]) if np.all(np.equal(sizes, sizes[0])) else None for sizes in zip(*shapes))
-
-
-# What is known of a file's demonstrations before their steps are read: what is said of each.
-
-_SHORT_BYTES = 1024
-"""Metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept."""
-
-
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """What was found.
-
-    Attributes:
-      features: of the metadata of those that are read, without what is long.
-      short: of each of these, the metadata that is not.
-    """
-
-    features: Features
-    short: Sequence[Mapping[str, Any]]
-
-
-def survey(data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]) -> Survey:
-    """Looks at what is said of demonstrations.
-
-    Args:
-      data: their group.
-      chosen: the names of those that are read.
-      known: what is said of all of them.
-    """
-    of_all = _without_long(known)
-    said: dict[str, Mapping[str, Any]] = {}
-    for name in chosen:
-        with suppress(BrokenEpisode, SourceError):  # the episode is a bad one
-            said[name] = {**of_all, **_without_long(metadata_of(demo_of(data, name), name))}
-    features = gathered(
-        {key: _python_value(value) for key, value in said[name].items()} if name in said else None for name in chosen
-    )
-    short = [
-        {key: value for key, value in said.get(name, {}).items() if not isinstance(value, _Long)} for name in chosen
-    ]
-    return Survey(features, short)
-
-
-class _Long:
-    """Stands for what is too long to be kept, with its shape and dtype."""
-
-    def __init__(self, value: Any) -> None:
-        array = np.asarray(value)
-        nothing = np.array(b"", object) if array.dtype == object else np.zeros((), array.dtype)
-        self.like = b"" if isinstance(value, bytes) else np.broadcast_to(nothing, array.shape)
-
-
-def _without_long(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value if _is_short(value) else _Long(value) for key, value in said.items()}
-
-
-def _python_value(value: Any) -> Any:
-    return value.like if isinstance(value, _Long) else value
-
-
-def _is_short(value: Any) -> bool:
-    return (len(value) if isinstance(value, bytes) else column_bytes(np.asarray(value))) <= _SHORT_BYTES
-
-
-# What is to be said of a robomimic file: how its ends are read, and what its producers are known to do.
-
-
-def notices_of(plan: Plan, known: Mapping[str, Any], strangers: int) -> tuple[Notice, ...]:
-    """All notices on a file; `strangers` is how many names the mask has that are no demonstrations."""
-    told = [*_of_alignment(plan), *_of_libero(plan, known)]
-    if plan.options.done_means == NOTHING and DONES in plan.specs:
-        told.append(
-            note(
-                "done_means",
-                "dones are kept as a column: whether they mark success, the end of the demonstration or both is not in the file, so no end "
-                "is terminal. done_means=terminal takes them for terminal states, done_means=reward a last reward above 0",
-            )
-        )
-    if strangers:
-        text = f'{counted(strangers, "name")} in mask "{plan.options.filter}" that the file has no demonstration of'
-        told.append(Notice("masked_names", text, strangers))
-    if plan.left_out:
-        told.append(Notice("left_out", f"not a row for each action: {', '.join(plan.left_out)}", len(plan.left_out)))
-    return tuple(told)
-
-
-def _of_alignment(plan: Plan) -> Iterator[Notice]:
-    if plan.align == AFTER:
-        yield note(
-            "align",
-            "an observation is taken for what came after its row's action: it goes with the next action, and the first action, whose "
-            "observation was not recorded, is left out. align=before reads rows as they stand",
-        )
-    else:
-        yield note("last_step", ENDINGS[plan.last_step])
-
-
-def _of_libero(plan: Plan, known: Mapping[str, Any]) -> Iterator[Notice]:
-    if not is_of_libero(known):
-        return
-    if plan.align != AFTER:
-        yield Notice(
-            "observations_after",
-            "LIBERO's create_dataset.py recorded each observation after its row's action, not before it; align=auto mends that",
-        )
-    if not plan.options.flips:
-        yield Notice("upside_down", "LIBERO's images are upside down, as recorded; flip=yes turns them")
-
-
-# The demonstrations of a robomimic file.
-
+_DONES, _STATES = "dones", "states"
+_DEMO = re.compile(r"demo_(\d{1,18})", re.ASCII)
+_LIBERO = ("bddl_file_name", "problem_info")
+_LANGUAGE = "language_instruction"
 _MOST_TRIED = 32
 """Demonstrations that are looked at for the columns, until one can be read."""
 _WITH_OBSERVATIONS = ("robot_states",)
 """Recorded at the same time as the observations, also where these come after the action."""
+_SHORT_BYTES = 1024
+"""Metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept."""
+
+_OPTIONS: dict[str, Parse] = {
+    "filter": str,
+    "align": words(*_ALIGNMENTS),
+    "last_step": words(REPEAT, MARK, NEXT),
+    "done_means": words(*_DONE_MEANINGS),
+    "flip": one_of(yes=True, no=False),
+    "others": one_of(yes=True, no=False),
+}
 
 
-class RobomimicRecordings(Recordings):
-    """The demonstrations of a robomimic file, by their numbers.
+@dataclass(frozen=True)
+class _Options:
+    """How a file is read.
+
+    Attributes:
+      filter: name of a mask of the file; None for all demonstrations.
+      align: whether observations were recorded before the action of their row or after it; of `_ALIGNMENTS`.
+      last_step: "next", or of `LAST_STEPS`; None for what the file has.
+      done_means: when the last state is a terminal one; of `_DONE_MEANINGS`.
+      flip: whether images are turned upside down.
+      others: whether datasets beside observations, actions and rewards become columns.
+    """
+
+    filter: str | None = None
+    align: str = _AUTO
+    last_step: str | None = None
+    done_means: str = _NOTHING
+    flip: bool = False
+    others: bool = True
+
+
+def open_robomimic(text: str) -> Source:
+    """Opens what stands behind "robomimic:".
+
+    Raises:
+      SourceError: no such file, it is damaged or none of robomimic's, or an option makes no sense.
+    """
+    wanted = asked("robomimic", text, _OPTIONS)
+    return wanted.source_of(_Demonstrations(wanted.path, wanted.name, _Options(**wanted.options)))
+
+
+class _Demonstrations(Recordings):
+    """The demonstrations of a file, by their numbers.
 
     Args:
       path: of the file.
@@ -449,25 +113,28 @@ class RobomimicRecordings(Recordings):
 
     notices: tuple[Notice, ...] = ()
 
-    def __init__(self, path: Path, name: str, options: RobomimicOptions = RobomimicOptions()) -> None:
+    def __init__(self, path: Path, name: str, options: _Options) -> None:
         self.name, self._path = name, path
         with hdf5.opened(path) as file:
             self._stamp = hdf5.stamp_of(file)
             try:
-                self._demos, strangers = demos_of(file, options.filter)
-                data = data_of(file)
-                self._known = known_of(data)
+                self._demos, strangers = _chosen_demos(file, options.filter)
+                data = _data(file)
+                self._known = _said_of_all(data)
                 if not self._demos:
                     raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
-                plan = _plan(data, self._demos, options, is_of_libero(self._known))
-                shape = state_shape(data, self._demos) if STATES in plan.specs else None
-                self._plan = plan if shape is None else plan.with_free(STATES, shape)
-                self._survey = survey(data, self._demos, self._known)
+                plan = _plan(data, self._demos, options, _is_of_libero(self._known))
+                shape = _state_shape(data, self._demos) if _STATES in plan.specs else None
+                if shape is not None:
+                    spec = ArraySpec(shape, plan.specs[_STATES].dtype)
+                    plan = replace(plan, specs={**plan.specs, _STATES: spec})
+                self._plan = plan
+                self._features, self._short = _metadata(data, self._demos, self._known)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
         self.notices = (
-            *notices_of(self._plan, self._known, strangers),
-            *left_out_remarks(self._survey.features.left_out),
+            *_notices(self._plan, self._known, strangers),
+            *left_out_remarks(self._features.left_out),
         )
 
     @property
@@ -480,25 +147,25 @@ class RobomimicRecordings(Recordings):
         samples = self.metadata_of(number).get("num_samples")
         if not isinstance(samples, (int, np.integer)) or isinstance(samples, bool):
             return None
-        return int(samples) + (self._plan.last_step != MARK and self._plan.align != AFTER)
+        return int(samples) + (self._plan.last_step != MARK and self._plan.align != _AFTER)
 
     def spec(self) -> Nest:
         """What the first demonstration has."""
         flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
         flags = ["is_first", "is_last"]
         made: dict[str, ArraySpec] = dict(self._plan.specs)
-        if self._plan.options.done_means != NOTHING:
+        if self._plan.options.done_means != _NOTHING:
             made["discount"] = number
             flags.append("is_terminal")
         return nested({**made, **dict.fromkeys(flags, flag)}, self.name)
 
     def metadata_spec(self) -> Nest:
         """What is said of all demonstrations."""
-        return dict(self._survey.features.spec)
+        return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         """What is said of a demonstration, without long texts."""
-        return self._survey.short[number]
+        return self._short[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The demonstrations of these numbers."""
@@ -506,10 +173,10 @@ class RobomimicRecordings(Recordings):
             return
         with hdf5.opened(self._path, stamp=self._stamp) as file:
             try:
-                data = data_of(file)
+                data = _data(file)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-            passing = _Pass(data, self._demos, self._plan, self._known, self._survey.features.spec)
+            passing = _Pass(data, self._demos, self._plan, self._known, self._features.spec)
             yield from each(passing, numbers, self._demos.__getitem__, self.metadata_of)
 
 
@@ -520,21 +187,20 @@ class _Pass:
         self,
         data: h5py.Group,
         names: Sequence[str],
-        plan: Plan,
+        plan: _Plan,
         known: Mapping[str, Any],
         features: Mapping[str, ArraySpec],
     ) -> None:
         self._data, self._names, self._plan, self._known, self._features = data, names, plan, known, features
 
     def one(self, number: int) -> Recording:
-        """One demonstration."""
         name = self._names[number]
-        demo = demo_of(self._data, name)
+        demo = _demo(self._data, name)
         try:
-            said = {**self._known, **metadata_of(demo, name)}
+            said = {**self._known, **_said_of(demo, name)}
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
-        columns = columns_of(demo, self._plan.names)
+        columns = _columns(demo, self._plan.names)
         self._check(hdf5.where(demo), columns, said.get("num_samples"))
         return Recording(self._made(columns), fitted(said, self._features), name)
 
@@ -565,8 +231,11 @@ class _Pass:
         if plan.last_step == MARK:
             return marked(read, is_terminal)
         observation = {path: column for path, column in read.items() if _field(path) == OBSERVATION}
-        if plan.align == AFTER:
-            read = {path: column if _is_with_observation(path) else column[1:] for path, column in read.items()}
+        if plan.align == _AFTER:
+            read = {
+                path: column if _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS) else column[1:]
+                for path, column in read.items()
+            }
         else:
             observation = {
                 path: with_last(column, self._after(columns, path, column)) for path, column in observation.items()
@@ -590,15 +259,15 @@ class _Pass:
 
     def _upright(self, path: str, column: Array) -> Array:
         is_image = column.ndim == 4 and _field(path) == OBSERVATION
-        return column[:, ::-1] if self._plan.options.flips and is_image else column
+        return column[:, ::-1] if self._plan.options.flip and is_image else column
 
     def _is_terminal(self, columns: Mapping[str, hdf5.Column], read: Mapping[str, Array]) -> bool | None:
         means = self._plan.options.done_means
-        if means == NOTHING:
+        if means == _NOTHING:
             return None
-        path = DONES if means == TERMINAL else REWARD
+        path = _DONES if means == _TERMINAL else REWARD
         if path not in columns:
-            raise BrokenEpisode(path, f"done_means={means}: no {'dones' if means == TERMINAL else 'rewards'}")
+            raise BrokenEpisode(path, f"done_means={means}: no {'dones' if means == _TERMINAL else 'rewards'}")
         column = read[path] if path in read else columns[path].rows()
         return bool(np.any(column[-1:] > 0))
 
@@ -607,11 +276,7 @@ def _field(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _is_with_observation(path: str) -> bool:
-    return _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS)
-
-
-def _plan(data: h5py.Group, names: Sequence[str], options: RobomimicOptions, is_libero: bool) -> Plan:
+def _plan(data: h5py.Group, names: Sequence[str], options: _Options, is_libero: bool) -> _Plan:
     """How demonstrations are read, as the first that can be read has it.
 
     Raises:
@@ -620,30 +285,309 @@ def _plan(data: h5py.Group, names: Sequence[str], options: RobomimicOptions, is_
     why: SourceError | BrokenEpisode | None = None
     for name in names[:_MOST_TRIED]:
         try:
-            return plan_of(demo_of(data, name), options, is_libero)
+            return _plan_of(_demo(data, name), options, is_libero)
         except (SourceError, BrokenEpisode) as error:
             why = why or error
     raise why or SourceError(f"{hdf5.where(data)}: no demonstrations")
 
 
-# robomimic's files as a source: `robomimic:FILE[?OPTIONS]`.
-
-_OPTIONS: dict[str, Parse] = {
-    "filter": str,
-    "align": words(*ALIGNMENTS),
-    "last_step": words(REPEAT, MARK, NEXT),
-    "done_means": words(*DONE_MEANINGS),
-    "flip": one_of(yes=True, no=False),
-    "others": one_of(yes=True, no=False),
-}
-_FIELDS = {"flip": "flips", "others": "has_others"}
-
-
-def open_robomimic(text: str) -> Source:
-    """Opens what stands behind "robomimic:".
+def _data(file: h5py.File) -> h5py.Group:
+    """The group of the demonstrations.
 
     Raises:
-      SourceError: no such file, it is damaged or none of robomimic's, or an option makes no sense.
+      SourceError: there is none.
+      BrokenEpisode: it cannot be read.
     """
-    wanted = asked("robomimic", text, _OPTIONS)
-    return wanted.source_of(RobomimicRecordings(wanted.path, wanted.name, RobomimicOptions(**wanted.renamed(_FIELDS))))
+    data = hdf5.found(file, "data")
+    if not isinstance(data, h5py.Group):
+        raise SourceError(
+            f"{hdf5.path_of(file)}: no group data; expected a robomimic file with data/demo_0, data/demo_1, ..."
+        )
+    return data
+
+
+def _demo(data: h5py.Group, name: str) -> h5py.Group:
+    """The group of one demonstration.
+
+    Raises:
+      BrokenEpisode: it is none, or cannot be read.
+    """
+    demo = hdf5.found(data, name)
+    if not isinstance(demo, h5py.Group):
+        raise BrokenEpisode("", f"{hdf5.where(data)}/{name}: expected a group, found something else")
+    return demo
+
+
+def _chosen_demos(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
+    """Names of the demonstrations that are wanted, by their numbers, and how many names a mask has that are of none.
+
+    Args:
+      file: open.
+      wanted: a mask's name; None for all.
+
+    Raises:
+      SourceError: there are no demonstrations, or there is no such mask.
+      BrokenEpisode: they cannot be read.
+    """
+    there = {name: int(found[1]) for name in hdf5.names(_data(file)) if (found := _DEMO.fullmatch(name))}
+    if not there:
+        raise SourceError(f"{hdf5.path_of(file)}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
+    chosen = set(there) if wanted is None else _masked(file, wanted)
+    return sorted(chosen & set(there), key=lambda name: (there[name], name)), len(chosen - set(there))
+
+
+def _masked(file: h5py.File, wanted: str) -> set[str]:
+    masks = hdf5.found(file, "mask")
+    known = hdf5.names(masks) if isinstance(masks, h5py.Group) else []
+    if wanted not in known:
+        raise SourceError(f'{hdf5.path_of(file)}: filter "{wanted}": there are: {", ".join(known) or "no masks"}')
+    column = hdf5.column(masks, wanted, "")
+    if column.dtype.kind != "O" or column.ndim != 1:
+        raise SourceError(
+            f"{hdf5.path_of(file)}: mask/{wanted}: expected names of demonstrations, found {column.dtype}"
+        )
+    return {name.decode("utf-8", "replace") for name in column}
+
+
+def _said_of_all(data: h5py.Group) -> dict[str, Any]:
+    """What the file says of all demonstrations: numbers and texts as `bytes`.
+
+    Raises:
+      SourceError: it cannot be read.
+    """
+    said = _plain(hdf5.attributes(data))
+    language = _language(said.get("problem_info"))
+    return said | ({_LANGUAGE: language} if language else {})
+
+
+def _is_of_libero(known: Mapping[str, Any]) -> bool:
+    """Whether LIBERO's create_dataset.py wrote the file."""
+    return all(key in known for key in _LIBERO)
+
+
+def _said_of(demo: h5py.Group, name: str) -> dict[str, Any]:
+    """What the file says of one demonstration.
+
+    Raises:
+      SourceError: it cannot be read.
+    """
+    return {**_plain(hdf5.attributes(demo)), EPISODE_ID: name.encode()}
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Texts as `bytes`; empty attributes left out."""
+    return {key: _as_bytes(value) for key, value in attributes.items() if value is not None}
+
+
+def _as_bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+        flat = [_as_bytes(one) for one in value.ravel().tolist()]
+        made = np.empty(len(flat), object)
+        made[:] = flat
+        return made.reshape(value.shape)
+    return value
+
+
+def _language(problem_info: Any) -> bytes:
+    """LIBERO's task in words; b"" where it is not told."""
+    try:
+        said = json.loads(problem_info) if isinstance(problem_info, bytes) else None
+    except (ValueError, RecursionError):
+        return b""
+    found = said.get(_LANGUAGE) if isinstance(said, dict) else None
+    text = "".join(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else found
+    return text.encode("utf-8", "replace") if isinstance(text, str) else b""
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """How demonstrations are read.
+
+    Attributes:
+      specs: path -> spec of a row; next observations are not among them.
+      names: path -> dataset, of all that is looked up in a demonstration.
+      align: `_BEFORE` or `_AFTER`.
+      last_step: what becomes of the end.
+      left_out: names of datasets of another number of rows.
+      options: as they were given.
+    """
+
+    specs: Mapping[str, ArraySpec]
+    names: Mapping[str, str]
+    align: str
+    last_step: str
+    left_out: tuple[str, ...]
+    options: _Options
+
+
+def _path(name: str) -> str:
+    """What a dataset becomes: `obs/image` is `observation/image`."""
+    first, slash, rest = name.partition("/")
+    return f"{_COLUMNS.get(first, first)}{slash}{rest}"
+
+
+def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:
+    """Path -> dataset, of those that a demonstration has.
+
+    Args:
+      demo: its group.
+      names: path -> name of what is looked up.
+
+    Raises:
+      BrokenEpisode: one cannot be read.
+    """
+    groups: dict[str, Any] = {"": demo}
+    made = {}
+    for path, name in names.items():
+        above, _, last = name.rpartition("/")
+        if above not in groups:
+            groups[above] = hdf5.located(demo, above)
+        group = groups[above]
+        one = hdf5.located(group, last) if isinstance(group, h5py.Group) else None
+        if isinstance(one, h5py.h5d.DatasetID):
+            made[path] = hdf5.Column(group, last, path, one)
+    return made
+
+
+def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
+    """How demonstrations like this one are read.
+
+    Raises:
+      SourceError: it has no actions, or no observations; or an option does not go with it.
+      BrokenEpisode: it cannot be read.
+    """
+    there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
+    columns = {_path(name): hdf5.Column(demo, name, _path(name), one.id) for name, one in there.items()}
+    if ACTION not in columns:
+        raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
+    if not any(path.startswith(f"{OBSERVATION}/") for path in columns):
+        raise SourceError(
+            f"{hdf5.where(demo)}: no obs: a file of raw demonstrations, with states and actions only. Have robomimic make the "
+            "observations (scripts/dataset_states_to_obs.py), and read the file that it writes"
+        )
+    rows = len(columns[ACTION])
+    beside = [path for path in columns if path.split("/")[0] not in _COLUMNS.values()]
+    not_kept = (*_OF_SEGMENTS, *STEP_FIELDS)
+    fitting = [path for path in beside if len(columns[path]) == rows and path.split("/")[0] not in not_kept]
+    fitting = fitting if options.others else []
+    used = [path for path in columns if path.split("/")[0] in (OBSERVATION, ACTION, REWARD)]
+    left_out = tuple(path for path in beside if path not in fitting) if options.others else ()
+    align = {_AUTO: _AFTER if is_libero else _BEFORE}.get(options.align, options.align)
+    specs = {path: columns[path].spec for path in (*used, *fitting)}
+    last_step = _last_step(demo, columns, options, align)
+    looked_up = [*specs, *{_TERMINAL: [_DONES], _SUCCESS: [REWARD]}.get(options.done_means, [])]
+    if last_step == NEXT:
+        looked_up += [path for path in columns if path.split("/")[0] == NEXT_OBSERVATION]
+    names = {_DONES: _DONES, REWARD: "rewards", **{_path(name): name for name in there}}
+    return _Plan(specs, {path: names[path] for path in looked_up}, align, last_step, left_out, options)
+
+
+def _last_step(demo: h5py.Group, columns: Mapping[str, Any], options: _Options, align: str) -> str:
+    if align == _AFTER:
+        if options.last_step not in (None, NEXT):
+            raise SourceError(
+                f"{hdf5.path_of(demo)}: last_step goes with align=before: after the last action there is an observation"
+            )
+        return NEXT
+    return last_step_of(hdf5.where(demo), columns, options.last_step)
+
+
+def _state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] | None:
+    """The shape of one state in all demonstrations, None where sizes differ; None where they cannot be compared.
+
+    Simulated states of scenes with other objects have other sizes.
+    """
+    shapes = set()
+    for name in demos:
+        try:
+            one = hdf5.found(data, f"{name}/{_STATES}")
+        except BrokenEpisode:
+            continue
+        if isinstance(one, h5py.Dataset):
+            shapes.add(one.shape[1:])
+    if not shapes or len({len(shape) for shape in shapes}) > 1:
+        return None
+    return tuple(int(sizes[0]) if np.all(np.equal(sizes, sizes[0])) else None for sizes in zip(*shapes))
+
+
+def _metadata(
+    data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]
+) -> tuple[Features, Sequence[Mapping[str, Any]]]:
+    """The features of the chosen demonstrations, without the values of long ones, and of each those that are short."""
+    of_all = _without_long(known)
+    said: dict[str, Mapping[str, Any]] = {}
+    for name in chosen:
+        with suppress(BrokenEpisode, SourceError):  # the episode is a bad one
+            said[name] = {**of_all, **_without_long(_said_of(_demo(data, name), name))}
+    features = gathered(
+        {key: _python_value(value) for key, value in said[name].items()} if name in said else None for name in chosen
+    )
+    short = [
+        {key: value for key, value in said.get(name, {}).items() if not isinstance(value, _Long)} for name in chosen
+    ]
+    return features, short
+
+
+class _Long:
+    """Stands for what is too long to be kept, with its shape and dtype."""
+
+    def __init__(self, value: Any) -> None:
+        array = np.asarray(value)
+        nothing = np.array(b"", object) if array.dtype == object else np.zeros((), array.dtype)
+        self.like = b"" if isinstance(value, bytes) else np.broadcast_to(nothing, array.shape)
+
+
+def _without_long(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value if _is_short(value) else _Long(value) for key, value in said.items()}
+
+
+def _python_value(value: Any) -> Any:
+    return value.like if isinstance(value, _Long) else value
+
+
+def _is_short(value: Any) -> bool:
+    return (len(value) if isinstance(value, bytes) else column_bytes(np.asarray(value))) <= _SHORT_BYTES
+
+
+def _notices(plan: _Plan, known: Mapping[str, Any], strangers: int) -> tuple[Notice, ...]:
+    """All notices on a file; `strangers` is how many names the mask has that are no demonstrations."""
+    told = [*_notices_of_alignment(plan), *_notices_of_libero(plan, known)]
+    if plan.options.done_means == _NOTHING and _DONES in plan.specs:
+        told.append(
+            note(
+                "done_means",
+                "dones are kept as a column: whether they mark success, the end of the demonstration or both is not in the file, so no end "
+                "is terminal. done_means=terminal takes them for terminal states, done_means=reward a last reward above 0",
+            )
+        )
+    if strangers:
+        text = f'{counted(strangers, "name")} in mask "{plan.options.filter}" that the file has no demonstration of'
+        told.append(Notice("masked_names", text, strangers))
+    if plan.left_out:
+        told.append(Notice("left_out", f"not a row for each action: {', '.join(plan.left_out)}", len(plan.left_out)))
+    return tuple(told)
+
+
+def _notices_of_alignment(plan: _Plan) -> Iterator[Notice]:
+    if plan.align == _AFTER:
+        yield note(
+            "align",
+            "an observation is taken for what came after its row's action: it goes with the next action, and the first action, whose "
+            "observation was not recorded, is left out. align=before reads rows as they stand",
+        )
+    else:
+        yield note("last_step", ENDINGS[plan.last_step])
+
+
+def _notices_of_libero(plan: _Plan, known: Mapping[str, Any]) -> Iterator[Notice]:
+    if not _is_of_libero(known):
+        return
+    if plan.align != _AFTER:
+        yield Notice(
+            "observations_after",
+            "LIBERO's create_dataset.py recorded each observation after its row's action, not before it; align=auto mends that",
+        )
+    if not plan.options.flip:
+        yield Notice("upside_down", "LIBERO's images are upside down, as recorded; flip=yes turns them")

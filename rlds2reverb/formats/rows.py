@@ -1,4 +1,17 @@
-"""Rows of files as rows of RLDS: alignment, exact casts, and datasets whose episodes lie one after the other."""
+"""Recorded steps as rows of RLDS (`episode`), and datasets of rows in which flags or numbers say where episodes end.
+
+`steps` and `marked` make RLDS' rows of an episode: T actions become T + 1 rows.
+
+| the format has | rows |
+| --- | --- |
+| T + 1 observations | as they are; the last row's action and reward are zeros |
+| T observations and the last next one | the same, with that one at the end |
+| T observations | `last_step` says: "repeat" puts the last observation once more at the end, so that no action is lost; "mark" makes the last row the last step, whose action and reward then mean nothing |
+
+The discount is 1, and 0 on a terminal last row and on the row before it, which is what a learner reads (see `conventions`).
+
+`FlatRecordings` are the episodes of a dataset of rows: `Rows` is a column of all episodes, `cut` and `at_stops` find the ends (`Cuts`).
+"""
 
 from __future__ import annotations
 
@@ -25,21 +38,7 @@ from rlds2reverb.episode import (
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.specs import ArraySpec, Nest, nested, value_spec
-
-# Datasets of rows, one after the other, in which flags or numbers say where an episode ends.
-#
-# `columns` says what a column of rows is, `cutting` finds the ends, `recordings` makes episodes of both.
-
-
-# From what a format records of a step to RLDS' rows (`episodes`): T actions become T + 1 rows.
-#
-# | the format has | rows |
-# | --- | --- |
-# | T + 1 observations | as they are; the last row's action and reward are zeros |
-# | T observations and the last next one | the same, with that one at the end |
-# | T observations | `last_step` says: "repeat" puts the last observation once more at the end, so that no action is lost; "mark" makes the last row the last step, whose action and reward then mean nothing |
-#
-# The discount is 1, and 0 on a terminal last row and on the row before it: what a learner reads (see `conventions`).
+from rlds2reverb.text import counted
 
 REPEAT, MARK = "repeat", "mark"
 LAST_STEPS = (REPEAT, MARK)
@@ -52,7 +51,7 @@ ENDINGS = {
     REPEAT: "the last row of an episode repeats the last observation, and has no action; last_step=mark leaves it out",
     MARK: "the last recorded step of an episode is its last row, whose action and reward learners do not see",
 }
-"""What is said of each."""
+"""What the notice `last_step` says."""
 
 Columns = Mapping[str, Array]
 
@@ -172,9 +171,8 @@ def zero_row(column: Array) -> Array:
 
 
 def _refuse_flags(columns: Columns) -> None:
-    """Flags are made of an episode's end; a recorded column of their names would be lost."""
     for path in columns:
-        if path in FLAGS:
+        if path in FLAGS:  # these are made of the episode's end, and the recorded column would be lost
             raise BrokenEpisode(path, "the data have a column of this name, which is that of a flag made of the end")
 
 
@@ -183,7 +181,6 @@ def _path(field: str, path: str) -> str:
 
 
 def _rows(observation: Columns, action: Columns) -> int:
-    """T + 1, as the observations have it."""
     lengths = {path: len(column) for path, column in observation.items()}
     rows = max(lengths.values(), default=1 + max(map(len, action.values()), default=0))
     for path, length in lengths.items():
@@ -201,7 +198,7 @@ def _closed(path: str, column: Array, rows: int) -> Array:
 
 
 def terminal_discount(rows: int, is_terminal: bool) -> Array:
-    """The discount above, of an episode of so many rows."""
+    """[rows] the discounts of an episode: 1, and 0 on a terminal last row and the row before it."""
     discount = np.ones(rows, np.float32)
     if is_terminal:
         discount[-2:] = 0
@@ -269,7 +266,7 @@ class Rows(Protocol):
         """Some rows, or all. Raises `BrokenEpisode` when they cannot be read."""
 
 
-class Blocks:
+class _Blocks:
     """Reads columns together; a block ahead where episodes come one after the other.
 
     Args:
@@ -318,7 +315,7 @@ ENDS = (EITHER, TERMINALS, TIMEOUTS)
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Episodes as rows.
+    """Where episodes begin and end among rows.
 
     Attributes:
       starts, stops: [episodes], the first row of each, and the one after its last.
@@ -384,8 +381,15 @@ def _with_limit(stops: Array, rows: int, most: int) -> Array:
     return np.union1d(stops, np.repeat(bounds[:-1], counts) + within * most)
 
 
-ROWS = "rows"
+def tail_notice(cuts: Cuts, keeps_tail: bool) -> Notice:
+    """What became of the rows after the last end."""
+    became = "an episode without an end" if keeps_tail else "left out"
+    text = f"{counted(cuts.tail_rows, 'row')} after the last end: {became} (tail=keep or drop)"
+    return Notice("unfinished_tail", text, cuts.tail_rows)
 
+
+ROWS = "rows"
+"""The `last_step` of rows that are RLDS' own."""
 _FEW_ROWS = 256
 """Of so short an episode all next observations are read with those of its neighbours; of a longer one the last only."""
 
@@ -399,7 +403,7 @@ class Description:
 
     Attributes:
       name: for messages.
-      last_step: what becomes of an episode's end: `NEXT`, or of `alignment.LAST_STEPS`; `ROWS` for rows that are RLDS' own.
+      last_step: what becomes of an episode's end: `NEXT`, or of `LAST_STEPS`; `ROWS` for rows that are RLDS' own.
       specs: path -> spec of a row.
       metadata: of every episode.
       notices: of the data.
@@ -453,15 +457,14 @@ class FlatRecordings(Recordings):
 
 
 class _Pass:
-    """One pass over the episodes."""
+    """One pass over the episodes: blocks of rows are read once for many short ones."""
 
     def __init__(self, about: Description, cuts: Cuts, columns: Mapping[str, Rows]) -> None:
         self._about, self._cuts = about, cuts
-        self._blocks = Blocks({path: column for path, column in columns.items() if not _is_next(path)})
-        self._next = Blocks({path: column for path, column in columns.items() if _is_next(path)})
+        self._blocks = _Blocks({path: column for path, column in columns.items() if not _is_next(path)})
+        self._next = _Blocks({path: column for path, column in columns.items() if _is_next(path)})
 
     def one(self, number: int) -> Recording:
-        """One episode."""
         start, stop = int(self._cuts.starts[number]), int(self._cuts.stops[number])
         if start == stop:
             raise BrokenEpisode("", f"no steps: it ends at row {stop:,}, as the one before it")
@@ -470,9 +473,8 @@ class _Pass:
         return Recording(made, self._about.metadata, self.name_of(number))
 
     def name_of(self, number: int) -> str:
-        """The first row and the one after the last; several episodes without rows may lie at the same place."""
         start, stop = int(self._cuts.starts[number]), int(self._cuts.stops[number])
-        return f"{start}-{stop}" if start < stop else f"{start}-{stop}~{number}"
+        return f"{start}-{stop}" if start < stop else f"{start}-{stop}~{number}"  # several may be empty at the same row
 
     def _made(self, columns: dict[str, Array], rows: tuple[int, int], is_terminal: bool) -> dict[str, Array]:
         if self._about.last_step == ROWS:

@@ -1,22 +1,18 @@
-"""Minari's datasets: HDF5 of all its generations, Arrow and Parquet, read without Minari and Gymnasium.
+"""Minari's datasets, read and written without Minari and Gymnasium: `minari:ID[?OPTIONS]` and `minari:/path[?OPTIONS]`.
 
-| module | turns |
+| module | holds |
 | --- | --- |
-| `places` | an id or a path into a folder |
-| `facts` | that folder's `metadata.json`, or the attributes of its main file, into what is known of the whole |
-| `spaces` | the JSON of a Gymnasium space into its leaves |
-| `in_hdf5`, `in_arrow` | an episode's number into its stored columns |
-| `episodes` | stored columns into rows of RLDS |
-| `recordings` | all of it into `Recordings` |
+| `read` | stored columns as rows of RLDS; HDF5 of all of Minari's generations, Arrow and Parquet |
+| `write` | episodes as HDF5 of Minari 0.5.4 |
+| `storage` | the stored columns of an episode, by its number |
+| `dataset` | where datasets lie, and what each says of itself |
+| `spaces` | the JSON of Gymnasium's spaces, and their leaves |
+
+Importing this package alone loads nothing.
 
 Sources of the layout: minari/dataset/_storages, minari/serialization.py and minari/storage of Minari 0.5.4; minari/dataset/minari_storage.py
 of 0.3.1, 0.4.2 and 0.4.3.
 """
-
-
-# Minari's datasets, written without Minari: `minari:ID[?OPTIONS]` and `minari:/path[?OPTIONS]`, HDF5 of Minari 0.5.4.
-#
-# Importing this loads nothing.
 
 LOSSES = {
     "moved": "Minari reads only infos beside the five fields; the column is written among these",

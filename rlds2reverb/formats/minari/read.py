@@ -1,4 +1,4 @@
-"""Stored columns of an episode -> rows of RLDS (`readers.alignment`).
+"""Minari's datasets as a source: stored columns of an episode become rows of RLDS (`rows.steps`).
 
 | Minari | rows 0 to T - 1 | row T |
 | --- | --- | --- |
@@ -15,6 +15,12 @@
 | neither | not terminal; `no_end` counts it |
 | both | terminal; `both_ends` counts it |
 | followed by others | a broken episode |
+
+| option | values | meaning |
+| --- | --- | --- |
+| `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
+| `links` | `inside`, `follow` | whether links, of HDF5 and of the file system, to files outside of the dataset's folder are followed; "inside" by default |
+| `spaces` | `told`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
 """
 
 from __future__ import annotations
@@ -59,6 +65,203 @@ BOTH_ENDS, NO_END, CAST, LEFT_OUT, SPACE = "both_ends", "no_end", "cast", "left_
 Spec = Mapping[str, ArraySpec]
 
 _FIELDS = {OBSERVATION: OBSERVATIONS, ACTION: ACTIONS}
+_TEXTS = {
+    BOTH_ENDS: "{episodes} both terminated and truncated; read as terminated",
+    NO_END: "{episodes} neither terminated nor truncated; read as truncated",
+    CAST: "{episodes} with another dtype than the others, or with whole numbers for rewards; cast, no value changed",
+    LEFT_OUT: "{episodes} with this group or info, which not every episode has as rows of numbers or texts; left out",
+    SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
+}
+EPISODE_COUNT = "episode_count"
+_MOST_TRIED = 32
+"""Episodes that are looked at for the spec, until one can be read."""
+
+OPTIONS: dict[str, Parse] = {
+    "infos": one_of(keep=True, drop=False),
+    "links": one_of(inside=False, follow=True),
+    "spaces": one_of(told=False, stored=True),
+}
+"""Beside those of every format with numbered episodes."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a dataset is read.
+
+    Attributes:
+      follow_links: whether links may lead out of its folder.
+      others: whether infos and further groups become columns.
+      stored_spaces: whether shapes and dtypes are taken from the files where the dataset has no spaces.
+    """
+
+    follow_links: bool = False
+    others: bool = True
+    stored_spaces: bool = False
+
+
+def folder_of(text: str) -> Path:
+    """The folder `data` of what stands behind "minari:".
+
+    Raises:
+      SourceError: there is none.
+    """
+    return data_folder(unescaped(parted(text)[0]))
+
+
+def open_minari(text: str) -> Source:
+    """Opens what stands behind "minari:".
+
+    Raises:
+      SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.
+    """
+    wanted = asked("minari", text, OPTIONS)
+    options = wanted.options
+    how = Options(options.get("links", False), options.get("infos", True), options.get("spaces", False))
+    return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, how))
+
+
+class MinariRecordings(Recordings):
+    """The episodes of a dataset.
+
+    Args:
+      folder: its folder `data`.
+      name: what people call it.
+      options: how it is read.
+
+    Raises:
+      SourceError: it cannot be read.
+    """
+
+    def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
+        facts = read_facts(folder, options.follow_links)
+        self.name, self._facts, self._options = name, facts, options
+        self._stored = _storage(facts)
+        told = facts.episodes
+        self._numbers = list(self._stored.numbers[:told])
+        self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
+        self._tally = Tally(told, self._stored.numbers)
+
+    @property
+    def count(self) -> int:
+        """How many episodes the files have, up to as many as the metadata tell."""
+        return len(self._numbers)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What was found so far."""
+        return self._tally.notices(self._features.left_out if "_features" in vars(self) else ())
+
+    def length_of(self, number: int) -> int | None:
+        """Its steps, and the row of the final observation."""
+        steps = self.metadata_of(number).get("total_steps")
+        return int(steps) + 1 if isinstance(steps, (int, np.integer)) and not isinstance(steps, bool) else None
+
+    def spec(self) -> Nest:
+        """As the first readable episode has it, with the spaces' bounds."""
+        return dict(self._specs)
+
+    def metadata_spec(self) -> Nest:
+        """Of the features that all episodes have."""
+        return dict(self._features.spec)
+
+    def metadata_of(self, number: int) -> Mapping[str, Any]:
+        """Every feature of an episode."""
+        return self._features.of_each[number]
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        """The colour images that are stored as JPEG."""
+        return self._first[1] if self._numbers else {}
+
+    def encoded(self, paths: Collection[str]) -> MinariRecordings:
+        """The same with these images as their files."""
+        other = MinariRecordings(self._facts.folder, self.name, self._options)
+        other._wanted = replace(self._wanted, encoded=frozenset(paths))
+        return other
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        """The episodes of these numbers."""
+        with self._stored.opened() as episodes:
+            for place in numbers:
+                yield self._one(episodes, place)
+
+    def _one(self, episodes: Episodes, place: int) -> Recording:
+        number = self._numbers[place]
+        kept = frozenset(path for path in self._first[1] if path.split("/")[0] == OBSERVATION)
+        try:
+            rows = rows_of(episodes(number), replace(self._wanted, encoded=self._wanted.encoded | kept))
+            if not kept:
+                return Recording(self._columns(number, rows), self._features.common(place), str(number))
+        except BrokenEpisode as broken:
+            return Recording({}, name=str(number), faults=((broken.path, broken.why),))
+        stored = {path: column for path, column in rows.columns.items() if path in self._specs}
+        return Recording(
+            lambda: self._columns(number, with_pixels(rows, kept, self._wanted)),
+            self._features.common(place),
+            str(number),
+            content=content_name(content_digest(stored)),
+        )
+
+    def _columns(self, number: int, rows: Rows) -> Mapping[str, Array]:
+        """The rows as all episodes have them.
+
+        Raises:
+          BrokenEpisode: they are not.
+        """
+        rows = conforming(rows, self._specs)
+        self._tally.note(number, rows.notes)
+        return rows.columns
+
+    @cached_property
+    def _features(self) -> Features:
+        told = dict(zip(self._stored.numbers, self._stored.metadata()))
+        return gathered(told[number] or None for number in self._numbers)
+
+    @property
+    def _specs(self) -> Mapping[str, ArraySpec]:
+        return self._first[0]
+
+    @cached_property
+    def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, ImageSpec]]:
+        """Specs and images of the first episode that can be read."""
+        why = f"{self.name}: has no episodes, so what they hold is not known"
+        with self._stored.opened() as episodes:
+            for number in self._numbers[:_MOST_TRIED]:
+                try:
+                    rows = rows_of(episodes(number), self._wanted)
+                except BrokenEpisode as broken:
+                    why = f"{self.name}: none of the first episodes can be read; the last: {broken.why}"
+                    continue
+                specs, notes = specs_of(rows, self._wanted)
+                self._tally.note(number, notes)
+                return specs, rows.jpeg
+        raise SourceError(why)
+
+
+def _storage(facts: Facts) -> Stored:
+    if facts.format == HDF5:
+        return HdfStorage(facts)
+    return ArrowStorage(facts)
+
+
+def _leaves(
+    facts: Facts, options: Options, stored: Stored, numbers: Sequence[int]
+) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
+    if facts.observation is not None and facts.action is not None:
+        return facts.observation, facts.action
+    if not options.stored_spaces or not isinstance(stored, HdfStorage):
+        raise SourceError(
+            f"{facts.folder}: has no spaces, as before Minari 0.4 and in its combinations: they are those of the environment; "
+            "add spaces=stored behind the name to take shapes and dtypes as the HDF5 files have them"
+        )
+    if not numbers:
+        raise SourceError(f"{facts.folder}: has neither spaces nor episodes")
+    try:
+        return (
+            facts.observation or stored.leaves(numbers[0], OBSERVATIONS),
+            facts.action or stored.leaves(numbers[0], ACTIONS),
+        )
+    except BrokenEpisode as broken:
+        raise SourceError(f"{facts.folder}: spaces=stored: {broken.why}") from broken
 
 
 @dataclass(frozen=True)
@@ -286,18 +489,6 @@ def _way_out(path: str) -> str:
     )
 
 
-# What is found while a dataset is read, as notices: of how many episodes each is true.
-
-_TEXTS = {
-    BOTH_ENDS: "{episodes} both terminated and truncated; read as terminated",
-    NO_END: "{episodes} neither terminated nor truncated; read as truncated",
-    CAST: "{episodes} with another dtype than the others, or with whole numbers for rewards; cast, no value changed",
-    LEFT_OUT: "{episodes} with this group or info, which not every episode has as rows of numbers or texts; left out",
-    SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
-}
-EPISODE_COUNT = "episode_count"
-
-
 class Tally:
     """Which episodes each remark is about.
 
@@ -335,205 +526,3 @@ class Tally:
         for (code, path), numbers in sorted(dict(self._episodes).items()):
             text = _TEXTS[code].format(episodes=counted(len(numbers), "episode"))
             yield Notice(code, text, len(numbers), path)
-
-
-# Minari's episodes as `Recordings`.
-
-_MOST_TRIED = 32
-"""Episodes that are looked at for the spec, until one can be read."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a dataset is read.
-
-    Attributes:
-      follow_links: whether links may lead out of its folder.
-      others: whether infos and further groups become columns.
-      stored_spaces: whether shapes and dtypes are taken from the files where the dataset has no spaces.
-    """
-
-    follow_links: bool = False
-    others: bool = True
-    stored_spaces: bool = False
-
-
-class MinariRecordings(Recordings):
-    """The episodes of a dataset.
-
-    Args:
-      folder: its folder `data`.
-      name: what people call it.
-      options: how it is read.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
-
-    def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
-        facts = read_facts(folder, options.follow_links)
-        self.name, self._facts, self._options = name, facts, options
-        self._stored = _storage(facts)
-        told = facts.episodes
-        self._numbers = list(self._stored.numbers[:told])
-        self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
-        self._tally = Tally(told, self._stored.numbers)
-
-    @property
-    def count(self) -> int:
-        """How many episodes the files have, up to as many as the metadata tell."""
-        return len(self._numbers)
-
-    @property
-    def notices(self) -> tuple[Notice, ...]:
-        """What was found so far."""
-        return self._tally.notices(self._features.left_out if "_features" in vars(self) else ())
-
-    def length_of(self, number: int) -> int | None:
-        """Its steps, and the row of the final observation."""
-        steps = self.metadata_of(number).get("total_steps")
-        return int(steps) + 1 if isinstance(steps, (int, np.integer)) and not isinstance(steps, bool) else None
-
-    def spec(self) -> Nest:
-        """As the first readable episode has it, with the spaces' bounds."""
-        return dict(self._specs)
-
-    def metadata_spec(self) -> Nest:
-        """Of the features that all episodes have."""
-        return dict(self._features.spec)
-
-    def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """Every feature of an episode."""
-        return self._features.of_each[number]
-
-    def images(self) -> Mapping[str, ImageSpec]:
-        """The colour images that are stored as JPEG."""
-        return self._first[1] if self._numbers else {}
-
-    def encoded(self, paths: Collection[str]) -> MinariRecordings:
-        """The same with these images as their files."""
-        other = MinariRecordings(self._facts.folder, self.name, self._options)
-        other._wanted = replace(self._wanted, encoded=frozenset(paths))
-        return other
-
-    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
-        with self._stored.opened() as episodes:
-            for place in numbers:
-                yield self._one(episodes, place)
-
-    def _one(self, episodes: Episodes, place: int) -> Recording:
-        number = self._numbers[place]
-        kept = frozenset(path for path in self._first[1] if path.split("/")[0] == OBSERVATION)
-        try:
-            rows = rows_of(episodes(number), replace(self._wanted, encoded=self._wanted.encoded | kept))
-            if not kept:
-                return Recording(self._columns(number, rows), self._features.common(place), str(number))
-        except BrokenEpisode as broken:
-            return Recording({}, name=str(number), faults=((broken.path, broken.why),))
-        stored = {path: column for path, column in rows.columns.items() if path in self._specs}
-        return Recording(
-            lambda: self._columns(number, with_pixels(rows, kept, self._wanted)),
-            self._features.common(place),
-            str(number),
-            content=content_name(content_digest(stored)),
-        )
-
-    def _columns(self, number: int, rows: Rows) -> Mapping[str, Array]:
-        """The rows as all episodes have them.
-
-        Raises:
-          BrokenEpisode: they are not.
-        """
-        rows = conforming(rows, self._specs)
-        self._tally.note(number, rows.notes)
-        return rows.columns
-
-    @cached_property
-    def _features(self) -> Features:
-        told = dict(zip(self._stored.numbers, self._stored.metadata()))
-        return gathered(told[number] or None for number in self._numbers)
-
-    @property
-    def _specs(self) -> Mapping[str, ArraySpec]:
-        return self._first[0]
-
-    @cached_property
-    def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, ImageSpec]]:
-        """Specs and images of the first episode that can be read."""
-        why = f"{self.name}: has no episodes, so what they hold is not known"
-        with self._stored.opened() as episodes:
-            for number in self._numbers[:_MOST_TRIED]:
-                try:
-                    rows = rows_of(episodes(number), self._wanted)
-                except BrokenEpisode as broken:
-                    why = f"{self.name}: none of the first episodes can be read; the last: {broken.why}"
-                    continue
-                specs, notes = specs_of(rows, self._wanted)
-                self._tally.note(number, notes)
-                return specs, rows.jpeg
-        raise SourceError(why)
-
-
-def _storage(facts: Facts) -> Stored:
-    if facts.format == HDF5:
-        return HdfStorage(facts)
-    return ArrowStorage(facts)
-
-
-def _leaves(
-    facts: Facts, options: Options, stored: Stored, numbers: Sequence[int]
-) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
-    if facts.observation is not None and facts.action is not None:
-        return facts.observation, facts.action
-    if not options.stored_spaces or not isinstance(stored, HdfStorage):
-        raise SourceError(
-            f"{facts.folder}: has no spaces, as before Minari 0.4 and in its combinations: they are those of the environment; "
-            "add spaces=stored behind the name to take shapes and dtypes as the HDF5 files have them"
-        )
-    if not numbers:
-        raise SourceError(f"{facts.folder}: has neither spaces nor episodes")
-    try:
-        return (
-            facts.observation or stored.leaves(numbers[0], OBSERVATIONS),
-            facts.action or stored.leaves(numbers[0], ACTIONS),
-        )
-    except BrokenEpisode as broken:
-        raise SourceError(f"{facts.folder}: spaces=stored: {broken.why}") from broken
-
-
-# Minari's datasets as a source: `minari:ID[?OPTIONS]` or `minari:/path[?OPTIONS]`.
-#
-# | option | values | meaning |
-# | --- | --- | --- |
-# | `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
-# | `links` | `inside`, `follow` | whether links, of HDF5 and of the file system, to files outside of the dataset's folder are followed; "inside" by default |
-# | `spaces` | `told`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
-
-OPTIONS: dict[str, Parse] = {
-    "infos": one_of(keep=True, drop=False),
-    "links": one_of(inside=False, follow=True),
-    "spaces": one_of(told=False, stored=True),
-}
-"""Beside those of every format with numbered episodes."""
-
-
-def folder_of(text: str) -> Path:
-    """The folder `data` of what stands behind "minari:".
-
-    Raises:
-      SourceError: there is none.
-    """
-    return data_folder(unescaped(parted(text)[0]))
-
-
-def open_minari(text: str) -> Source:
-    """Opens what stands behind "minari:".
-
-    Raises:
-      SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.
-    """
-    wanted = asked("minari", text, OPTIONS)
-    options = wanted.options
-    how = Options(options.get("links", False), options.get("infos", True), options.get("spaces", False))
-    return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, how))

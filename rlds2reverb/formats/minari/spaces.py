@@ -1,4 +1,24 @@
-"""The JSON of Gymnasium's spaces, read and written: its leaves are the columns that are stored."""
+"""The JSON of Gymnasium's spaces, read and written: its leaves are the columns that are stored.
+
+| space | column that is read |
+| --- | --- |
+| Box | its dtype and shape; bounds where they say anything |
+| Discrete | an int64 with bounds |
+| MultiDiscrete | its dtype, the shape of `nvec`; bounds |
+| MultiBinary | int8 of the shape `n` |
+| Text | text |
+| Dict, Tuple | columns below `key`, below `_index_0`, `_index_1`, ... |
+
+| column | space that is written |
+| --- | --- |
+| numbers | Box of its dtype and shape; the bounds of the spec, or all that the dtype has |
+| int64 without a shape, with bounds | Discrete |
+| text | Text, of the lengths and characters that were written |
+| columns below `_index_0`, `_index_1`, ... | Tuple |
+| columns below other keys | Dict |
+
+Source: minari/serialization.py of Minari 0.5.4; `is_image_space` of minari/dataset/minari_storage.py.
+"""
 
 from __future__ import annotations
 
@@ -208,18 +228,6 @@ def _bounded(shape: tuple[int, ...], dtype: np.dtype[Any], low: Any, high: Any) 
         return ArraySpec(shape, dtype)
     return ArraySpec(shape, dtype, minimum=low, maximum=high)
 
-
-# Column specs -> the JSON of Gymnasium's spaces.
-#
-# | column | space |
-# | --- | --- |
-# | numbers | Box of its dtype and shape; the bounds of the spec, or all that the dtype has |
-# | int64 without a shape, with bounds | Discrete |
-# | text | Text, of the lengths and characters that were written |
-# | columns below `_index_0`, `_index_1`, ... | Tuple |
-# | columns below other keys | Dict |
-#
-# Source: minari/serialization.py of Minari 0.5.4.
 
 KINDS = "biuf"
 """Of the numbers that spaces hold."""

@@ -69,21 +69,19 @@ class Stored(Protocol):
         """Of every episode: feature -> value, as it is stored."""
 
 
-# Episodes in `main_data.hdf5` and in the files that its links lead to: groups `episode_0`, `episode_1`, ...
-#
-# | group or dataset | holds |
-# | --- | --- |
-# | `observations`, `actions` | a dataset, or groups by the keys of Dicts and by `_index_i` in Tuples |
-# | an image | its pixels; or, since 0.5.3, JPEG files: bytes of any length, or rows of bytes where all have one length |
-# | `rewards`, `terminations`, `truncations` | a number per step |
-# | `infos`, and any other | datasets in groups |
-
 _GROUP = re.compile(r"episode_(0|[1-9]\d{0,11})", re.ASCII)
 _KNOWN = frozenset((OBSERVATIONS, ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS))
 
 
 class HdfStorage:
-    """The HDF5 files of a dataset.
+    """`main_data.hdf5` and the files that its links lead to: groups `episode_0`, `episode_1`, ...
+
+    | group or dataset | holds |
+    | --- | --- |
+    | `observations`, `actions` | a dataset, or groups by the keys of Dicts and by `_index_i` in Tuples |
+    | an image | its pixels; or, since 0.5.3, JPEG files: bytes of any length, or rows of bytes where all have one length |
+    | `rewards`, `terminations`, `truncations` | a number per step |
+    | `infos`, and any other | datasets in groups |
 
     Args:
       facts: of the dataset.
@@ -106,7 +104,6 @@ class HdfStorage:
 
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
-        """The files."""
         with self._main() as file:
             yield lambda number: _HdfEpisode(_group(file, number))
 
@@ -185,13 +182,10 @@ def _attributes(group: h5py.Group, is_old: bool) -> dict[str, Any]:
 
 
 class _HdfEpisode:
-    """A group."""
-
     def __init__(self, group: h5py.Group) -> None:
         self._group = group
 
     def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
-        """The dataset under the leaf's keys."""
         path = "/".join((field, *leaf.keys))
         if leaf.is_image and self._is_encoded(path, leaf):
             return Images(self._files(path, rows))
@@ -205,8 +199,11 @@ class _HdfEpisode:
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
         """Every dataset that is none of the five, which are there, for all of them have been read."""
-        if self._count() == len(_KNOWN):
-            return
+        try:
+            if self._group.id.get_num_objs() == len(_KNOWN):
+                return
+        except hdf5.ERRORS as error:
+            raise self._unreadable("", error) from error
         for name in sorted(set(hdf5.names(self._group)) - _KNOWN, key=lambda name: (name != INFOS, name)):
             found = hdf5.found(self._group, name)
             datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": found}
@@ -214,12 +211,6 @@ class _HdfEpisode:
                 if isinstance(dataset, h5py.Dataset):
                     path = f"{name}/{below}" if below else name
                     yield path, self._other(path, dataset)
-
-    def _count(self) -> int:
-        try:
-            return int(self._group.id.get_num_objs())
-        except hdf5.ERRORS as error:
-            raise self._unreadable("", error) from error
 
     def _other(self, path: str, dataset: h5py.Dataset) -> Array | None:
         try:
@@ -262,11 +253,6 @@ class _HdfEpisode:
         return BrokenEpisode(path, f"{hdf5.where(self._group)}/{path}: cannot be read: {line_of(error)}")
 
 
-# Episodes in Arrow and Parquet files: a folder for each, named by its number, with `metadata.json` beside the file.
-#
-# A file has a row more than the episode has actions: where a column is one shorter, its last row is a filling. Columns of numbers are lists
-# of one length, images binary (JPEG), Dicts and Tuples structs.
-
 _Stamp = tuple[str, int, int]
 """A file's name, its size in bytes, and the time of its last change in nanoseconds."""
 _FOLDER = re.compile(r"0|[1-9]\d{0,11}", re.ASCII)
@@ -274,7 +260,10 @@ _SHAPE = b"shape"
 
 
 class ArrowStorage:
-    """The Arrow or Parquet files of a dataset.
+    """Arrow or Parquet files: a folder for each episode, named by its number, with `metadata.json` beside the file.
+
+    A file has a row more than the episode has actions: where a column is one shorter, its last row is a filling. Columns of numbers are lists of
+    one length, images binary (JPEG), Dicts and Tuples structs.
 
     Args:
       facts: of the dataset.
@@ -295,7 +284,6 @@ class ArrowStorage:
 
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
-        """Nothing stays open between episodes."""
         yield lambda number: _ArrowEpisode(*self._table(number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
@@ -361,13 +349,10 @@ class ArrowStorage:
 
 
 class _ArrowEpisode:
-    """A table."""
-
     def __init__(self, table: Any, where: str) -> None:
         self._table, self._where = table, where
 
     def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
-        """The values of the field, without its filling."""
         path = "/".join((field, *leaf.keys))
         values = self._field(field, leaf.fields, path)
         if field == ACTIONS:
@@ -379,13 +364,11 @@ class _ArrowEpisode:
         return _values(values, leaf.spec.shape, leaf.is_image, path, self._where)
 
     def plain(self, name: str) -> Array:
-        """The values of the column, without its filling."""
         values = _values(self._field(name, (), name)[:-1], (), False, name, self._where)
         assert not isinstance(values, Images)  # only an image's column is
         return values
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
-        """What is in `infos`."""
         if INFOS in self._table.column_names:
             yield from _infos(INFOS, self._field(INFOS, (), INFOS), self._where)
 
@@ -434,7 +417,6 @@ def _objects(texts: list[bytes]) -> Array:
 
 
 def _infos(path: str, values: Any, where: str) -> Iterator[tuple[str, Array | None]]:
-    """Paths and values below a struct."""
     from pyarrow import types
 
     for number in range(values.type.num_fields):
