@@ -396,7 +396,7 @@ class Inspecting:
         if all(problem.is_advice for problem in found):
             inspection.findings.add(read, read.refused)
             for tally, output, items in zip(self._tallies, self._ready.outputs, read.items):
-                tally.add_items(items, output.is_of_stream)
+                tally.add(items, output.is_of_stream)
 
     def completed(self, left_over: Sequence[int]) -> Inspection:
         """The inspection, once all is read; `left_over` are the steps at the end of each output's stream that no item holds."""

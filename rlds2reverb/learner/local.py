@@ -88,12 +88,6 @@ def check_seed(seed: object) -> None:
         raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
 
 
-# A small fixed buffer from which items are taken at random, as il-representations and webdataset do it.
-#
-# The buffer is filled first. Each draw takes one item out, and the next one takes its place; at the end of an epoch it runs empty. So an
-# epoch is a permutation, and an item comes at most about so many places too early as the buffer has items. Every draw is a function of
-# (seed, epoch, number of the draw): the items in the buffer and that number say all that there is to restore.
-
 T = TypeVar("T")
 
 _DRAWS_AT_ONCE = 1024
@@ -102,7 +96,11 @@ _BITS = 63
 
 
 class ShuffleBuffer(Generic[T]):
-    """The buffer during one epoch.
+    """A small fixed buffer from which items are taken at random, as il-representations and webdataset do it; of one epoch.
+
+    The buffer is filled first. Each draw takes one item out, and the next one takes its place; at the end of an epoch it runs empty. So an
+    epoch is a permutation, and an item comes at most about so many places too early as the buffer has items. Every draw is a function of
+    (seed, epoch, number of the draw): the items in the buffer and that number say all that there is to restore.
 
     Args:
       size: items; 0 keeps their order.
