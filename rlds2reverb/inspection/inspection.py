@@ -91,7 +91,7 @@ class Inspection:
       transform: what is done to the columns first.
       left_out: paths of the recorded columns that it leaves out.
       ends: how the episodes end.
-      watched: what else looked at the episodes, see `watching.Watcher`; None when nothing did.
+      watched: what else looked at the episodes, see `Watcher`; None when nothing did.
     """
 
     source: str
@@ -166,7 +166,7 @@ class Watcher(Protocol):
 
         Args:
           episode: as recorded, or as the transform makes it.
-          columns: its values that mean something, see `inspection.meant`.
+          columns: its values that mean something, see `meant`.
           problems: what is wrong with it. By several workers, that which only others show is not among them.
           cuts: what the views make of it, one per table; none of a bad one.
         """
@@ -209,13 +209,13 @@ def inspect_source(
       ViewError: the view cannot cut such steps.
     """
     ready = prepared_for(source, views, options)
-    preparer, whole = ready.preparer(), Inspecting(ready, watch)
+    preparer, whole = ready.preparer(), InspectionBuilder(ready, watch)
     pace = Paced(on_progress, ready.source.episode_count, limit)
     for episode, found in ready.read(stop=limit):
         pace.count(episode)
         prepared = preparer.prepare(episode, found)
         whole.part.add(prepared)
-        whole.add(Read.of(prepared))
+        whole.add(EpisodeRecord.of(prepared))
     whole.part.complete(ready, preparer)
     return whole.completed([cutter.left_over for cutter in preparer.cutters])
 
@@ -271,11 +271,11 @@ class Paced:
             self._on_progress(Progress(self._episodes, self._steps, self._count, 0, 0, now - self._began))
 
 
-class Read(NamedTuple):
+class EpisodeRecord(NamedTuple):
     """What was found in one episode.
 
     Attributes:
-      id, recorded_id, title: of the episode, see `episodes.Episode`.
+      id, recorded_id, title: of the episode, as those of `Episode`.
       steps: of it.
       returns: its return; [] where it has none.
       problems: what is wrong with it, as far as that is known where it was read.
@@ -295,10 +295,10 @@ class Read(NamedTuple):
     ending: Ending | None = None
 
     @staticmethod
-    def of(prepared: Prepared) -> Read:
+    def of(prepared: Prepared) -> EpisodeRecord:
         """Of an episode that was decided about."""
         episode = prepared.episode
-        return Read(
+        return EpisodeRecord(
             episode.id,
             episode.recorded_id,
             episode.title,
@@ -311,7 +311,7 @@ class Read(NamedTuple):
 
 
 @dataclass
-class PartRead:
+class PartStatistics:
     """What was found in a part of a source, or in all of it, whatever the order of the episodes is.
 
     Attributes:
@@ -320,7 +320,7 @@ class PartRead:
       columns: what columns held.
       watcher: what else looks at them; None for nothing.
       notices: of the source.
-      episodes: one after the other, for whoever takes them in; see `Inspecting.add`.
+      episodes: one after the other, for whoever takes them in; see `InspectionBuilder.add`.
     """
 
     ranges: dict[str, Range]
@@ -328,7 +328,7 @@ class PartRead:
     columns: ColumnStats
     watcher: Watcher | None
     notices: dict[Notice, None] = field(default_factory=dict)
-    episodes: list[Read] = field(default_factory=list)
+    episodes: list[EpisodeRecord] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -350,7 +350,7 @@ class PartRead:
         self.columns = preparer.columns
         self.notices.update(dict.fromkeys(ready.notices))
 
-    def add_part(self, other: PartRead) -> None:
+    def add_part(self, other: PartStatistics) -> None:
         """Takes in what was found in the part that follows, but its episodes."""
         for path, span in other.ranges.items():
             self.ranges.setdefault(path, Range()).add_range(span)
@@ -361,7 +361,7 @@ class PartRead:
             self.watcher.add_part(other.watcher)
 
 
-class Inspecting:
+class InspectionBuilder:
     """An inspection while its episodes are taken in.
 
     Args:
@@ -380,13 +380,13 @@ class Inspecting:
         self._inspection.ranges, self._inspection.ends = self.part.ranges, self.part.ends
         self._inspection.watched = self.part.watcher
 
-    def new_part(self) -> PartRead:
+    def new_part(self) -> PartStatistics:
         """A part of which nothing has been read."""
         columns, watch = self._inspection.step_spec, self._watch
         watcher = None if watch is None else watch(self._inspection)
-        return PartRead({path: Range() for path in columns}, Ends(), ColumnStats.of(columns), watcher)
+        return PartStatistics({path: Range() for path in columns}, Ends(), ColumnStats.of(columns), watcher)
 
-    def add(self, read: Read, found: Sequence[Problem] = ()) -> None:
+    def add(self, read: EpisodeRecord, found: Sequence[Problem] = ()) -> None:
         """Takes in an episode, in the order of the source; `found` are problems that were not known where it was read."""
         inspection = self._inspection
         self._names.count(read.id)
@@ -396,7 +396,7 @@ class Inspecting:
         if all(problem.is_advice for problem in found):
             inspection.findings.add(read, read.refused)
             for tally, output, items in zip(self._tallies, self._ready.outputs, read.items):
-                tally.add_items(items, output.is_of_stream)
+                tally.add(items, output.is_of_stream)
 
     def completed(self, left_over: Sequence[int]) -> Inspection:
         """The inspection, once all is read; `left_over` are the steps at the end of each output's stream that no item holds."""

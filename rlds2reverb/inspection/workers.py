@@ -1,7 +1,7 @@
 """`inspect` and `validate` by several workers: what each finds in its part of a source, put together as one pass would have it.
 
 Counts, smallest and largest values, problems and their examples are those of one pass. A mean may differ in its last digits, for sums
-are rounded. What only several episodes show (`validation.endings`) is found here, where all are heard of in order.
+are rounded. What only several episodes show (`prepare.endings`) is found here, where all are heard of in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Job, Named, Outcome, Task, Tell, divided
 from rlds2reverb.formats.source import Span, known_count
-from rlds2reverb.inspection.inspection import Inspecting, Inspection, OnProgress, PartRead, Read, Watch, prepared_for
+from rlds2reverb.inspection.inspection import (
+    EpisodeRecord,
+    Inspection,
+    InspectionBuilder,
+    OnProgress,
+    PartStatistics,
+    Watch,
+    prepared_for,
+)
 from rlds2reverb.prepare.endings import InOrder
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
@@ -58,11 +66,11 @@ class Wanted:
 
 
 class _Reading:
-    """A worker's source; see `scale.executor.Work`."""
+    """A worker's source; see `fleet.driver`."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._ready = wanted.prepared()
-        self._whole = Inspecting(self._ready, wanted.watch)
+        self._whole = InspectionBuilder(self._ready, wanted.watch)
 
     def run(self, task: Task, tell: Tell) -> Outcome:
         """Reads a part."""
@@ -75,7 +83,7 @@ class _Reading:
                     part.add(prepared)
                 ending = ready.ending(episode)
                 told = None if ending is None else ending.for_others(episode)
-                part.episodes.append(Read.of(prepared)._replace(ending=told))
+                part.episodes.append(EpisodeRecord.of(prepared)._replace(ending=told))
                 if time.monotonic() - told_at > _TELL_SECONDS:
                     told_at = time.monotonic()
                     tell((len(part.episodes), part.steps))
@@ -86,17 +94,17 @@ class _Reading:
 
 
 class _Together:
-    """The parts, in order; see `scale.driving.Undertaking`."""
+    """The parts, in order; see `fleet.driver`."""
 
-    def __init__(self, whole: Inspecting, tasks: Collection[Task], on_progress: OnProgress) -> None:
+    def __init__(self, whole: InspectionBuilder, tasks: Collection[Task], on_progress: OnProgress) -> None:
         self._whole, self._left, self._on_progress = whole, deque(tasks), on_progress
         self._episode_count = sum(task.episodes for task in tasks)
         self._began = self._told_at = time.monotonic()
         self._done = 0, 0  # episodes and steps of the parts that were read
         self._told: dict[int, tuple[int, int]] = {}
         self._shown: Progress | None = None
-        self._in_turn = InTurn[PartRead]()
-        self._order = InOrder[Read]()
+        self._in_turn = InTurn[PartStatistics]()
+        self._order = InOrder[EpisodeRecord]()
 
     def next_task(self, running: Collection[Task]) -> Task | None:
         """The next part."""
@@ -114,7 +122,7 @@ class _Together:
         """A part was read."""
         self._told.pop(task.number, None)
         if outcome.error is None:
-            read: PartRead = outcome.value
+            read: PartStatistics = outcome.value
             self._done = self._done[0] + len(read.episodes), self._done[1] + read.steps
             for part in self._in_turn.take(task, outcome.value):
                 self._add(part)
@@ -138,7 +146,7 @@ class _Together:
         self._shown = now.no_less_than(self._shown)
         self._on_progress(self._shown)
 
-    def _add(self, part: PartRead) -> None:
+    def _add(self, part: PartStatistics) -> None:
         self._whole.part.add_part(part)
         for one in part.episodes:
             if self._order.add(one, one.ending):
@@ -190,7 +198,7 @@ def _read(wanted: Wanted, execute: Execute, most: int, on_progress: OnProgress) 
     count = known_count(ready.source)
     if wanted.limit is not None:
         count = min(count, wanted.limit)
-    whole = Inspecting(ready, wanted.watch)
+    whole = InspectionBuilder(ready, wanted.watch)
     with execute(wanted) as executor:
         together = _Together(whole, divided(count, executor.workers, most), on_progress)
         Driver(executor, together, together.look).run()

@@ -88,21 +88,19 @@ def check_seed(seed: object) -> None:
         raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
 
 
-# A small fixed buffer from which items are taken at random, as il-representations and webdataset do it.
-#
-# The buffer is filled first. Each draw takes one item out, and the next one takes its place; at the end of an epoch it runs empty. So an
-# epoch is a permutation, and an item comes at most about so many places too early as the buffer has items. Every draw is a function of
-# (seed, epoch, number of the draw): the items in the buffer and that number say all that there is to restore.
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _DRAWS_AT_ONCE = 1024
 _BITS = 63
 """Of a draw."""
 
 
-class ShuffleBuffer(Generic[T]):
-    """The buffer during one epoch.
+class ShuffleBuffer(Generic[_T]):
+    """A small fixed buffer from which items are taken at random, as il-representations and webdataset do it; of one epoch.
+
+    The buffer is filled first. Each draw takes one item out, and the next one takes its place; at the end of an epoch it runs empty. So an
+    epoch is a permutation, and an item comes at most about so many places too early as the buffer has items. Every draw is a function of
+    (seed, epoch, number of the draw): the items in the buffer and that number say all that there is to restore.
 
     Args:
       size: items; 0 keeps their order.
@@ -111,15 +109,15 @@ class ShuffleBuffer(Generic[T]):
       drawn: items that were taken out.
     """
 
-    def __init__(self, size: int, seed_number: int, epoch: int, held: list[T] | None = None, drawn: int = 0) -> None:
+    def __init__(self, size: int, seed_number: int, epoch: int, held: list[_T] | None = None, drawn: int = 0) -> None:
         self._size = max(1, size)
         self._seed = seed("shuffle", str(seed_number), str(epoch))
-        self.held: list[T] = [] if held is None else held
+        self.held: list[_T] = [] if held is None else held
         self.drawn = drawn
         self._draws: list[int] = []
         self._first_draw = drawn
 
-    def next(self, more: Callable[[], T | None]) -> tuple[T, int] | None:
+    def next(self, more: Callable[[], _T | None]) -> tuple[_T, int] | None:
         """The next item, and from how many it was drawn; None at the end.
 
         Args:
@@ -142,106 +140,54 @@ class ShuffleBuffer(Generic[T]):
         return self._draws[self.drawn - self._first_draw]
 
 
-class Reading:
-    """One pass over a source.
-
-    Args:
-      ready: the source, for one output with one table.
-      first: episodes to pass over at the start; only where `can_skip`.
-      silent_until: bad episodes before this one are not written into a quarantine file: they are there.
-
-    Attributes:
-      rejected: code of a problem -> episodes that were left out for it so far.
-    """
-
-    def __init__(self, ready: Preparation, first: int = 0, silent_until: int = 0) -> None:
-        self._ready, self._first, self._silent_until = ready, first, silent_until
-        self._preparer = ready.preparer()
-        self._policy = self._preparer.policy
-
-    @property
-    def rejected(self) -> dict[str, int]:
-        """Code of a problem -> episodes that were left out for it, without those before `silent_until`."""
-        return dict(self._policy.rejected)
-
-    def blocks(self) -> Generator[Block, None, None]:
-        """The items, episode by episode; without the episodes that have none. Those of equal episodes have equal keys.
-
-        Raises:
-          InvalidEpisode, ViewError: an episode is bad, and the policy is to stop.
-          SourceError: the data cannot be read.
-          WireError: a column's dtype could not be stored.
-        """
-        (output,), preparer = self._ready.outputs, self._preparer
-        names = ItemNames(output, self._ready.identity)
-        silent = self._ready.options.silent().policy()
-        for number, (episode, found) in enumerate(self._ready.read(start=self._first), self._first):
-            preparer.policy = silent if number < self._silent_until else self._policy
-            prepared = preparer.prepare(episode, found)
-            if not prepared.is_good:
-                continue
-            names.take_in(prepared.key_name)
-            (made,) = prepared.cuts
-            if made.items_per_table:
-                yield block_of(number, episode.id, names.part(made.cut))
-
-
-def can_skip(ready: Preparation) -> bool:
-    """Whether an episode's items are the same when those before it are not read.
-
-    Items of streams depend on the episodes before. So does whether an episode is left out because it ends as others do; where that
-    stops the reading instead, it leaves out nothing.
-    """
-    is_of_stream = any(output.is_of_stream for output in ready.outputs)
-    return not is_of_stream and (ready.options.stops or ENDS_ALIKE in ready.options.allow)
-
-
 Item = tuple[Block, int]
 """An episode's items, and the number of one of them."""
 
 
-class Pass:
+class _Epoch:
     """One epoch, from some item on.
 
     Args:
       ready: the source, for one output with one table.
       options: how.
-      epoch: its number, from 0.
+      number: of the epoch, from 0.
+      first: episodes to pass over at the start; only where `_can_skip`.
+      silent_until: bad episodes before this one are not written into a quarantine file: they are there.
 
     Attributes:
-      epoch: as given.
+      number: as given.
     """
 
-    def __init__(self, ready: Preparation, options: LocalOptions, epoch: int) -> None:
-        self.epoch = epoch
-        self._reading = Reading(ready)
-        self._blocks: Generator[Block, None, None] = self._reading.blocks()
+    def __init__(
+        self, ready: Preparation, options: LocalOptions, number: int, first: int = 0, silent_until: int = 0
+    ) -> None:
+        self.number, self._ready = number, ready
+        self._policy = ready.options.policy()
+        self._blocks = self._read(first, silent_until)
         self._current: Block | None = None
         self._episode = self._item = 0  # what is read next
-        self._buffer = ShuffleBuffer[Item](options.buffer_size, options.seed, epoch)
+        self._buffer = ShuffleBuffer[Item](options.buffer_size, options.seed, number)
 
     @classmethod
-    def at(cls, ready: Preparation, options: LocalOptions, state: Mapping[str, Any]) -> Pass:
-        """The pass where another one stood.
+    def at(cls, ready: Preparation, options: LocalOptions, state: Mapping[str, Any]) -> _Epoch:
+        """The epoch where another one stood.
 
         Raises:
           ConfigError: the state's items are not those of the source.
         """
-        episode, item, held = count_in(state, "episode"), count_in(state, "item"), pairs_in(state, "buffer")
-        needed = {number for number, _ in held} | ({episode} if item else set())
-        first = min([episode, *needed]) if can_skip(ready) else 0
-        epoch = count_in(state, "epoch")
-        there = cls(ready, options, epoch)
-        there._reading = Reading(ready if epoch == 0 else ready.silent(), first, silent_until=episode)
-        there._blocks = there._reading.blocks()
+        number, episode, item = (count_in(state, name) for name in ("epoch", "episode", "item"))
+        held = pairs_in(state, "buffer")
+        needed = {one for one, _ in held} | ({episode} if item else set())
+        first = min([episode, *needed]) if _can_skip(ready) else 0
+        there = cls(ready if number == 0 else ready.silent(), options, number, first, episode)
         blocks = there._found(needed)
         _check_items(state, blocks, [*held, *([(episode, item)] if item else [])])
         there._current, there._episode, there._item = blocks.get(episode) if item else None, episode, item
         there._buffer = ShuffleBuffer(
             options.buffer_size,
             options.seed,
-            epoch,
-            [(blocks[number], one) for number, one in held],
+            number,
+            [(blocks[one], place) for one, place in held],
             count_in(state, "drawn"),
         )
         return there
@@ -249,7 +195,7 @@ class Pass:
     @property
     def rejected(self) -> dict[str, int]:
         """Code of a problem -> episodes that were left out for it so far."""
-        return self._reading.rejected
+        return dict(self._policy.rejected)
 
     @property
     def drawn(self) -> int:
@@ -267,7 +213,7 @@ class Pass:
         if self._item and self._current is not None:
             blocks[self._current.number] = self._current
         return {
-            "epoch": self.epoch,
+            "epoch": self.number,
             "drawn": self._buffer.drawn,
             "episode": self._episode,
             "item": self._item,
@@ -278,6 +224,20 @@ class Pass:
     def close(self) -> None:
         """Closes what it reads."""
         self._blocks.close()
+
+    def _read(self, first: int, silent_until: int) -> Generator[Block, None, None]:
+        """The items, episode by episode; without the episodes that have none. Those of equal episodes have equal keys."""
+        ready, silent = self._ready, self._ready.options.silent().policy()
+        names, preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
+        for number, (episode, found) in enumerate(ready.read(start=first), first):
+            preparer.policy = silent if number < silent_until else self._policy
+            prepared = preparer.prepare(episode, found)
+            if not prepared.is_good:
+                continue
+            names.take_in(prepared.key_name)
+            (made,) = prepared.cuts
+            if made.items_per_table:
+                yield block_of(number, episode.id, names.part(made.cut))
 
     def _next_read(self) -> Item | None:
         """The next item in the order of the source."""
@@ -304,6 +264,16 @@ class Pass:
             if block.number in needed:
                 found[block.number] = block
         return found
+
+
+def _can_skip(ready: Preparation) -> bool:
+    """Whether an episode's items are the same when those before it are not read.
+
+    Items of streams depend on the episodes before. So does whether an episode is left out because it ends as others do; where that
+    stops the reading instead, it leaves out nothing.
+    """
+    is_of_stream = any(output.is_of_stream for output in ready.outputs)
+    return not is_of_stream and (ready.options.stops or ENDS_ALIKE in ready.options.allow)
 
 
 def _ids(blocks: Mapping[int, Block]) -> str:
@@ -349,7 +319,7 @@ class Local(BatchIterator):
         )
         self._until = options.epochs
         self._is_closed = self._is_stopped = False
-        self._pass = Pass(ready, options, 0)
+        self._epoch = _Epoch(ready, options, 0)
 
     @property
     def name(self) -> str:
@@ -364,7 +334,7 @@ class Local(BatchIterator):
     @property
     def rejected(self) -> dict[str, int]:
         """Code of a problem -> episodes that were left out for it, of those read in this epoch."""
-        return self._pass.rejected
+        return self._epoch.rejected
 
     def next_batch(self) -> Batch | None:
         """The next batch; None at the end.
@@ -399,17 +369,17 @@ class Local(BatchIterator):
     def close(self) -> None:
         """Ends it, and closes what it reads."""
         self._is_closed = True
-        self._pass.close()
+        self._epoch.close()
 
     def restart(self) -> None:
         """Begins again with the first epoch's first item; shuffled otherwise, since epochs count on."""
-        self._begin(self._pass.epoch + (self._pass.drawn > 0))
-        self._until = None if self.options.epochs is None else self._pass.epoch + self.options.epochs
+        self._begin(self._epoch.number + (self._epoch.drawn > 0))
+        self._until = None if self.options.epochs is None else self._epoch.number + self.options.epochs
         self._is_stopped = False
 
     def state(self) -> State:
         """Where it stands, between two batches: plain values, for JSON."""
-        return state_of(_KIND, self._of, _VERSION, until=self._until, **self._pass.position())
+        return state_of(_KIND, self._of, _VERSION, until=self._until, **self._epoch.position())
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
         """Goes to where another one of the same arguments stood: the same batches follow.
@@ -426,9 +396,9 @@ class Local(BatchIterator):
         until = None if checked.get("until") is None else count_in(checked, "until")
         if (until is None) != (self.options.epochs is None):
             raise ConfigError(f"restore: a state of epochs until {until}, expected epochs={self.options.epochs}")
-        there = Pass.at(self._ready, self.options, checked)
-        self._pass.close()
-        self._pass, self._until, self._is_stopped = there, until, False
+        there = _Epoch.at(self._ready, self.options, checked)
+        self._epoch.close()
+        self._epoch, self._until, self._is_stopped = there, until, False
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -449,17 +419,19 @@ class Local(BatchIterator):
 
     def _next_item(self) -> tuple[Item, int, int] | None:
         """An item, from how many it was drawn, and its epoch; None at the end."""
-        while not self._is_closed and not self._is_stopped and (self._until is None or self._pass.epoch < self._until):
-            if (drawn := self._pass.next()) is not None:
-                return *drawn, self._pass.epoch
-            if self._until is None and not self._pass.drawn:
+        while (
+            not self._is_closed and not self._is_stopped and (self._until is None or self._epoch.number < self._until)
+        ):
+            if (drawn := self._epoch.next()) is not None:
+                return *drawn, self._epoch.number
+            if self._until is None and not self._epoch.drawn:
                 raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
-            self._begin(self._pass.epoch + 1)
+            self._begin(self._epoch.number + 1)
         return None
 
     def _begin(self, epoch: int) -> None:
-        self._pass.close()
-        self._pass = Pass(self._ready.silent(), self.options, epoch)
+        self._epoch.close()
+        self._epoch = _Epoch(self._ready.silent(), self.options, epoch)
 
 
 def _full_table(name: str, signature: Nest) -> TableInfo:

@@ -461,4 +461,4 @@ def _mended(found: Found, standard: Standard) -> tuple[Found, list[Problem]]:
     filled, problems = standard.examine(found.episode)
     if standard.conventions == Conventions() or not all(problem.is_advice for problem in problems):
         return found, problems
-    return replace(found, episode=standard.put(filled)), problems
+    return replace(found, episode=standard.normalise(filled)), problems

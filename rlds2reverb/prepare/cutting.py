@@ -61,6 +61,10 @@ def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLi
       ConfigError: no table is named; a view is given although every table has its own; or what `Output` refuses.
       ViewError: a view's name that makes no sense.
     """
+
+    def made(view: ViewLike) -> View:
+        return view_from(view, "push: view") if isinstance(view, (str, Mapping)) else view
+
     names = (table,) if isinstance(table, str) or not isinstance(table, Iterable) else tuple(table)
     for name in names:
         if not isinstance(name, str):
@@ -68,16 +72,12 @@ def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLi
                 f"push: table {name!r}: expected a table's name, several, or a mapping from names to views"
             )
     if not isinstance(table, Mapping):
-        return (Output(names, _view("two_step" if view is None else view)),)
+        return (Output(names, made("two_step" if view is None else view)),)
     if view is not None:
         raise ConfigError("push: every table has a view of its own here, so no other view can be given")
     if not table:
         raise ConfigError("push: at least one table is needed")
-    return tuple(Output((name,), _view(own)) for name, own in table.items())
-
-
-def _view(view: ViewLike) -> View:
-    return view_from(view, "push: view") if isinstance(view, (str, Mapping)) else view
+    return tuple(Output((name,), made(own)) for name, own in table.items())
 
 
 class OutputCut(NamedTuple):
@@ -168,21 +168,6 @@ class Cutter:
                 )
 
 
-def cut_for_all(cutters: Sequence[Cutter], episode: Episode) -> list[OutputCut]:
-    """What every output makes of a good episode, which no stream has taken in yet.
-
-    Raises:
-      ViewError: one of them refuses the episode.
-    """
-    return [cutter.cut(episode) for cutter in cutters]
-
-
-def take_in(cutters: Sequence[Cutter], cuts: Sequence[OutputCut]) -> None:
-    """Lets the streams go on after an episode that was cut for all."""
-    for cutter, made in zip(cutters, cuts):
-        cutter.take_in(made)
-
-
 @dataclass
 class Tally:
     """What one output has made so far.
@@ -195,12 +180,8 @@ class Tally:
     items_per_table: int = 0
     without_items: int = 0
 
-    def add(self, made: OutputCut) -> None:
-        """Takes an episode into account."""
-        self.add_items(made.items_per_table, made.is_of_stream)
-
-    def add_items(self, items_per_table: int, is_of_stream: bool = False) -> None:
-        """Takes an episode into account of which so many items were made."""
+    def add(self, items_per_table: int, is_of_stream: bool) -> None:
+        """Counts an episode of which so many items were made."""
         self.items_per_table += items_per_table
         if not (items_per_table or is_of_stream):
             self.without_items += 1

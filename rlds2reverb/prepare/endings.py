@@ -68,19 +68,6 @@ def _is_fractional(row: Array) -> bool:
     return bool(np.any(finite != np.rint(finite)))
 
 
-# What only several episodes show: that they end with one and the same observation, which is not their own.
-#
-# TFDS' d4rl_* sets end every episode with the last observation of the whole file (`tensorflow_datasets/d4rl/dataset_utils.py`, 4.9.10).
-# A converter that records the reset observation of a deterministic environment as the last one gives the same picture.
-#
-# An observation is not the episode's own when others have it to the bit, came to it from other rows, and leapt to it (`leaps`). Episodes that
-# share a true end (a maze's goal) come to it by steps like all others, and often from the same rows. So each episode that ends with a known
-# observation votes for or against, and `_VOTES` more for than none are needed. What is kept of an episode is two digests of one row.
-#
-# The state is that of one stream of episodes. Where several processes read it, each tells how its episodes end (`ending_of`, with the leap), and
-# one that hears of all, in order, finds the problems (`InOrder`).
-
-
 class Titled(Protocol):
     """An episode, or what stands for one."""
 

@@ -86,7 +86,7 @@ class EpisodeOptions:
 
     def __post_init__(self) -> None:
         check_choices(self.on_invalid, self.quarantine, self.allow)
-        self.conventions
+        _ = self.conventions  # refuses unknown ones
         for path in self.encoded_paths:
             if not isinstance(path, str) or not path:
                 raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')

@@ -1,4 +1,4 @@
-"""Decides about an episode: what makes it good (`Standard`), what can be mended, and what to do with a bad one: raise, skip, quarantine or repair."""
+"""Decides about an episode: what makes it good (`Standard`), what can be mended, and what to do with a bad one (`Policy`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,12 +19,11 @@ from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions, fill_absent, filled_spec, with_zero_transition_discount
 from rlds2reverb.prepare.problems import CODES, Problem
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.text import counted
 
 
 @dataclass(frozen=True)
 class Standard:
-    """What makes an episode good, the same for a push, for `inspect` and for `validate`. Absent fields are filled in here alone.
+    """What makes an episode good: it fits the dataset's spec, and the conventions lose nothing of it.
 
     Attributes:
       columns: path -> spec that every episode must have, absent fields filled in; {} to judge an episode by itself.
@@ -55,8 +54,8 @@ class Standard:
         columns = {metadata_path(name): spec for name, spec in self.metadata.items()}
         return find_problems(with_metadata(filled, self.metadata), {**self.columns, **columns}, self.conventions)
 
-    def put(self, good: Episode) -> Episode:
-        """What views cut: a good episode, already filled, mended as the conventions say."""
+    def normalise(self, good: Episode) -> Episode:
+        """What views cut and formats write of a good episode, already filled: the conventions are applied."""
         return self.conventions.apply(good)
 
 
@@ -107,40 +106,10 @@ _REPAIRS: dict[str, Callable[[Episode, Problem], Episode]] = {
 """Code -> repair; the codes marked `is_repairable`."""
 
 
-class Made(Protocol):
-    """What one view made of an episode."""
-
-    @property
-    def view_name(self) -> str:
-        """What people call the view."""
-
-    @property
-    def items_per_table(self) -> int:
-        """Items that each table of the view gets."""
-
-    @property
-    def is_of_stream(self) -> bool:
-        """Whether later episodes may give the items that hold this one's steps."""
-
-
-def view_refused(error: ViewError) -> Problem:
-    """The problem of an episode that a view refuses."""
-    return Problem("view_refused", "", str(error))
-
-
-def lack_of_items(episode: Episode, made: Sequence[Made]) -> Problem | None:
-    """The problem of an episode of which no view makes an item; None for a stream, where later episodes may give it."""
-    for one in made:
-        if one.items_per_table or one.is_of_stream:
-            return None
-    views = ", ".join(one.view_name for one in made)
-    return Problem("no_items", "", f"{views} makes no item of {counted(len(episode), 'step')}")
-
-
 RAISE, SKIP, QUARANTINE, REPAIR = "raise", "skip", "quarantine", "repair"
 ACTIONS = (RAISE, SKIP, QUARANTINE, REPAIR)
 STOPPING = (RAISE, REPAIR)
-"""Actions by which a bad episode ends the push."""
+"""Actions by which a bad episode ends the reading."""
 
 _REPAIR_ROUNDS = 3
 """A flag's dtype first, then what it says, then the discount that leads into a terminal last step."""
@@ -149,42 +118,26 @@ _INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "unreadable", "untr
 """Codes of episodes that no view can cut."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The judgement of one episode.
-
-    Attributes:
-      episode: the episode to go on with (absent fields filled, repaired, perhaps), or None when it is rejected.
-      repaired: problems that were mended.
-    """
-
-    episode: Episode | None
-    repaired: tuple[Problem, ...] = ()
-
-
 class Named(Protocol):
-    """An episode, or what stands for one; see `episodes.Episode`."""
+    """An episode, or what stands for one; the properties are those of `Episode`."""
 
     @property
-    def id(self) -> str:
-        """Of the episode, in the dataset."""
+    def id(self) -> str: ...
 
     @property
-    def recorded_id(self) -> str | None:
-        """The dataset's own."""
+    def recorded_id(self) -> str | None: ...
 
     @property
-    def title(self) -> str:
-        """As messages name it."""
+    def title(self) -> str: ...
 
 
 class Examined(NamedTuple):
-    """What an episode shows by itself.
+    """An episode that was examined by itself.
 
     Attributes:
-      episode: absent fields filled, repaired, perhaps.
-      problems: of it as it is now.
-      mended: those that it has no more.
+      episode: absent fields are filled; repaired, where the policy repairs.
+      problems: those that it still has.
+      mended: those that it had.
     """
 
     episode: Episode
@@ -193,7 +146,7 @@ class Examined(NamedTuple):
 
 
 class Policy:
-    """Judges episodes.
+    """What happens to bad episodes.
 
     Args:
       action: "raise" (default), "skip", "quarantine" (skip, with one JSON line per problem in `quarantine`), or "repair"
@@ -230,26 +183,11 @@ class Policy:
 
     @property
     def stops(self) -> bool:
-        """Whether a bad episode ends the push."""
+        """Whether a bad episode ends the reading."""
         return self._action in STOPPING
 
-    def judge(self, episode: Episode, standard: Standard, found: Sequence[Problem] = ()) -> Verdict:
-        """Finds the problems of an episode as recorded, and decides.
-
-        Args:
-          episode: as recorded.
-          standard: what makes it good.
-          found: problems that others show (`validation.endings`), which no repair mends.
-
-        Raises:
-          InvalidEpisode: it is bad and the action is "raise", or "repair" could not mend it.
-        """
-        examined = self.examined(episode, standard)
-        is_good = self.accepts(episode, [*examined.problems, *found], examined.mended)
-        return Verdict(examined.episode, examined.mended) if is_good else Verdict(None)
-
     def examined(self, episode: Episode, standard: Standard) -> Examined:
-        """What an episode shows by itself, mended where the action is "repair". Nothing is counted."""
+        """Finds the problems of an episode as recorded, and mends them where the action is "repair". Counts nothing."""
         episode, problems = standard.examine(episode)
         mended: tuple[Problem, ...] = ()
         for _ in range(_REPAIR_ROUNDS if problems and self._action == REPAIR else 0):
@@ -261,19 +199,18 @@ class Policy:
 
     def bad(self, problems: Sequence[Problem]) -> list[Problem]:
         """Those for which an episode is rejected."""
-        counted = self._counted(problems)
-        return [problem for problem in counted if self._strict or not problem.is_advice]
+        return [problem for problem in self._counted(problems) if self._strict or not problem.is_advice]
 
     def accepts(self, episode: Named, problems: Sequence[Problem], mended: Sequence[Problem] = ()) -> bool:
-        """Whether an episode with these problems is good; counts it.
+        """Decides about an episode, and counts it.
 
         Args:
           episode: as recorded, or what stands for it.
-          problems: of it, and of those that others show.
-          mended: those that it has no more.
+          problems: its own, and those that only other episodes show.
+          mended: those that it had.
 
         Raises:
-          InvalidEpisode: as `judge`.
+          InvalidEpisode: it is bad, and the action is "raise" or "repair".
         """
         if bad := self.bad(problems):
             self.reject(episode, bad)
@@ -282,8 +219,8 @@ class Policy:
         self.repaired.update({problem.code for problem in mended})
         return True
 
-    def reject(self, episode: Named, problems: Sequence[Problem]) -> Verdict:
-        """Rejects an episode for problems found elsewhere (a view that makes no item of it).
+    def reject(self, episode: Named, problems: Sequence[Problem]) -> None:
+        """Rejects an episode, and counts it under its first problem.
 
         Raises:
           InvalidEpisode: the action is "raise" or "repair", and some code is not tolerated.
@@ -292,37 +229,26 @@ class Policy:
         if self.stops and not self._allow.issuperset(problem.code for problem in problems):
             raise InvalidEpisode(episode.id, problems, episode.title)
         if self._report is not None:
-            self._write_report(episode, problems)
-        return Verdict(None)
+            named = {"episode": episode.id, "episode_id": episode.recorded_id}
+            rows = [{**named, "code": one.code, "path": one.path, "detail": one.detail} for one in problems]
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            append_report(self._report, lines, f"episode {episode.title}")
 
-    def reject_refused(self, episode: Episode, error: ViewError) -> Verdict:
-        """Rejects an episode that a view refuses.
-
-        Raises:
-          ViewError: the action is "raise" or "repair"; names the episode.
-        """
-        if self.stops:
-            self.stop_at_refused(episode, error)
-        return self.reject(episode, [view_refused(error)])
-
-    def stop_at_refused(self, episode: Episode, error: ViewError) -> NoReturn:
-        """Ends the push at an episode that a view refuses, whatever the action.
+    def reject_refused(self, episode: Named, error: ViewError, must_stop: bool = False) -> Problem:
+        """Rejects an episode that a view refuses; the problem that this is.
 
         Raises:
-          ViewError: always; names the episode.
+          ViewError: the action is "raise" or "repair", or it `must_stop`; the message names the episode.
         """
-        self.rejected[view_refused(error).code] += 1
-        raise ViewError(f"episode {episode.title}: {error}") from error
+        problem = Problem("view_refused", "", str(error))
+        if self.stops or must_stop:
+            self.rejected[problem.code] += 1
+            raise ViewError(f"episode {episode.title}: {error}") from error
+        self.reject(episode, [problem])
+        return problem
 
     def _counted(self, problems: Sequence[Problem]) -> list[Problem]:
         return [problem for problem in problems if problem.code not in self._allow]
-
-    def _write_report(self, episode: Named, problems: Sequence[Problem]) -> None:
-        assert self._report is not None  # the constructor saw to it
-        named = {"episode": episode.id, "episode_id": episode.recorded_id}
-        rows = [{**named, "code": problem.code, "path": problem.path, "detail": problem.detail} for problem in problems]
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        append_report(self._report, lines, f"episode {episode.title}")
 
 
 def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[str]) -> None:

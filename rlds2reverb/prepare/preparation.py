@@ -37,12 +37,13 @@ from rlds2reverb.formats.source import (
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.prepare.column_stats import ColumnStats
 from rlds2reverb.prepare.conventions import absent_fields, filled_spec
-from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut, cut_for_all, take_in
+from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut
 from rlds2reverb.prepare.endings import Ending, Endings, ending_that_counts, with_problems_of_ends
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.prepare.policy import Examined, Policy, Standard, lack_of_items, view_refused
+from rlds2reverb.prepare.policy import Examined, Policy, Standard
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.text import counted
 from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
 
 
@@ -276,7 +277,7 @@ class Preparer:
 
     def normalise(self, filled: Episode) -> Episode:
         """What views cut and formats write of a good episode that was examined."""
-        return self._standard.put(filled)
+        return self._standard.normalise(filled)
 
     def _prepared(
         self, episode: Episode, found: Sequence[Problem], wanted: Sequence[int] | None, is_dropped: bool
@@ -288,20 +289,23 @@ class Preparer:
         cutters = self.cutters if wanted is None else [self.cutters[number] for number in wanted]
         try:
             normalised = self.normalise(filled)
-            cuts = cut_for_all(cutters, normalised)
+            cuts = [cutter.cut(normalised) for cutter in cutters]
         except ViewError as error:
-            self.policy.reject_refused(episode, error)
-            return prepared._replace(refused=view_refused(error))
+            return prepared._replace(refused=self.policy.reject_refused(episode, error))
         try:
             for cutter, made in zip(cutters, cuts):
                 cutter.check_rows(made.cut)
-        except ViewError as error:
-            self.policy.stop_at_refused(episode, error)
-        if cutters and len(cutters) == len(self.cutters) and (problem := lack_of_items(normalised, cuts)) is not None:
-            self.policy.reject(episode, [problem])
-            return prepared._replace(refused=problem)
+        except ViewError as error:  # what was tolerated reached the items
+            self.policy.reject_refused(episode, error, must_stop=True)
+        is_for_all = len(cutters) == len(self.cutters)
+        if cuts and is_for_all and not any(one.items_per_table or one.is_of_stream for one in cuts):
+            views = ", ".join(one.view_name for one in cuts)
+            lacking = Problem("no_items", "", f"{views} makes no item of {counted(len(normalised), 'step')}")
+            self.policy.reject(episode, [lacking])
+            return prepared._replace(refused=lacking)
         if not is_dropped:
-            take_in(cutters, cuts)
+            for cutter, made in zip(cutters, cuts):
+                cutter.take_in(made)
         is_end_mended = self._standard.conventions.mends_end(filled)
         return prepared._replace(normalised=normalised, cuts=cuts, is_end_mended=is_end_mended)
 

@@ -141,7 +141,7 @@ CODES: dict[str, Code] = {
     ),
     "rows_in_no_item": _of_dataset("episodes of a table are not whole: items hold only some of their rows"),
 }
-"""Code -> what it means. Documented in docs/validation.md. A remark that is no fault, `Remark.is_note`, has none."""
+"""Code -> what it means. Documented in docs/validation.md. A notice that is no fault, `Notice.is_note`, has none."""
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,7 @@ class Shard:
                 for table, keys in encoded.table_keys.items():
                     self.sent.setdefault(table, []).append(keys)
         for number, cut in outgoing.cuts:
-            self._tallies[number].add(cut)
+            self._tallies[number].add(cut.items_per_table, cut.is_of_stream)
         self._count_taken(
             episode.id,
             len(episode),

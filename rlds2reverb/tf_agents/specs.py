@@ -1,4 +1,4 @@
-"""What is expected of the data's steps, and of a table's signature.
+"""What TF-Agents' functions find out about their data: steps, policy_info, the spec of trajectories, and whether a table takes them.
 
 Source: `tf_agents.replay_buffers.rlds_to_reverb`, tf-agents 0.19.0; the texts of errors are its own.
 """
@@ -125,8 +125,6 @@ def _rows(view: Any) -> int | None:
     return view.length if isinstance(view, (SequenceView, AcrossEpisodes)) else None
 
 
-# The user's function that computes policy_info: traced once, then part of every graph that needs it.
-
 PolicyInfoFn = Optional[Callable[[Any, Any], Any]]
 """(current_step, next_step) -> policy_info, or None."""
 
@@ -165,8 +163,6 @@ def _as_tensors(policy_info_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any
     return lambda current, following: function(tf.convert_to_tensor, policy_info_fn(current, following))
 
 
-# Makes the dataset that TF-Agents' functions take of anything that ours take.
-
 RldsData = Union[tf.data.Dataset, str, Sequence[Episode], Source]
 """A dataset of RLDS episodes, or anything else that `open_source` takes."""
 
@@ -182,9 +178,6 @@ def as_dataset(rlds_data: RldsData) -> tf.data.Dataset:
         return load(rlds_data)
     has_columns = isinstance(spec, Mapping) and isinstance(spec.get(STEPS), Mapping)
     return load(rlds_data) if has_columns else rlds_data
-
-
-# What the three functions find out about their data: once per call, and handed on.
 
 
 @dataclass(frozen=True)

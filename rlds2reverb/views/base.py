@@ -142,18 +142,6 @@ class StreamView(View, Protocol):
         """The stream before its first episode."""
 
 
-# A view's label: its name and its options, read from its fields.
-#
-# Labels are part of the item keys. Equal labels mean equal items, and a label that changes makes every item of its view
-# another one. So every field counts unless it says why not, and a field that is added later goes unsaid at its default.
-#
-# | field | in the label |
-# | --- | --- |
-# | any | as `name=value`, in the order of the fields |
-# | `priority` | never: items keep their keys whatever their priority |
-# | with `metadata=CHANGES_NO_ITEM` | never |
-# | with `metadata=UNSAID_AT_DEFAULT` | when its value is not the default |
-
 _PRIORITY = "priority"
 _COUNTS = "counts"
 

@@ -12,6 +12,16 @@ An item's step is the one that its anchor stands at: a sequence, a slice or a wh
 transition its own, a pair that of its target. A function may stand instead of a column's path; it gets all items of an episode
 at once.
 
+For tables that keep the best episodes there is `Prioritized(WholeEpisode(), by_return)`. Views give priorities from 0 up, for prioritized tables take no others, and returns may be negative. So the priority is not the return, but grows with it:
+
+| return | priority |
+| --- | --- |
+| 0 and more | 1 + return |
+| below 0 | 1 / (1 - return) |
+
+The order stays, and so does what a heap keeps. Returns that differ by less than a float64 tells apart there (a relative 1e-16)
+may have one priority. The return is the sum of the rewards of all steps but the last, which earns none, without discount.
+
 >>> import numpy as np
 >>> from rlds2reverb.episode import Episode
 >>> from rlds2reverb.views.slices import Slices
@@ -20,6 +30,9 @@ at once.
 array([0.5, 2. ])
 >>> Prioritized(Slices(length=3, per_episode=2), lambda episode, steps: steps + 1).cut(episode).priorities
 array([1., 2.])
+>>> episode = Episode({"reward": np.array([1.0, 2.5, 99.0])}, {}, "e")
+>>> by_return(episode, np.array([0])), return_of(by_return(episode, np.array([0])))
+(array([4.5]), array([3.5]))
 """
 
 from __future__ import annotations
@@ -168,25 +181,6 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 def _described(found: Array) -> str:
     return f"{found.dtype}{list(found.shape)}"
-
-
-# Priorities by an episode's return, for tables that keep the best: `Prioritized(WholeEpisode(), by_return)`.
-#
-# Views give priorities from 0 up, for prioritized tables take no others, and returns may be negative. So the priority is not the return, but grows with it:
-#
-# | return | priority |
-# | --- | --- |
-# | 0 and more | 1 + return |
-# | below 0 | 1 / (1 - return) |
-#
-# The order stays, and so does what a heap keeps. Returns that differ by less than a float64 tells apart there (a relative 1e-16)
-# may have one priority. The return is the sum of the rewards of all steps but the last, which earns none, without discount.
-#
-# >>> import numpy as np
-# >>> from rlds2reverb.episode import Episode
-# >>> episode = Episode({"reward": np.array([1.0, 2.5, 99.0])}, {}, "e")
-# >>> by_return(episode, np.array([0])), return_of(by_return(episode, np.array([0])))
-# (array([4.5]), array([3.5]))
 
 
 def by_return(episode: Episode, steps: Array) -> Array:

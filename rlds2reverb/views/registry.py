@@ -8,7 +8,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
@@ -137,9 +136,6 @@ def _value(view: str, option: str, text: str) -> Any:
     return text
 
 
-# A view from a YAML file. A module of its own, so that only who names a file loads PyYAML.
-
-
 def read_view(path: Path) -> View:
     """A view from a YAML file; see `registry.view_from`.
 
@@ -147,4 +143,6 @@ def read_view(path: Path) -> View:
       ConfigError: the file cannot be read, or is not YAML.
       ViewError: it names no view, or its options make no sense.
     """
+    from rlds2reverb import strict_yaml  # only who names a file loads PyYAML
+
     return view_from(strict_yaml.read(path), str(path))

@@ -1,4 +1,33 @@
-"""RLlib's view requirements: columns shifted by an int, a list or a range, as its trajectory views build them."""
+"""RLlib's view requirements: columns shifted by an int, a list or a range, as its trajectory views build them.
+
+An episode with transitions 0 to 2 and the final observation o3 gives:
+
+| requirement | item 0 | item 1 | item 2 |
+| --- | --- | --- | --- |
+| obs: {} | o0 | o1 | o2 |
+| new_obs: {data_col: obs, shift: 1} | o1 | o2 | o3 |
+| prev_rewards: {data_col: rewards, shift: -1} | 0 | r0 | r1 |
+| next_actions: {data_col: actions, shift: 1} | a1 | a2 | 0 |
+| frames: {data_col: obs, shift: "-1:0"} | o0 o0 | o0 o1 | o1 o2 |
+| picked: {data_col: obs, shift: [0, -1]} | o0 o0 | o1 o0 | o2 o1 |
+| blank: {data_col: obs, shift: "-1:0", fill: zero} | 0 o0 | o0 o1 | o1 o2 |
+
+Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
+order, one element is squeezed. Rows before the start repeat the first value; those of actions and rewards are zeros when
+prev_actions or prev_rewards are asked for, and those of t are -1. Rows past the end are zeros. `batch_repeat_value` r takes
+the row of every r-th step for the r steps from there on. float64 becomes float32.
+
+Two things are ours: a range that starts at 0 works, which RLlib loses; and `fill` overrides what stands before the start and
+past the end.
+
+>>> import numpy as np
+>>> from rlds2reverb.episode import Episode
+>>> flags = dict(is_first=np.arange(3) == 0, is_last=np.arange(3) == 2, is_terminal=np.zeros(3, bool))
+>>> episode = Episode({"observation": np.arange(3), "action": np.arange(3), **flags}, {}, "e")
+>>> cut = Requirements({"obs": {}, "new_obs": {"data_col": "obs", "shift": 1}}).cut(episode)
+>>> list(cut.rows), cut.anchors, cut.fields["new_obs"].windows
+(['obs'], array([0, 1]), (Window(start=1, stop=2, squeeze=True),))
+"""
 
 from __future__ import annotations
 
@@ -126,36 +155,6 @@ def _range(shift: str) -> tuple[int, ...]:
     check_made_up(len(rows))
     return tuple(rows)
 
-
-# RLlib's view requirements: columns shifted by an int, a list or a range, as its trajectory views build them.
-#
-# An episode with transitions 0 to 2 and the final observation o3 gives:
-#
-# | requirement | item 0 | item 1 | item 2 |
-# | --- | --- | --- | --- |
-# | obs: {} | o0 | o1 | o2 |
-# | new_obs: {data_col: obs, shift: 1} | o1 | o2 | o3 |
-# | prev_rewards: {data_col: rewards, shift: -1} | 0 | r0 | r1 |
-# | next_actions: {data_col: actions, shift: 1} | a1 | a2 | 0 |
-# | frames: {data_col: obs, shift: "-1:0"} | o0 o0 | o0 o1 | o1 o2 |
-# | picked: {data_col: obs, shift: [0, -1]} | o0 o0 | o1 o0 | o2 o1 |
-# | blank: {data_col: obs, shift: "-1:0", fill: zero} | 0 o0 | o0 o1 | o1 o2 |
-#
-# Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
-# order, one element is squeezed. Rows before the start repeat the first value; those of actions and rewards are zeros when
-# prev_actions or prev_rewards are asked for, and those of t are -1. Rows past the end are zeros. `batch_repeat_value` r takes
-# the row of every r-th step for the r steps from there on. float64 becomes float32.
-#
-# Two things are ours: a range that starts at 0 works, which RLlib loses; and `fill` overrides what stands before the start and
-# past the end.
-#
-# >>> import numpy as np
-# >>> from rlds2reverb.episode import Episode
-# >>> flags = dict(is_first=np.arange(3) == 0, is_last=np.arange(3) == 2, is_terminal=np.zeros(3, bool))
-# >>> episode = Episode({"observation": np.arange(3), "action": np.arange(3), **flags}, {}, "e")
-# >>> cut = Requirements({"obs": {}, "new_obs": {"data_col": "obs", "shift": 1}}).cut(episode)
-# >>> list(cut.rows), cut.anchors, cut.fields["new_obs"].windows
-# (['obs'], array([0, 1]), (Window(start=1, stop=2, squeeze=True),))
 
 OBS, NEW_OBS, ACTIONS, REWARDS, TIME = "obs", "new_obs", "actions", "rewards", "t"
 _STEP_FIELDS = {OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}

@@ -13,10 +13,9 @@ from rlds2reverb import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut, Tally, cut_for_all, take_in
+from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut, Tally
 from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.sequence import SequenceView, two_step
 from tests import strategies
@@ -63,14 +62,6 @@ def test_a_stream_goes_on_as_if_episodes_that_it_did_not_take_in_had_never_been_
         assert disturbed.left_over == calm.left_over
 
 
-def test_where_one_view_refuses_no_stream_has_taken_anything_in() -> None:
-    cutters = [cutter_of(AcrossEpisodes(3)), cutter_of(WholeEpisode(4))]
-    take_in(cutters, cut_for_all(cutters, an_episode(2)))
-    with pytest.raises(ViewError, match="longer than max_length 4"):
-        cut_for_all(cutters, an_episode(6))
-    assert cutters[0].left_over == 2
-
-
 def test_rows_of_another_kind_are_refused() -> None:
     cutter = cutter_of()
     good, other = an_episode(4), an_episode(4).with_columns(reward=np.zeros(4))
@@ -86,10 +77,10 @@ def test_a_tally_counts_items_per_table_and_episodes_that_give_none(lengths: lis
     cutter, stream = cutter_of(SequenceView(3), ("a", "b")), cutter_of(AcrossEpisodes(3), ("c",))
     tally, of_stream = Tally(), Tally()
     for number, rows in enumerate(lengths):
-        made, streamed = cut_for_all([cutter, stream], an_episode(rows, number))
-        take_in([cutter, stream], [made, streamed])
-        tally.add(made)
-        of_stream.add(streamed)
+        made, streamed = cutter.cut(an_episode(rows, number)), stream.cut(an_episode(rows, number))
+        stream.take_in(streamed)
+        tally.add(made.items_per_table, made.is_of_stream)
+        of_stream.add(streamed.items_per_table, streamed.is_of_stream)
         assert made.items_in_all_tables == 2 * made.items_per_table
     assert tally == Tally(sum(max(0, rows - 2) for rows in lengths), sum(rows < 3 for rows in lengths))
     assert of_stream == Tally(max(0, sum(lengths) - 2), 0)

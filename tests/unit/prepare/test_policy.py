@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -32,6 +32,17 @@ def an_episode(names: tuple[Any, ...] | list[str] = (), terminal: bool = True, s
     return faults.spoiled(rng, faults.good(rng, 7, terminal), chosen)[0]
 
 
+class Verdict(NamedTuple):
+    episode: Episode | None
+    mended: tuple[Problem, ...]
+
+
+def judge(policy: Policy, episode: Episode, standard: Standard = STANDARD) -> Verdict:
+    """What becomes of an episode by itself."""
+    filled, problems, mended = policy.examined(episode, standard)
+    return Verdict(filled if policy.accepts(episode, problems, mended) else None, mended)
+
+
 def codes(problems: tuple[Problem, ...]) -> list[str]:
     return [problem.code for problem in problems]
 
@@ -48,19 +59,19 @@ def lines(path: Path) -> list[dict[str, str | None]]:
 class TestRaise:
     def test_is_the_default(self) -> None:
         with pytest.raises(InvalidEpisode):
-            Policy().judge(an_episode(["nan"]), STANDARD)
+            judge(Policy(), an_episode(["nan"]))
 
     def test_carries_every_problem_but_advice(self) -> None:
         with pytest.raises(InvalidEpisode) as error:
-            Policy("raise").judge(an_episode(["infinite", "last_reward", "first_missing", "nan"]), STANDARD)
+            judge(Policy("raise"), an_episode(["infinite", "last_reward", "first_missing", "nan"]))
         assert codes(error.value.problems) == ["first_missing", "nan", "infinite"]
         assert error.value.episode_id == "good"
 
     def test_lets_a_good_episode_through_as_it_is(self) -> None:
         episode, policy = an_episode(), Policy("raise")
-        verdict = policy.judge(episode, STANDARD)
+        verdict = judge(policy, episode)
         assert verdict.episode is episode
-        assert verdict.repaired == ()
+        assert verdict.mended == ()
         assert not policy.rejected
         assert not policy.advice
         assert not policy.repaired
@@ -68,7 +79,7 @@ class TestRaise:
     def test_lets_advice_through_and_counts_it(self) -> None:
         policy = Policy()
         episode = an_episode(["last_reward", "terminal_discount"])
-        verdict = policy.judge(episode, STANDARD)
+        verdict = judge(policy, episode)
         assert verdict.episode is episode
         assert policy.advice == {"last_reward": 1, "terminal_discount": 1}
 
@@ -84,7 +95,7 @@ class TestSkip:
         for seed, (names, terminal) in enumerate(described):
             episode = an_episode(names, terminal, seed)
             bad = bad_codes(episode, strict, allow)
-            verdict = policy.judge(episode, STANDARD)
+            verdict = judge(policy, episode)
             assert verdict.episode is (None if bad else episode)
             kept += verdict.episode is not None
             rejected += bad[:1]
@@ -93,7 +104,7 @@ class TestSkip:
 
     def test_counts_a_rejected_episode_under_its_first_problem_and_none_of_its_advice(self) -> None:
         policy = Policy("skip")
-        policy.judge(an_episode(["nan", "first_missing", "last_reward"]), STANDARD)
+        judge(policy, an_episode(["nan", "first_missing", "last_reward"]))
         assert dict(policy.rejected) == {"first_missing": 1}
         assert not policy.advice
 
@@ -101,13 +112,13 @@ class TestSkip:
 class TestStrict:
     def test_rejects_advice(self) -> None:
         with pytest.raises(InvalidEpisode) as error:
-            Policy(strict=True).judge(an_episode(["last_reward"]), STANDARD)
+            judge(Policy(strict=True), an_episode(["last_reward"]))
         assert codes(error.value.problems) == ["last_reward"]
 
     def test_tolerates_what_is_allowed(self) -> None:
         policy = Policy(strict=True, allow=("last_reward",))
         episode = an_episode(["last_reward"])
-        verdict = policy.judge(episode, STANDARD)
+        verdict = judge(policy, episode)
         assert verdict.episode is episode
         assert not policy.advice
 
@@ -116,13 +127,13 @@ class TestAllow:
     @pytest.mark.parametrize("name", ["nan", "first_inside", "discount_range", "missing_column", "extra_column"])
     def test_lets_an_episode_through_whose_problems_are_all_tolerated(self, name: str) -> None:
         episode = an_episode([name])
-        assert Policy(allow=(name, "infinite")).judge(episode, STANDARD).episode is episode
+        assert judge(Policy(allow=(name, "infinite")), episode).episode is episode
         with pytest.raises(InvalidEpisode):
-            Policy(allow=("infinite",)).judge(episode, STANDARD)
+            judge(Policy(allow=("infinite",)), episode)
 
     def test_does_not_hide_another_problem(self) -> None:
         with pytest.raises(InvalidEpisode) as error:
-            Policy(allow=("nan",)).judge(an_episode(["nan", "infinite"]), STANDARD)
+            judge(Policy(allow=("nan",)), an_episode(["nan", "infinite"]))
         assert codes(error.value.problems) == ["infinite"]
 
     @pytest.mark.parametrize("code", ["no_steps", "unequal_lengths", "flag_dtype"])
@@ -145,7 +156,7 @@ class TestQuarantine:
         for seed, (names, terminal) in enumerate(described):
             episode = an_episode(names, terminal, seed)
             problems = [problem for problem in find_problems(episode, SPEC) if not problem.is_advice]
-            verdict = policy.judge(episode, STANDARD)
+            verdict = judge(policy, episode)
             assert verdict.episode is (None if problems else episode)
             expected += [
                 {
@@ -164,20 +175,20 @@ class TestQuarantine:
 
     def test_names_the_episode_as_the_dataset_does_too(self, tmp_path: Path) -> None:
         named = replace(an_episode(["nan"]), metadata={"episode_metadata/episode_id": np.int64(71)})
-        Policy("quarantine", tmp_path / "bad.jsonl").judge(named, STANDARD)
+        judge(Policy("quarantine", tmp_path / "bad.jsonl"), named)
         assert [(line["episode"], line["episode_id"]) for line in lines(tmp_path / "bad.jsonl")] == [("good", "71")]
         with pytest.raises(InvalidEpisode, match=r"^episode good \(episode_id 71\): nan: ") as error:
-            Policy().judge(named, STANDARD)
+            judge(Policy(), named)
         assert error.value.episode_id == "good"
 
     def test_appends_to_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.jsonl"
         for _ in range(2):
-            Policy("quarantine", str(path)).judge(an_episode(["nan"]), STANDARD)
+            judge(Policy("quarantine", str(path)), an_episode(["nan"]))
         assert [line["code"] for line in lines(path)] == ["nan", "nan"]
 
     def test_writes_no_file_when_nothing_is_bad(self, tmp_path: Path) -> None:
-        Policy("quarantine", tmp_path / "bad.jsonl").judge(an_episode(), STANDARD)
+        judge(Policy("quarantine", tmp_path / "bad.jsonl"), an_episode())
         assert not (tmp_path / "bad.jsonl").exists()
 
     def test_writes_text_as_it_is(self, tmp_path: Path) -> None:
@@ -193,18 +204,18 @@ class TestRepair:
     @pytest.mark.parametrize("name", ["first_missing", "last_missing", "terminal_discount"])
     def test_mends_and_counts(self, name: str) -> None:
         policy = Policy("repair")
-        verdict = policy.judge(an_episode([name]), STANDARD)
+        verdict = judge(policy, an_episode([name]))
         good = an_episode()
         assert verdict.episode is not None
         assert all(np.array_equal(verdict.episode.columns[path], column) for path, column in good.columns.items())
-        assert codes(verdict.repaired) == [name]
+        assert codes(verdict.mended) == [name]
         assert dict(policy.repaired) == {name: 1}
         assert not policy.rejected
 
     def test_raises_for_the_rest_and_tells_only_what_is_left(self) -> None:
         policy = Policy("repair")
         with pytest.raises(InvalidEpisode) as error:
-            policy.judge(an_episode(["first_missing", "nan"]), STANDARD)
+            judge(policy, an_episode(["first_missing", "nan"]))
         assert codes(error.value.problems) == ["nan"]
         assert not policy.repaired
 
@@ -214,7 +225,7 @@ class TestRepair:
         bad = good.with_columns(is_first=flags, is_last=flags, is_terminal=good.columns["is_terminal"].astype(np.int8))
         bad = bad.with_columns(discount=np.ones(7, np.float32))
         policy = Policy("repair")
-        verdict = policy.judge(bad, STANDARD)
+        verdict = judge(policy, bad)
         assert verdict.episode is not None
         assert find_problems(verdict.episode, SPEC) == []
         assert verdict.episode.columns["is_first"].tolist() == [True] + [False] * 6
@@ -227,13 +238,13 @@ class TestRepair:
         }
         bad = good.with_columns(**as_numbers)
         policy = Policy("repair")
-        assert codes(policy.judge(bad, Standard(faults.spec(bad))).repaired) == ["flag_dtype"] * 3
+        assert codes(judge(policy, bad, Standard(faults.spec(bad))).mended) == ["flag_dtype"] * 3
         assert not policy.advice
 
     def test_leaves_advice_that_it_cannot_mend(self) -> None:
         policy = Policy("repair")
-        verdict = policy.judge(an_episode(["last_reward", "terminal_discount"]), STANDARD)
-        assert (policy.advice, codes(verdict.repaired)) == ({"last_reward": 1}, ["terminal_discount"])
+        verdict = judge(policy, an_episode(["last_reward", "terminal_discount"]))
+        assert (policy.advice, codes(verdict.mended)) == ({"last_reward": 1}, ["terminal_discount"])
 
 
 class TestRejectionByOthers:
@@ -249,12 +260,12 @@ class TestRejectionByOthers:
 
     def test_is_counted_once(self) -> None:
         policy = Policy("skip")
-        assert policy.reject(an_episode(), self.PROBLEMS).episode is None
+        policy.reject(an_episode(), self.PROBLEMS)
         assert dict(policy.rejected) == {"no_items": 1}
 
     def test_does_not_raise_for_what_is_tolerated(self) -> None:
         policy = Policy("raise", allow=("no_items",))
-        assert policy.reject(an_episode(), self.PROBLEMS[:1]).episode is None
+        policy.reject(an_episode(), self.PROBLEMS[:1])
         assert dict(policy.rejected) == {"no_items": 1}
         with pytest.raises(InvalidEpisode):
             policy.reject(an_episode(), self.PROBLEMS)
@@ -273,7 +284,7 @@ class TestWhatAViewRefuses:
 
     def test_is_rejected_like_any_other(self, tmp_path: Path) -> None:
         policy = Policy("quarantine", tmp_path / "bad.jsonl")
-        assert policy.reject_refused(an_episode(), self.ERROR).episode is None
+        assert policy.reject_refused(an_episode(), self.ERROR).code == "view_refused"
         assert policy.rejected == {"view_refused": 1}
         assert [(line["code"], line["detail"]) for line in lines(tmp_path / "bad.jsonl")] == [
             ("view_refused", "too long")
@@ -282,7 +293,7 @@ class TestWhatAViewRefuses:
     def test_ends_the_push_under_any_policy_when_it_is_asked_to(self) -> None:
         policy = Policy("skip")
         with pytest.raises(ViewError, match=r"^episode good: too long$"):
-            policy.stop_at_refused(an_episode(), self.ERROR)
+            policy.reject_refused(an_episode(), self.ERROR, must_stop=True)
         assert policy.rejected == {"view_refused": 1}
 
 
@@ -324,8 +335,8 @@ def test_a_full_disk_names_the_report_and_leaves_whole_lines(tmp_path: Path) -> 
             match=r"quarantine file .*bad\.jsonl: cannot be written: No space.* of episode good are not in it",
         ):
             while True:
-                policy.judge(an_episode(["nan", "infinite", "first_missing"]), STANDARD)
+                judge(policy, an_episode(["nan", "infinite", "first_missing"]))
         assert len(lines(report)) % 3 == 0
         fill(disk, 65536)
-        policy.judge(an_episode(["nan"]), STANDARD)
+        judge(policy, an_episode(["nan"]))
         assert lines(report)[-1]["code"] == "nan"

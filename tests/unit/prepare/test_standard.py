@@ -1,4 +1,4 @@
-"""What episodes are held to: filled, judged and put by one and the same."""
+"""What episodes are held to: filled, judged and normalised by one and the same."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_absent_fields_are_filled_and_expected(fields: tuple[str, ...]) -> None:
     assert problems == standard.problems(filled) == find_problems(filled, standard.columns)
 
 
-def test_what_the_conventions_would_lose_is_a_problem_and_they_put_what_is_good() -> None:
+def test_what_the_conventions_would_lose_is_a_problem_and_they_mend_what_is_good() -> None:
     episode = strategies.episode(np.random.default_rng(0), 4).with_columns(reward=np.array([0, 1, 2, 3], np.float32))
     standard = Standard.of(spec_of(episode), SHIFT)
-    assert standard.put(episode).columns["reward"].tolist() == [1, 2, 3, 0]
+    assert standard.normalise(episode).columns["reward"].tolist() == [1, 2, 3, 0]
     spoilt = episode.with_columns(reward=np.array([1, 0, 0, 0], np.float32))
     assert [problem.code for problem in standard.examine(spoilt)[1]] == ["first_reward_lost"]
     assert Standard.of(spec_of(episode), Conventions()).examine(spoilt)[1] == []

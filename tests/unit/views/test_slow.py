@@ -152,7 +152,6 @@ MODULES = (
     "requirements",
     "slices",
     "target_pair",
-    "tile_orders",
     "transition",
 )
 

@@ -186,7 +186,7 @@ def test_nested_discounts_are_checked_mended_and_cut() -> None:
     problems = [one for one in find_problems(wrong) if one.code == "terminal_discount"]
     assert [one.path for one in problems] == ["discount/a", "discount/b"]
     standard = Standard.of(spec_of(episode), Conventions(terminal_discount="transition"))
-    for mended in (repair(wrong, problems), standard.put(wrong)):
+    for mended in (repair(wrong, problems), standard.normalise(wrong)):
         assert [one.code for one in find_problems(mended)] == ["last_reward"] * 2
         assert earned(mended) == earned(episode)
     outside: Array = np.array([0.5, 1.5, 0.0, 0.0])
