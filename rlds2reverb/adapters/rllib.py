@@ -121,7 +121,7 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
 
     Args:
       server: "host:port", a list of several, a function without arguments that connects, or an open client, which cannot be pickled;
-        see `adapters.serving`.
+        see `adapters.common.Server`.
       table: its name.
       batch_size: items per batch.
       n_step: as for `sample_batch`.
@@ -196,8 +196,6 @@ def _episodes_of(data: Any, mask: Array | None) -> Iterator[SingleAgentEpisode]:
 def _steps(nest: Nest, start: int, stop: int) -> list[Nest]:
     return [map_leaves(lambda leaf, step=step: leaf[step], nest) for step in range(start, stop)]  # type: ignore[misc]
 
-
-# Batches of items -> rows with RLlib's names for columns; see `adapters.rllib` for which view gives which rows.
 
 OBS, NEXT_OBS, ACTIONS = "obs", "new_obs", "actions"
 REWARDS, TERMINATEDS, TRUNCATEDS = _PER_ROW = "rewards", "terminateds", "truncateds"

@@ -75,7 +75,7 @@ class Source:
     """What a dataset samples.
 
     Attributes:
-      server: see `adapters.serving`.
+      server: see `adapters.common.Server`.
       table: as the server tells of it.
       structure: nest of what the items of a batch hold. Tuples where the signature has lists.
       options: how.

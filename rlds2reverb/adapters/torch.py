@@ -51,7 +51,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
     `multiprocessing_context="forkserver"` or "spawn"; the workers of a fork raise an error that says so.
 
     Args:
-      server: "host:port", a list of several, a function without arguments that connects, or an open client, see `adapters.serving`.
+      server: "host:port", a list of several, a function without arguments that connects, or an open client, see `adapters.common.Server`.
         Workers that are not forked get it pickled: a function must be `functools.partial(...)` or of a module, and a client is
         for no workers.
       table: its name.

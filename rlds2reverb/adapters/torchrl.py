@@ -1,7 +1,15 @@
-"""TorchRL: a replay buffer for its trainers, on a table; and, from `adapters.tensordicts`, batches as TensorDicts.
+"""TorchRL: batches as TensorDicts in its layout (TED), and a replay buffer on a table for its trainers.
 
-It needs PyTorch and tensordict; TorchRL itself only where its losses and trainers are used. Source of what a trainer calls:
-`ReplayBufferTrainer` and `TensorDictReplayBuffer`, observed with TorchRL 0.14.1.
+| key | shape | what |
+| --- | --- | --- |
+| observation, action, done, terminated, truncated, next.* | as TorchRL's environments write them | see `adapters.ted` |
+| index | [B], of slices [N, 1], int64 | the item's key, same bits: for priorities |
+| priority_weight | [B], [N], float32 | `info.weight`, where the sampler makes weights |
+| (collector, traj_ids) | [B], [N], int64 | the column that `trajectory` names; of slices otherwise the slice's number in its batch (an item over several episodes is several) |
+| (collector, mask) | [S, L] bool | of `layout="slices"` only: what is a transition; the rest is padding |
+
+It needs PyTorch and tensordict; TorchRL itself only where its losses and trainers are used. Sources of layout and calls:
+`TensorDictReplayBuffer`, `SliceSampler`, `ReplayBufferTrainer`, observed with TorchRL 0.14.1.
 """
 
 from __future__ import annotations
@@ -14,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.adapters.ted import Transitions, ends_marked, flattened, transitions_of
-from rlds2reverb.adapters.torch import on_host, tensors
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
@@ -26,23 +33,11 @@ from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
 
-# A table's batches as TensorDicts in TorchRL's layout (TED).
-#
-# | key | shape | what |
-# | --- | --- | --- |
-# | observation, action, done, terminated, truncated, next.* | as TorchRL's environments write them | see `adapters.ted` |
-# | index | [B], of slices [N, 1], int64 | the item's key, same bits: for priorities |
-# | priority_weight | [B], [N], float32 | `info.weight`, where the sampler makes weights |
-# | (collector, traj_ids) | [B], [N], int64 | the column that `trajectory` names; of slices otherwise the slice's number in its batch (an item over several episodes is several) |
-# | (collector, mask) | [S, L] bool | of `layout="slices"` only: what is a transition; the rest is padding |
-#
-# Sources: `TensorDictReplayBuffer` and `SliceSampler`, observed with TorchRL 0.14.1.
-
 with needing("the adapter for TorchRL", "torchrl", ModuleNotFoundError):
     import torch
     from tensordict import NonTensorStack, TensorDict
 
-    from rlds2reverb.adapters.torch import tensor_of
+    from rlds2reverb.adapters.torch import on_host, tensor_of, tensors
 
 FLAT, SLICES = "flat", "slices"
 LAYOUTS = (FLAT, SLICES)

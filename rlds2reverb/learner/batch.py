@@ -1,4 +1,7 @@
-"""What a learner gets: a batch in the structure of its table, and what the server tells of every sample."""
+"""What a learner gets: batches in the structure of their table, and what the server tells of every sample.
+
+A list in a batch may be a container, or a leaf: items that differ in shape. Only the structure tells.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class BatchInfo(NamedTuple):
       mask: [B, L] bool, the rows that an item has in every column that was filled up, or that its slice has of the
         episode; None where nothing is filled up or sliced.
       masks: by column, [B, L] bool, the rows that an item has there, where columns were filled up; else None. See
-        `learner.padding`.
+        `padded`.
       start: [B] int64, the row or step where an item begins in the episode that it was cut out of; else None.
       source: [B] int64, which part of a mix, or which server of several, a sample came from; else None.
     """
@@ -93,8 +96,6 @@ def _first(values: Any) -> Any:
     return {name: mask[0] for name, mask in values.items()} if isinstance(values, Mapping) else values[0]
 
 
-# What samplers of one server and of several, sources from disk, and mixes of them have in common: they give batches.
-
 _Own = TypeVar("_Own", bound="BatchIterator")
 
 
@@ -140,11 +141,6 @@ def only_sample(batches: BatchIterator, structure: Nest | None) -> Batch:
     with batches:
         (batch,) = batches
     return unbatched(batch, structure)
-
-
-# The columns of a batch, by its structure: what is a leaf, in which order they stand, and the way back into the nest.
-#
-# A list in a batch may be a container, or a leaf: items that differ in shape. Only the structure tells.
 
 
 def paths_of(data: Nest, told: Nest | None) -> Nest:
@@ -208,17 +204,6 @@ def _without_lists(data: Nest) -> Nest:
     return data
 
 
-# Columns whose items differ in rows, filled up at the end to one shape.
-#
-# Observations of T + 1 rows beside actions of T, in a batch of two items with 2 and 3 actions:
-#
-# | | rows | comes out as | its mask |
-# | --- | --- | --- | --- |
-# | observation | 3, 4 | [2, 4, ...] | `masks["observation"]` 1110 1111 |
-# | action | 2, 3 | [2, 3, ...] | `masks["action"]` 110 111 |
-# | all of them | 2, 3 | | `mask` 110 111 |
-
-
 class Padded(NamedTuple):
     """Columns of one shape each.
 
@@ -234,7 +219,15 @@ class Padded(NamedTuple):
 
 
 def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bool], rows: int | None) -> Padded:
-    """Fills columns up with zeros, or empty text: those whose items differ, and those whose items might.
+    """Fills columns up at the end, with zeros or empty text: those whose items differ in rows, and those whose items might.
+
+    Observations of T + 1 rows beside actions of T, in a batch of two items with 2 and 3 actions:
+
+    | | rows | comes out as | its mask |
+    | --- | --- | --- | --- |
+    | observation | 3, 4 | [2, 4, ...] | `masks["observation"]` 1110 1111 |
+    | action | 2, 3 | [2, 3, ...] | `masks["action"]` 110 111 |
+    | all of them | 2, 3 | | `mask` 110 111 |
 
     Args:
       columns: [B, ...], or B arrays.

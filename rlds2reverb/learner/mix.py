@@ -23,8 +23,6 @@ from rlds2reverb.learner.options import LIST, RAGGED, check_pad
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.specs import Nest, flatten
 
-# How samples of several parts become batches.
-
 ITEM, BATCH = "item", "batch"
 BY = (ITEM, BATCH)
 
@@ -338,14 +336,14 @@ def _name_of(part: Any) -> str:
     return name if isinstance(name, str) else type(part).__name__
 
 
-# Which part each sample of a mix comes from: a sequence that the seed and the weights decide, and that is found again at any place.
-
 _AT_ONCE = 1 << 20
 """Choices that are made again at a time, to come to a place."""
 
 
 class Choices:
-    """Draws parts, with replacement: `RandomState(seed).randint` where all weights are equal, as il-representations' InterleavedDataset; else `choice` with p.
+    """The sequence of parts that samples come from, decided by the seed and the weights, and found again at any place.
+
+    Draws with replacement: `RandomState(seed).randint` where all weights are equal, as il-representations' InterleavedDataset; else `choice` with p.
 
     Args:
       seed: of the draws.

@@ -1,4 +1,4 @@
-"""How a table is sampled."""
+"""How a table is sampled: options, how far ahead, how often each item."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class SampleOptions:
         server counts as taken although nobody has seen them: `streams * prefetch * batch_size` at most. Rate limiters count
         them, so do `times_sampled` and max_times_sampled, and priorities that change meanwhile come too late for them. By
         default 8 for small items of uniform samplers, else 4, and 1 for tables with a max_times_sampled: what such a table
-        gave and nobody read is gone. See `learner.prefetch`.
+        gave and nobody read is gone. See `default_prefetch`.
       samples: how many in all; None for no end.
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
-        samples, see `learner.epochs`.
+        samples, see `owed`.
       drop_last: leave out the last batch where it is shorter than the others.
       timeout_seconds: give up with an error when a batch does not come within so long; None to wait for ever. The default is long
         enough for connections that died without a sign: they are given up for others after 10 seconds, or a minute where
@@ -61,7 +61,7 @@ class SampleOptions:
         longest item of the batch.
       slices: cut fixed-length slices out of sampled episodes, see `learner.slices`. `batch_size` then counts slices, and
         `samples` and `prefetch` count episodes, in batches of `request_size`.
-      view: cut sampled episodes as a push with this view would have, see `learner.view_items`; counts as for `slices`.
+      view: cut sampled episodes as a push with this view would have, see `ViewSpec`; counts as for `slices`.
       weights: importance weights in `info.weight`: "batch_max", "unscaled", "acme" or "table_min", see `learner.weights`; None
         for none.
       beta: their exponent, a number or a function of the batch's number (0, 1, ...), which is called when that batch is read.
@@ -177,8 +177,6 @@ def _check_seconds(name: str, seconds: object) -> None:
         raise ConfigError(f"sample: {name} {seconds!r}: expected a positive number of seconds")
 
 
-# How many batches are under way where nobody says it.
-
 FEWEST, MOST = 4, 8
 """The server's answers are larger, and come with less waiting, the more it is asked for at a time."""
 
@@ -208,28 +206,25 @@ def _item_bytes(leaf: ArraySpec) -> int:
     return math.prod(sizes) * (_FREE_SIZE if leaf.dtype.kind == "O" else leaf.dtype.itemsize)
 
 
-# Passes over a table: `epochs=n` where the table hands out every item n times, and then removes it.
-#
-# The server counts, not the client. So it is exact with several learners, too: all of them together get every item n times. The
-# table must have `max_times_sampled: n` and a rate limiter that lets all of that through. Any sampler will do:
-#
-# | sampler | the n times of an item |
-# | --- | --- |
-# | fifo, max_times_sampled 1 | one pass, in the order of insertion |
-# | uniform, max_times_sampled 1 | one pass, shuffled: sampling without replacement |
-# | fifo, max_times_sampled n | n times in a row, item after item, in the order of insertion |
-# | uniform, max_times_sampled n | n times in all, anywhere |
-#
-# It ends when as many samples came as the table owed at the start: n for every item that it held. Where others take some of them,
-# where items were sampled before, or where a stream broke, fewer come. Then it ends when the table is empty: it was so at two looks
-# in a row, some seconds apart, and nothing came in between.
-
 LOOK_SECONDS = 2.5
 """How long nothing comes before the table is looked at; longer than learners wait until they are told why."""
 
 
 def owed(table: TableInfo, epochs: int) -> int:
-    """Samples that a table owes, when none of its items was sampled before.
+    """Samples of so many passes over a table that hands out every item as often and then removes it; when none was sampled before.
+
+    The server counts, not the client. So it is exact with several learners, too: all of them together get every item n times. The
+    table must have `max_times_sampled: n` and a rate limiter that lets all of that through. Any sampler will do:
+
+    | sampler | the n times of an item |
+    | --- | --- |
+    | fifo, max_times_sampled 1 | one pass, in the order of insertion |
+    | uniform, max_times_sampled 1 | one pass, shuffled: sampling without replacement |
+    | fifo, max_times_sampled n | n times in a row, item after item, in the order of insertion |
+    | uniform, max_times_sampled n | n times in all, anywhere |
+
+    Sampling ends when as many samples came. Where others take some of them, where items were sampled before, or where a stream broke,
+    fewer come. Then it ends when the table is empty: it was so at two looks in a row, some seconds apart, and nothing came in between.
 
     Raises:
       ConfigError: it does not hand out every item so often, or its rate limiter keeps some back, or it is empty.

@@ -1,4 +1,24 @@
-"""How an environment loop's steps are written."""
+"""Episodes of an environment loop, recorded step by step.
+
+    OpenEpisode       one episode while it is recorded
+      Steps           what steps are, found out from the first of them and from the tables
+      StepLayout      where the values of a step stand, so that later steps are taken apart without looking around
+      Columns         one growing array per column
+    LiveSource        the episodes that have ended, as the source of a push
+
+What one value of a step may be:
+
+| value | column |
+| --- | --- |
+| a numpy array or scalar, or what turns into one (`__array__`: tensors on the CPU) | its dtype and shape, which stay the same |
+| a Python `bool` | bool |
+| a Python `int` | the dtype of the column, integer or float; int64 where nothing else is known |
+| a Python `float` | the float dtype of the column, rounded to it; float32 where nothing else is known |
+| `numpy.float64`, which is a Python `float` | the same; float64 where nothing else is known |
+| `str`, `bytes`, arrays of them | text |
+
+"Known" is what the tables' signatures or the option `spec` say, or the first step.
+"""
 
 from __future__ import annotations
 
@@ -100,9 +120,6 @@ def check_name(option: str, name: object) -> None:
         raise ConfigError(f"writer: {option} {name!r}: expected a text that is not empty, or None")
 
 
-# One episode while it is recorded, step by step.
-
-
 class TakesEpisodes(Protocol):
     """What an open episode asks of its writer."""
 
@@ -196,7 +213,7 @@ class OpenEpisode:
         /,
         *,
         terminal: bool | None = None,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
         metadata: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:
@@ -341,9 +358,6 @@ def _discounts_of_1(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
     }
 
 
-# What steps are, found out from the first of them and from the tables.
-
-
 @dataclass(frozen=True)
 class Steps:
     """What steps are.
@@ -354,7 +368,7 @@ class Steps:
       nest: one of them, whatever its leaves are.
     """
 
-    layout: Layout
+    layout: StepLayout
     specs: Mapping[str, ArraySpec]
     nest: Nest
 
@@ -375,7 +389,7 @@ def steps_of(step: Nest, options: WriteOptions, info: ServerInfo) -> Steps:
       ConfigError: no dict, or a value that no column holds.
       SpecError: two columns of one path.
     """
-    layout = Layout(step)
+    layout = StepLayout(step)
     found = {path: spec_of_value(path, value) for path, value in zip(layout.paths, layout.values(step))}
     nest = map_leaves(lambda _: None, step)
     specs = {path: spec for path, (spec, _) in found.items()}
@@ -392,7 +406,7 @@ def steps_of_spec(spec: Nest) -> Steps:
       ConfigError: no dict, a leaf that is no `ArraySpec`, or one of a shape that is not fixed.
       SpecError: two columns of one path.
     """
-    layout, specs = Layout(spec), flatten(spec)
+    layout, specs = StepLayout(spec), flatten(spec)
     for path, leaf in specs.items():
         if not isinstance(leaf, ArraySpec) or not isinstance(leaf.dtype, np.dtype) or None in leaf.shape:
             raise ConfigError(
@@ -429,9 +443,6 @@ def _unlike(steps: Steps, options: WriteOptions, info: ServerInfo) -> int:
         for table in output.tables
         if known.get(table) is not None
     )
-
-
-# The source that an environment loop is: episodes come one by one, when they are there.
 
 
 class LiveSource(Source):
@@ -474,9 +485,6 @@ class LiveSource(Source):
         raise SourceError(f"{self.name}: an environment loop has no shards; got {index} of {count}")
 
 
-# Which fields a step may have.
-
-
 def check_held(plan: PushPlan) -> None:
     """Refuses steps with a field of a name of its own that no item holds: it is misspelt, or written for nothing.
 
@@ -501,8 +509,6 @@ def check_held(plan: PushPlan) -> None:
 def _field(path: str) -> str:
     return path.partition("/")[0]
 
-
-# An episode in the making: one array per column, with room for more rows than there are.
 
 _FIRST_ROOM = 128
 
@@ -551,7 +557,7 @@ class Columns:
       rows: so far.
     """
 
-    def __init__(self, layout: Layout, specs: Mapping[str, ArraySpec], most_bytes: int, room: int = 0) -> None:
+    def __init__(self, layout: StepLayout, specs: Mapping[str, ArraySpec], most_bytes: int, room: int = 0) -> None:
         self.rows = 0
         self._layout, self._specs = layout, specs
         row_bytes = sum(spec.dtype.itemsize * int(np.prod(_sizes(spec))) for spec in specs.values())
@@ -616,7 +622,9 @@ class Columns:
 
     def _set_fast(self) -> None:
         """What `append` looks at: text has no dtype that a value could have, so that each is taken by itself."""
-        self._fast = [(one.array, one.plain_dtype, _sizes(one.spec), one) for one in self._columns]
+        self._fast: list[tuple[Array, DType | None, tuple[int, ...], _Column]] = [
+            (one.array, one.plain_dtype, _sizes(one.spec), one) for one in self._columns
+        ]
 
 
 def _sizes(spec: ArraySpec) -> tuple[int, ...]:
@@ -626,9 +634,6 @@ def _sizes(spec: ArraySpec) -> tuple[int, ...]:
 
 def _nothing(spec: ArraySpec) -> Any:
     return b"" if spec.dtype.kind == "O" else 0
-
-
-# Where the values of a step stand: learnt from one step, so that those after it are taken apart without looking around.
 
 
 class _Branch(NamedTuple):
@@ -643,7 +648,7 @@ class _Branch(NamedTuple):
     children: tuple[tuple[Any, Any], ...]
 
 
-class Layout:
+class StepLayout:
     """How steps are nested.
 
     Args:
@@ -727,19 +732,6 @@ def _collect(branch: _Branch, nest: Nest, values: list[Any]) -> bool:
             return False
     return True
 
-
-# What one value of a step may be: the spec that it shows, and the value as its column takes it.
-#
-# | value | column |
-# | --- | --- |
-# | a numpy array or scalar, or what turns into one (`__array__`: tensors on the CPU) | its dtype and shape, which stay the same |
-# | a Python `bool` | bool |
-# | a Python `int` | the dtype of the column, integer or float; int64 where nothing else is known |
-# | a Python `float` | the float dtype of the column, rounded to it; float32 where nothing else is known |
-# | `numpy.float64`, which is a Python `float` | the same; float64 where nothing else is known |
-# | `str`, `bytes`, arrays of them | text |
-#
-# "Known" is what the tables' signatures or the option `spec` say, or the first step.
 
 DType = np.dtype[Any]
 

@@ -1,4 +1,6 @@
-"""Fixed-length slices of sampled episodes: `slices=SliceSpec(length=16)`.
+"""Items cut out of sampled episodes on the way to the learner: fixed-length slices, or the items of a view.
+
+`slices=SliceSpec(length=16)`:
 
 | by | a sampled episode of T rows gives | so, of a uniform table |
 | --- | --- | --- |
@@ -90,7 +92,7 @@ class SliceSpec:
 
 
 class Slicing:
-    """Cuts slices; a `cutting.SampleCutter`.
+    """Cuts slices; a `SampleCutter`.
 
     Args:
       table: as the server tells of it.
@@ -123,7 +125,7 @@ class Slicing:
 
     @property
     def signature(self) -> Nest | None:
-        """The spec of a slice. Rows are free where a column may have one more than others, and nothing tells whether it has."""
+        """The spec of a slice. CutRows are free where a column may have one more than others, and nothing tells whether it has."""
         if self._structure is None:
             return None
         leaves = list(flatten(self._structure).values())
@@ -216,7 +218,7 @@ class Slicing:
 
 @dataclass(frozen=True, eq=False)
 class Slices:
-    """The slices of a batch of samples; a `cutting.CutItems`.
+    """The slices of a batch of samples; a `CutItems`.
 
     Attributes:
       columns: of the samples.
@@ -234,7 +236,7 @@ class Slices:
     starts: Array
     spec: SliceSpec
 
-    def rows(self, samples: Array, numbers: Array) -> Rows:
+    def rows(self, samples: Array, numbers: Array) -> CutRows:
         """Some slices: [n, length, ...], and [n, length] bool, the rows that are the sample's."""
         starts = self.starts[(np.cumsum(self.counts) - self.counts)[samples] + numbers]
         columns = [
@@ -242,7 +244,7 @@ class Slices:
             for column, cut in zip(self.columns, self.cuts)
         ]
         mask = starts[:, np.newaxis] + np.arange(self.spec.length) < self.steps[samples, np.newaxis]
-        return Rows(columns, starts, mask)
+        return CutRows(columns, starts, mask)
 
     def _cut(self, column: Column, samples: Array, starts: Array, length: int) -> Column:
         """[n, length, ...] of a column; n arrays where they differ."""
@@ -295,25 +297,21 @@ def _is_positive(number: object) -> bool:
     return isinstance(number, (int, float, np.number)) and number is not True and 0 < float(number) < np.inf
 
 
-# Views of sampled episodes: `view="n_step:n=5"` cuts whole episodes as a push with that view would have cut them.
-#
-# So a table of whole episodes feeds learners that want other items, and every learner may want others. An item comes out as a push
-# stores it, to the bit, when the push made no other difference, with these exceptions:
-#
-# | what | why |
-# | --- | --- |
-# | a view that draws (slices, goal, jigsaw) draws otherwise | an item does not tell its episode's id; its key stands for that |
-# | an episode ends terminal where its last discount is 0 | that is what a trajectory tells; items of steps have is_terminal |
-# | extras are fields of policy_info | that is where a trajectory has them |
-#
-# A view whose items hold steps of several episodes is refused.
-
 _FLAG = ArraySpec((), np.dtype(bool))
 
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """Which items are cut out of sampled episodes.
+    """Which items are cut out of sampled episodes: `view="n_step:n=5"`.
+
+    A table of whole episodes feeds learners that want other items, and every learner may want others. An item comes out as a push with
+    that view would have stored it, to the bit, when the push made no other difference, with these exceptions:
+
+    | what | why |
+    | --- | --- |
+    | a view that draws (slices, goal, jigsaw) draws otherwise | an item does not tell its episode's id; its key stands for that |
+    | an episode ends terminal where its last discount is 0 | that is what a trajectory tells; items of steps have is_terminal |
+    | extras are fields of policy_info | that is where a trajectory has them |
 
     Attributes:
       view: a view, or how configs write one: "n_step:n=5", or a mapping with `view` and its options.
@@ -348,7 +346,7 @@ class ViewSpec:
 
 
 class Viewing:
-    """Cuts sampled episodes as a view does; a `cutting.SampleCutter`.
+    """Cuts sampled episodes as a view does; a `SampleCutter`.
 
     Args:
       table: as the server tells of it.
@@ -442,7 +440,7 @@ class Viewing:
 
 @dataclass(frozen=True, eq=False)
 class ViewItems:
-    """Items of sampled episodes; a `cutting.CutItems`.
+    """Items of sampled episodes; a `CutItems`.
 
     Attributes:
       cuts: of every episode.
@@ -457,17 +455,17 @@ class ViewItems:
         """[S] int64, how many items each episode gives."""
         return np.array([len(one) for one in self.chosen], np.int64)
 
-    def rows(self, samples: Array, numbers: Array) -> Rows:
+    def rows(self, samples: Array, numbers: Array) -> CutRows:
         """Some items; each starts at the step that it is anchored at."""
         own, firsts = np.unique(samples, return_index=True)
         runs = np.split(numbers, firsts[1:])
         return joined_rows([_rows(self.cuts[one], self.chosen[one][run]) for one, run in zip(own.tolist(), runs)])
 
 
-def _rows(cut: Cut, chosen: Array) -> Rows:
+def _rows(cut: Cut, chosen: Array) -> CutRows:
     """These items of one episode."""
     columns = [_values(cut, field, chosen) for field in cut.fields.values()]
-    return Rows(columns, cut.steps[chosen].astype(np.int64))
+    return CutRows(columns, cut.steps[chosen].astype(np.int64))
 
 
 def _values(cut: Cut, field: Field, chosen: Array) -> Array:
@@ -482,11 +480,6 @@ def _values(cut: Cut, field: Field, chosen: Array) -> Array:
 def _of_row(leaf: ArraySpec) -> ArraySpec:
     return replace(leaf, shape=leaf.shape[1:])
 
-
-# Sampled items -> other items that are cut out of them on the way to the learner, in batches of the size that was asked for.
-#
-# A sampled episode gives none, one or many items. So batches are made anew: what a sample gives beyond a batch goes into the next
-# one. Nothing is cut before a batch takes it, so a long episode waits as what it is, and not as all the items in it.
 
 UNKNOWN_YIELD = 8
 """Samples that are asked for at a time where nobody knows how many items one gives."""
@@ -509,7 +502,7 @@ class CutBatch(FlatBatch):
     mask: Array | None
 
 
-class Rows(NamedTuple):
+class CutRows(NamedTuple):
     """Some items, in memory of their own: `columns` as of a batch, `start` [n] int64, `mask` [n, L] bool or None."""
 
     columns: Sequence[Column]
@@ -517,13 +510,13 @@ class Rows(NamedTuple):
     mask: Array | None = None
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
+def joined_rows(parts: Sequence[CutRows]) -> CutRows:
     """The items of all parts, of which there is one at least."""
     if len(parts) == 1:
         return parts[0]
     columns = [joined(values) for values in zip(*(part.columns for part in parts))]
     masks = [part.mask for part in parts if part.mask is not None]
-    return Rows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
+    return CutRows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
 
 
 def item_columns(flat: FlatBatch, number: int) -> list[Array]:
@@ -539,7 +532,7 @@ class CutItems(Protocol):
         """[S] int64, how many each sample gives."""
         ...
 
-    def rows(self, samples: Array, numbers: Array) -> Rows:
+    def rows(self, samples: Array, numbers: Array) -> CutRows:
         """Some of them: `samples`, [n] int64 in ascending order, tells of which sample; `numbers`, [n] int64, which of its items."""
         ...
 
@@ -569,14 +562,17 @@ class SampleCutter(Protocol):
 class Cutting:
     """Makes batches of what a cutter makes of samples. Thread-safe.
 
+    A sampled episode gives none, one or many items. So batches are made anew: what a sample gives beyond a batch goes into the next one.
+    Nothing is cut before a batch takes it, so a long episode waits as what it is, and not as all the items in it.
+
     Args:
       table: its name.
-      cutter: None leaves batches as they come.
+      cutter: how samples are cut.
       batch_size: items of a batch.
       drop_last: hold a batch that is shorter than others back.
     """
 
-    def __init__(self, table: str, cutter: SampleCutter | None, batch_size: int, drop_last: bool = False) -> None:
+    def __init__(self, table: str, cutter: SampleCutter, batch_size: int, drop_last: bool = False) -> None:
         self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
         self._lock = threading.Lock()
         self._ends_now = False  # the rest was handed out: what follows is the end
@@ -589,13 +585,16 @@ class Cutting:
         Raises:
           ConfigError: so many samples in a row gave no item that none will.
         """
-        if self._cutter is None:
-            return samples()
         with self._lock:
             if self._ends_now:
                 self._ends_now = False
                 return None
-            return self._next(self._cutter, samples)
+            while self._count < self._batch_size and (flat := samples()) is not None:
+                self._take(flat.info, self._cutter.items(flat))
+            if self._count >= self._batch_size:
+                return self._batch()
+            self._ends_now = self._count > 0 and not self._drop_last
+            return self._batch() if self._ends_now else None
 
     def drain(self) -> None:
         """From now on short batches are handed out, too, and an end that was due is none: more comes."""
@@ -607,14 +606,6 @@ class Cutting:
         """Samples that came and have items left that are in no batch yet."""
         return sum(len(np.unique(held.samples[held.taken :])) for held in self._held)
 
-    def _next(self, cutter: SampleCutter, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
-        while self._count < self._batch_size and (flat := samples()) is not None:
-            self._take(flat.info, cutter.items(flat))
-        if self._count >= self._batch_size:
-            return self._batch()
-        self._ends_now = self._count > 0 and not self._drop_last
-        return self._batch() if self._ends_now else None
-
     def _take(self, info: SampleInfo, items: CutItems) -> None:
         counts = items.counts
         giving = np.flatnonzero(counts)
@@ -625,12 +616,13 @@ class Cutting:
             self._count += len(samples)
         self._empty = len(counts) - 1 - int(giving[-1]) if len(giving) else self._empty + len(counts)
         if self._empty > _EMPTY_LEAST + _EMPTY_PER_ITEM * int(info.table_size[-1]):
-            why = "" if self._cutter is None else self._cutter.nothing
-            raise ConfigError(f'table "{self._table}": {self._empty:,} samples in a row gave nothing: {why}')
+            raise ConfigError(
+                f'table "{self._table}": {self._empty:,} samples in a row gave nothing: {self._cutter.nothing}'
+            )
 
     def _batch(self) -> CutBatch:
         """What is held, as far as it fills a batch."""
-        parts: list[Rows] = []
+        parts: list[CutRows] = []
         infos: list[SampleInfo] = []
         wanted = min(self._batch_size, self._count)
         self._count -= wanted
@@ -660,10 +652,6 @@ class _Held:
     taken: int = 0
 
 
-# Random numbers that are a function of a seed and of what they are for, so that the order in which samples come does not matter.
-#
-# Source: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), with one round per number.
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BITS = 53
@@ -671,7 +659,9 @@ _BITS = 53
 
 
 def uniforms(seed: int, *numbers: Array) -> Array:
-    """[n] float64 in [0, 1), one for each row of `numbers`.
+    """[n] float64 in [0, 1), one for each row of `numbers`: a function of these and the seed, so that the order of samples does not matter.
+
+    Source: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), with one round per number.
 
     Args:
       seed: any whole number.

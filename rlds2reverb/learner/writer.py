@@ -1,4 +1,8 @@
-"""The way of an environment loop into tables: `append` each step, `end_episode`, and go on."""
+"""The way of an environment loop into tables: `append` each step, `end_episode`, continue.
+
+EpisodeWriter     what the loop calls: records, judges an episode when it ends, hands it over
+SendingThread   encodes and sends, so that the loop is not held up by the network
+"""
 
 from __future__ import annotations
 
@@ -81,7 +85,7 @@ class EpisodeWriter:
         self._source: LiveSource | None = None
         self._reading: Iterable[Episode] = ()
         self._push: Shard | None = None
-        self._background: Background | None = None
+        self._sending: SendingThread | None = None
         self._finalizer: weakref.finalize | None = None
         self._is_closed = False
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
@@ -116,7 +120,7 @@ class EpisodeWriter:
         /,
         *,
         terminal: bool | None = None,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
         metadata: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:
@@ -153,8 +157,8 @@ class EpisodeWriter:
         """
         self.check()
         self._check_process()
-        if self._background is not None:
-            self._background.drain()
+        if self._sending is not None:
+            self._sending.drain()
 
     def close(self) -> None:
         """Flushes, and ends the sending. An episode that has not ended is not stored, and a warning says so; closing twice is harmless.
@@ -176,8 +180,8 @@ class EpisodeWriter:
         """Sends what is finished; what failed, unless it was raised before. An interrupt leaves the rest to the interpreter's end."""
         self._is_closed = True
         failure = None
-        if self._background is not None and os.getpid() == self._process:
-            failure = self._background.close()
+        if self._sending is not None and os.getpid() == self._process:
+            failure = self._sending.close()
         if self._finalizer is not None:
             self._finalizer.detach()
         return failure
@@ -189,8 +193,8 @@ class EpisodeWriter:
 
     def report(self) -> PushReport:
         """The account so far, as that of a push; `stopped` says what has ended the sending, if anything has."""
-        if self._background is not None:
-            return self._background.report
+        if self._sending is not None:
+            return self._sending.report
         views = ", ".join(dict.fromkeys(output.view_name for output in self._options.outputs))
         return PushReport(source=self._title, tables=self._options.tables, view=views)
 
@@ -203,9 +207,9 @@ class EpisodeWriter:
           TransportError, CapacityError: sending failed; the first time.
           ConfigError: it failed earlier, or the writer is closed.
         """
-        background = self._background
-        if background is not None and background.has_failed:
-            background.check()
+        sending = self._sending
+        if sending is not None and sending.has_failed:
+            sending.check()
         if self._is_closed:
             raise ConfigError(
                 "writer: it has been closed; nothing more is stored by it. Make another one (client.writer)"
@@ -235,18 +239,18 @@ class EpisodeWriter:
         """
         self._check_process()
         with self._lock:
-            if self._background is None:
+            if self._sending is None:
                 assert self._steps is not None  # there are no episodes without steps
                 self._start(self._steps, episode)
             assert self._source is not None  # just started, as the next two
             assert self._push is not None
-            assert self._background is not None
+            assert self._sending is not None
             if not episode.id.startswith(f"{self.name}/"):
                 self._ids.add(episode.id)
             self._source.hand_in(episode)
             for made in self._reading:
                 if (outgoing := self._push.prepare(made)) is not None:
-                    self._background.put(outgoing)
+                    self._sending.put(outgoing)
 
     def check_new(self, episode_id: str) -> None:
         """Refuses the id of an episode that was there before.
@@ -284,9 +288,9 @@ class EpisodeWriter:
         push = Shard(plan, transport.address, transport)
         push.open()
         self._source, self._reading, self._push = source, plan.source, push
-        background = self._background = Background(push, self._options.most_waiting_bytes)
+        sending = self._sending = SendingThread(push, self._options.most_waiting_bytes)
         unfinished = partial(_unfinished_of, weakref.ref(self))
-        self._finalizer = weakref.finalize(self, end_unclosed, background, self._title, self._process, unfinished)
+        self._finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)
 
 
 def _unfinished_of(writer: weakref.ref[EpisodeWriter]) -> str:
@@ -301,11 +305,6 @@ def _words_of(episodes: list[OpenEpisode]) -> str:
     )
 
 
-# The thread that sends finished episodes, so that the loop which makes them is not held up by the network.
-#
-# Whoever finishes an episode judges it, and learns at once when it is bad; this thread encodes and sends. A request goes when it is full, when
-# nothing is on its way, or a moment after: so short episodes share requests, and none waits for the next one. The loop waits when too many bytes do.
-
 _LOOK_SECONDS = 0.25
 """How often the thread looks whether the sending goes well, while something is on its way."""
 
@@ -313,8 +312,11 @@ _KEPT_SECONDS = 0.02
 """How long a request that is not full waits for further episodes, while another one is on its way."""
 
 
-class Background:
+class SendingThread:
     """Sends what is judged. Any thread may call; the order of `put` is the order of sending.
+
+    A request goes when it is full, when nothing is on its way, or a moment after: so short episodes share requests, and none waits for
+    the next one. The loop waits when too many bytes do.
 
     Args:
       push: open; the thread closes it when it ends.
@@ -417,7 +419,7 @@ class Background:
 
     def _run(self) -> None:
         try:
-            while self._go_on():
+            while self._work():
                 pass
             self._push.finish()
             self._push.note()
@@ -427,10 +429,10 @@ class Background:
         finally:
             self._push.close()
 
-    def _go_on(self) -> bool:
+    def _work(self) -> bool:
         """Does what is to be done next; whether there may be more."""
         with self._changed:
-            if not self._changed.wait_for(self._has_work, self._patience()):
+            if not self._changed.wait_for(self._has_work, self._seconds_to_wait()):
                 judged, asked, is_idle = None, 0, False
             else:
                 judged = self._waiting.popleft() if self._waiting else None
@@ -452,7 +454,7 @@ class Background:
     def _has_work(self) -> bool:
         return bool(self._waiting) or self._asked > self._drained or self._is_closing
 
-    def _patience(self) -> float | None:
+    def _seconds_to_wait(self) -> float | None:
         """How long to wait for work; None for ever."""
         if self._is_kept:
             return _KEPT_SECONDS
@@ -485,19 +487,17 @@ class Background:
             self._changed.notify_all()
 
 
-# What becomes of a writer that nobody closes: what is finished is still sent, and the log is told.
-
 EXIT_SECONDS = 5.0
 """How long the end of the interpreter waits for what is on its way."""
 
 
-def end_unclosed(background: Background, title: str, process: int, unfinished: Callable[[], str]) -> None:
+def end_unclosed(sending: SendingThread, title: str, process: int, unfinished: Callable[[], str]) -> None:
     """Ends the sending of a writer that is dropped, or that the interpreter's end finds open.
 
     The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts none.
 
     Args:
-      background: of the writer.
+      sending: of the writer.
       title: what messages call it.
       process: that of its threads; in others this does nothing.
       unfinished: the episodes that have not ended, as a sentence; "" when there are none, or when nobody knows any more.
@@ -505,36 +505,36 @@ def end_unclosed(background: Background, title: str, process: int, unfinished: C
     if os.getpid() != process:
         return
     if threading.main_thread().is_alive():
-        threading.Thread(target=_end_dropped, args=(background, title), name="rlds2reverb-close", daemon=True).start()
+        threading.Thread(target=_end_dropped, args=(sending, title), name="rlds2reverb-close", daemon=True).start()
         return
-    _end_at_exit(background, title)
+    _end_at_exit(sending, title)
     if words := unfinished():
         LOG.warning("%s", words)
 
 
-def _end_dropped(background: Background, title: str) -> None:
-    at_exit = partial(_end_at_exit, background, title)
+def _end_dropped(sending: SendingThread, title: str) -> None:
+    at_exit = partial(_end_at_exit, sending, title)
     atexit.register(at_exit)  # this thread may not live to see it through
-    _end(background, title, None, "nobody holds it any more")
+    _end(sending, title, None, "nobody holds it any more")
     atexit.unregister(at_exit)
 
 
-def _end_at_exit(background: Background, title: str) -> None:
-    _end(background, title, EXIT_SECONDS, "the interpreter ends")
+def _end_at_exit(sending: SendingThread, title: str) -> None:
+    _end(sending, title, EXIT_SECONDS, "the interpreter ends")
 
 
-def _end(background: Background, title: str, seconds: float | None, why: str) -> None:
+def _end(sending: SendingThread, title: str, seconds: float | None, why: str) -> None:
     """Tells that it was not closed, where that matters, and what is not stored for it."""
-    if seconds is None or not background.is_idle:
+    if seconds is None or not sending.is_idle:
         LOG.warning(
             "%s: not closed, and %s: episodes that have ended are still sent, steps of others are not stored. close() it, or use it "
             "as a context manager",
             title,
             why,
         )
-    failure = background.close(seconds)
-    if failure is not None or not background.is_over:
-        report = background.report
+    failure = sending.close(seconds)
+    if failure is not None or not sending.is_over:
+        report = sending.report
         cause = f"not confirmed within {seconds} s" if failure is None else reason_of(failure)
         LOG.warning(
             "%s: of %s that had ended not all items may be stored: %s",

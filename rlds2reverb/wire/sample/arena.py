@@ -115,9 +115,9 @@ class Arena:
         kinds = [Kind(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
         texts = [text_bytes(tensor) if kind.is_text else b"" for kind, tensor in zip(kinds, tensors)]
         pieces = [
-            Piece(kind.row_bytes * _row_count(tensor), kind.row_bytes or 1) for kind, tensor in zip(kinds, tensors)
+            Place(kind.row_bytes * _row_count(tensor), kind.row_bytes or 1) for kind, tensor in zip(kinds, tensors)
         ]
-        pieces += [Piece(len(text), 1) for text in texts]
+        pieces += [Place(len(text), 1) for text in texts]
         note_bytes = self._note_bytes + _CHUNK_BYTES + _TENSOR_BYTES * len(tensors)
         end = self._most_bytes - note_bytes
         if self._ring.touched > end or len(self._kinds) + len(tensors) > _MOST_KINDS:
@@ -187,11 +187,8 @@ def _longer(values: Array, size: int) -> Array:
     return out
 
 
-# Places in a ring of bytes: what came first leaves first.
-
-
-class Piece(NamedTuple):
-    """What wants a place.
+class Place(NamedTuple):
+    """A place that is wanted.
 
     Attributes:
       size: bytes.
@@ -203,7 +200,7 @@ class Piece(NamedTuple):
 
 
 class Ring:
-    """Gives out places; knows nothing of what is there.
+    """Gives out places in a ring of bytes, where what came first leaves first; knows nothing of what is there.
 
     Attributes:
       used: bytes of all that is there, gaps within it included.
@@ -215,7 +212,7 @@ class Ring:
         self._head = 0  # where the youngest ends
         self._blocks: deque[tuple[int, int]] = deque()  # [start, end) of each, the oldest first
 
-    def place(self, pieces: Sequence[Piece], end: int) -> list[int] | None:
+    def place(self, pieces: Sequence[Place], end: int) -> list[int] | None:
         """Where each piece begins; together they are one block. None when it does not fit before `end` and beside the others."""
         for begin, stop in self._gaps(end):
             starts, at = [], begin
@@ -250,13 +247,11 @@ class Ring:
             yield self._head, min(end, tail - 1)
 
 
-# What rows of tensors are, and how they lie in memory.
-
 _SPAN = 2  # a text's beginning and end
 
 
 class Kind(NamedTuple):
-    """What one row of a tensor is.
+    """What one row of a tensor is, and how it lies in memory.
 
     Attributes:
       dtype: of the tensor; object for text.

@@ -1,4 +1,13 @@
-"""Responses of a sample stream -> batches of columns."""
+"""Responses of a sample stream -> batches of columns.
+
+    BatchBuilder     what a response brings, put into batches
+      Loading        the chunks of a response that the arena does not hold yet, decoded into it
+      find_rows      what items point to -> rows of the arena
+      gather         rows of the arena -> columns
+
+Source of the delta encoding of chunks: reverb/cc/support/trajectory_util, tensor_compression.cc; observed with 0.14: only the legacy
+writer sets the flag, and it acts on tensors of whole numbers with at least two axes, the rows included.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +109,7 @@ class BatchBuilder:
         self._arena, self._templates = Arena(arena_bytes), Templates()
         self._infos: list[ItemInfo] = []  # of samples in no batch yet
         self._gathered: list[tuple[Column, ...]] = []  # their columns, as far as they had to be gathered
-        self._rows: list[Rows] = []  # where the others' are
+        self._rows: list[ArenaRows] = []  # where the others' are
 
     @property
     def waiting(self) -> int:
@@ -172,11 +181,8 @@ class BatchBuilder:
         return FlatBatch(tuple(joined(parts) for parts in zip(*gathered)), info)
 
 
-# Chunks that samples need and the arena does not hold -> the arena, as far as there is room.
-
-
 class Loading:
-    """The samples of one response.
+    """The samples of one response, and their chunks on the way into the arena, as far as there is room.
 
     Args:
       samples: at least one.
@@ -222,7 +228,7 @@ class Loading:
         """The arena has dropped chunks."""
         self._look_up(0, len(self._keys))
 
-    def found(self, first: int, end: int) -> Iterator[Rows]:
+    def found(self, first: int, end: int) -> Iterator[ArenaRows]:
         """Where the values of the loaded samples [first, end) are; those with equally many columns together.
 
         Raises:
@@ -271,8 +277,6 @@ class Loading:
         return begin, stop
 
 
-# What items point to -> rows of the arena -> columns of a batch.
-
 Column = Array | list[Array]
 """[B, ...] where all items of the batch have one shape and dtype; else B arrays."""
 
@@ -282,7 +286,7 @@ _MOST_ROWS = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ArenaRows:
     """Where the values of some items lie in the arena; all items have as many columns.
 
     Attributes:
@@ -309,18 +313,18 @@ class Rows:
         """How many each item has."""
         return int(self.lengths.shape[1])
 
-    def part(self, first: int, end: int) -> Rows:
+    def part(self, first: int, end: int) -> ArenaRows:
         """Those of the items [first, end)."""
         if (first, end) == (0, len(self)):
             return self
         begin, stop = int(self.slice_counts[:first].sum()), int(self.slice_counts[:end].sum())
-        return Rows(
+        return ArenaRows(
             *(values[begin:stop] for values in (self.first_rows, self.slice_lengths)),
             *(values[first:end] for values in (self.slice_counts, self.lengths, self.kinds, self.squeezed)),
         )
 
 
-def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> Rows:
+def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> ArenaRows:
     """Where the arena has what items point to.
 
     Args:
@@ -350,7 +354,7 @@ def find_rows(pointers: Pointers, numbers: Array, arena: Arena) -> Rows:
         raise WireError(f"sampled items of one response have {total} rows, more than {_MOST_ROWS}")
     _check_squeezed(lengths, pointers.squeezed)
     by_item = (len(pointers), -1)
-    return Rows(
+    return ArenaRows(
         first_rows + slices.offsets,
         slices.lengths,
         pointers.slice_counts.reshape(by_item),
@@ -375,7 +379,7 @@ def _check_squeezed(lengths: Array, squeezed: Array) -> None:
         raise WireError(f"sampled item: a squeezed column of {lengths[wrong][0]} rows, expected 1")
 
 
-def gather(pieces: Sequence[Rows], arena: Arena) -> tuple[Column, ...]:
+def gather(pieces: Sequence[ArenaRows], arena: Arena) -> tuple[Column, ...]:
     """The values of all items of the pieces, copied: one column for each of theirs.
 
     Raises:
@@ -393,11 +397,11 @@ def unequal_columns(counts: set[int]) -> WireError:
     return WireError(f"sampled items of one batch have {sorted(counts)} columns; batch_size=1 takes them one by one")
 
 
-def _joined_rows(pieces: Sequence[Rows]) -> Rows:
-    return Rows(*(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(Rows)))
+def _joined_rows(pieces: Sequence[ArenaRows]) -> ArenaRows:
+    return ArenaRows(*(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(ArenaRows)))
 
 
-def _column(whole: Rows, first_slices_of: Array, arena: Arena, number: int) -> Column:
+def _column(whole: ArenaRows, first_slices_of: Array, arena: Arena, number: int) -> Column:
     first_slices = first_slices_of[:, number]
     counts, lengths = whole.slice_counts[:, number], whole.lengths[:, number]
     kinds, squeezed = whole.kinds[:, number], whole.squeezed[:, number]
@@ -452,12 +456,6 @@ def placed(values: Sequence[Column], places: Sequence[Array], total: int) -> Col
         for place, item in zip(at, one):
             items[place] = item
     return np.stack(items) if len({item.shape for item in items}) == 1 else items
-
-
-# Chunks as a server sends them -> their tensors.
-#
-# Source of the delta encoding: reverb/cc/support/trajectory_util, tensor_compression.cc; observed with 0.14: only the legacy writer
-# sets the flag, and it acts on tensors of whole numbers with at least two axes, the rows included.
 
 
 def decode_chunk(chunk: Any) -> tuple[Array, ...]:

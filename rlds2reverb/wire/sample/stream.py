@@ -1,7 +1,10 @@
-"""Responses of a sample stream -> whole samples.
+"""What goes over a sample stream: requests, and responses that become whole samples.
 
 Source: reverb_service.proto, SampleStreamResponse{entries(1){info(1), data(2) chunks, end_of_sequence(3)}}. Observed in 0.14: a large sample
 comes in several entries, which may be in several responses; only the first has `info`, only the last `end_of_sequence`.
+
+Chunks that are known already come again with every sample. So of large responses only the outlines are read, and a chunk is copied when
+somebody asks for it. What protobuf would not write so, and what is small, is left to protobuf.
 """
 
 from __future__ import annotations
@@ -98,10 +101,6 @@ class Entries:
         self._begun = Samples([of_item], [item.flat_trajectory], [[entry]])
 
 
-# Responses with large chunks: where their parts lie. Chunks that are known already come again with every sample; these are not copied.
-#
-# Source: as `entries`. What protobuf would not write so, and what is small, is left to protobuf.
-
 _LARGE = 8192
 """Bytes of the first entry from which on a copy by protobuf costs more than this."""
 
@@ -159,7 +158,7 @@ class Outline:
             except DecodeError as error:
                 raise WireError(f"SampledChunk: {end - begin} bytes that are no such message ({error})") from error
 
-    def HasField(self, name: str) -> bool:
+    def HasField(self, name: str) -> bool:  # noqa: N802  as protobuf's messages
         """Whether it has an `info`, the only field that is asked for."""
         return name == "info" and self._has_info
 
@@ -199,9 +198,6 @@ def _span(message: bytes, at: int, limit: int) -> tuple[int, int]:
     if end > limit:
         raise _Unlike
     return begin, end
-
-
-# What is sent on a sample stream.
 
 
 def encode_sample_request(request: SampleRequest) -> bytes:

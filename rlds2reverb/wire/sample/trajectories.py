@@ -1,7 +1,16 @@
-"""Trajectories of many items -> what they point to, read by the pattern of trajectories seen before.
+"""Trajectories of many items -> what they point to.
 
-Most items of a table differ in the keys of their chunks and in the rows there, and in nothing else. A template says where in a trajectory's
-bytes those are; all other bytes must be the template's own. Trajectories that fit none are read by `trajectories`.
+Source: schema.proto, FlatTrajectory{columns(1){chunk_slices(1){chunk_key(1), offset(2), length(3), index(4)}, squeeze(2)}}.
+
+    Templates            most trajectories: read by the pattern of one that was seen before
+    read_trajectories    all others: numpy finds all pairs of all items at once
+                         and what protobuf's own writers never write, protobuf reads item by item
+
+Most items of a table differ in the keys of their chunks and in the rows there, and in nothing else. A template says where in a
+trajectory's bytes those are; all other bytes must be the template's own.
+
+All of a trajectory's bytes are pairs of varints: a tag, and a value or a length. What each pair is follows from its tag and its
+neighbours' (`_FOLLOWS`). Fields in another order, a length of 0, and unknown fields are left to protobuf.
 """
 
 from __future__ import annotations
@@ -152,14 +161,6 @@ class Templates:
             return None
         return _Template.of(trajectories[left[firsts[most]]])
 
-
-# Trajectories of many items -> what they point to.
-#
-# Source: schema.proto, FlatTrajectory{columns(1){chunk_slices(1){chunk_key(1), offset(2), length(3), index(4)}, squeeze(2)}}.
-#
-# All of a trajectory's bytes are pairs of varints: a tag, and a value or a length. So numpy finds all pairs of all items at once, and
-# what each of them is follows from its tag and its neighbours' (`_FOLLOWS`). What protobuf's own writers never write (fields in another
-# order, a length of 0, unknown fields) is read by protobuf, item by item.
 
 _COLUMN, _SLICE, _KEY, _OFFSET, _LENGTH, _INDEX, _SQUEEZE, _OTHER = range(8)
 
@@ -337,14 +338,12 @@ def _parsed(trajectory: bytes) -> Any:
         raise WireError(f"FlatTrajectory: {len(trajectory)} bytes that are no such message ({error})") from error
 
 
-# Keys of chunks in trajectories of one pattern. The columns of an item mostly have the same keys: of these only one is decoded.
-
 _NINTH_SHIFT = np.uint64(56)
 _TOP_BIT = np.uint64(1 << 63)
 
 
 class Keys(NamedTuple):
-    """Where they are, in the bytes of a trajectory.
+    """Where the keys of chunks are in the bytes of a trajectory. Columns of an item mostly have the same keys: of these one is decoded.
 
     Attributes:
       starts: [slices] int64, the first byte of each.
@@ -393,9 +392,6 @@ class Keys(NamedTuple):
         alike: Array = ((own_words[:, self.like] == words) & (own_ninths[:, self.like] == ninths)).all(axis=1)
         keys = joined_bits(own_words.astype(np.uint64)) | (own_ninths.astype(np.uint64) << _NINTH_SHIFT) | self.top_bits
         return alike, keys[:, self.like]
-
-
-# What sampled items point to, many items side by side.
 
 
 class Slices(NamedTuple):
@@ -485,9 +481,6 @@ def joined(parts: Sequence[Pointers]) -> Pointers:
         np.concatenate([part.squeezed for part in parts]),
         np.concatenate([part.column_counts for part in parts]),
     )
-
-
-# Index arithmetic for values of unequal length that lie one after the other.
 
 
 def starts_of(counts: Array) -> Array:

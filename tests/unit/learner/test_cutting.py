@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.slices import CutBatch, Cutting, Rows, SliceSpec
+from rlds2reverb.learner.slices import CutBatch, CutRows, Cutting, SliceSpec
 from rlds2reverb.testing import MemoryServer
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 from tests.unit.learner.stored import STEPS, connected, episodes_of, server_of
@@ -37,11 +37,11 @@ class CountedItems:
     def __init__(self, values: Array, counts: Array) -> None:
         self._values, self.counts = values, counts
 
-    def rows(self, samples: Array, numbers: Array) -> Rows:
+    def rows(self, samples: Array, numbers: Array) -> CutRows:
         assert len(samples)
         assert (np.diff(samples) >= 0).all()
         assert (numbers < self.counts[samples]).all()
-        return Rows([100 * self._values[samples] + numbers], numbers)
+        return CutRows([100 * self._values[samples] + numbers], numbers)
 
 
 def flats(sizes: Sequence[int]) -> Iterator[FlatBatch]:
@@ -79,11 +79,6 @@ def test_batches_hold_all_items_in_order(came: list[list[int]], batch_size: int,
     ]
     assert found == [(number, item, 100 * number + item) for number, item in expected[: len(expected) - left]]
     assert (cutting.held > 0) == (left > 0)
-
-
-def test_without_a_cutter_batches_stay_as_they_are() -> None:
-    (flat,) = flats([3])
-    assert Cutting("replay", None, 2).next(lambda: flat) is flat
 
 
 def once(lengths: list[int]) -> MemoryServer:

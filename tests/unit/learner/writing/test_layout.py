@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import ConfigError, SpecError
-from rlds2reverb.learner.recording import Layout
+from rlds2reverb.learner.recording import StepLayout
 from rlds2reverb.specs import flatten, map_leaves
 
 Pair = namedtuple("Pair", ["right", "left"])
@@ -39,9 +39,9 @@ def changed(nest: Any) -> Any:
 def test_values_are_those_of_flatten(step: Any) -> None:
     if not flatten(step):
         with pytest.raises(ConfigError, match="got none"):
-            Layout(step)
+            StepLayout(step)
         return
-    layout = Layout(step)
+    layout = StepLayout(step)
     for one in (step, changed(step)):
         assert dict(zip(layout.paths, layout.values(one), strict=True)) == flatten(one)
         assert list(layout.paths) == list(flatten(one))
@@ -51,7 +51,7 @@ def test_values_are_those_of_flatten(step: Any) -> None:
 def test_a_step_of_other_columns_is_refused_by_name(step: Any, other: Any) -> None:
     if not flatten(step) or set(flatten(step)) == set(flatten(other)):
         return
-    layout = Layout(step)
+    layout = StepLayout(step)
     if set(step) == set(other) and all(not isinstance(child, (dict, list, tuple)) for child in step.values()):
         return  # told by the column, which gets a container for a value
     differing = set(flatten(step)) ^ set(flatten(other))
@@ -63,16 +63,16 @@ def test_a_step_of_other_columns_is_refused_by_name(step: Any, other: Any) -> No
 @pytest.mark.parametrize("step", [None, 3, [1, 2], np.zeros(3)], ids=str)
 def test_what_is_no_dict_is_refused(step: Any) -> None:
     with pytest.raises(ConfigError, match="expected a dict of the step's fields"):
-        Layout(step)
+        StepLayout(step)
     with pytest.raises(ConfigError, match="expected a dict of the step's fields"):
-        Layout({"a": {"b": 1}}).values(step)
+        StepLayout({"a": {"b": 1}}).values(step)
 
 
 def test_other_containers_of_the_same_paths_are_refused() -> None:
     with pytest.raises(ConfigError, match="nested in another way"):
-        Layout({"a": [1, 2]}).values({"a": {"0": 1, "1": 2}})
+        StepLayout({"a": [1, 2]}).values({"a": {"0": 1, "1": 2}})
 
 
 def test_a_name_with_a_slash_that_is_another_columns_path_is_refused() -> None:
     with pytest.raises(SpecError, match='two columns are both named "a/b"'):
-        Layout({"a": {"b": 1}, "a/b": 2})
+        StepLayout({"a": {"b": 1}, "a/b": 2})

@@ -278,7 +278,7 @@ class TestRefused:
                 observation = np.full(3, np.nan if bad else 2.0, np.float32)
                 found = error_of(
                     InvalidEpisode,
-                    lambda: to.end_episode(observation=observation, terminal=False),
+                    lambda: to.end_episode(observation=observation, terminal=False),  # noqa: B023  called at once
                 )
                 assert (found is not None) == bad
         report = to.report()
