@@ -14,6 +14,7 @@ PEERS_PYTHON ?= $(shell scripts/find-python 3.11)
 VENV := .venv
 CORE_VENV := .venv-core
 OLDEST_VENV := .venv-oldest
+SHAPE_VENV := .venv-shape
 PEERS_VENV := .venv-peers
 LEARNERS_VENV := .venv-learners
 DOCS_VENV := .venv-docs
@@ -42,6 +43,9 @@ $(CORE_VENV)/.ready: requirements/core.txt pyproject.toml scripts/make-venv
 
 $(OLDEST_VENV)/.ready: requirements/oldest.txt pyproject.toml scripts/make-venv
 	scripts/make-venv $(OLDEST_VENV) "$(OLDEST_PYTHON)" requirements/oldest.txt
+
+$(SHAPE_VENV)/.ready: requirements/shape.txt pyproject.toml scripts/make-venv
+	scripts/make-venv $(SHAPE_VENV) "$(PEERS_PYTHON)" requirements/shape.txt
 
 $(DOCS_VENV)/.ready: requirements/docs.txt pyproject.toml scripts/make-venv
 	scripts/make-venv $(DOCS_VENV) "$(CORE_PYTHON)" requirements/docs.txt
@@ -94,17 +98,21 @@ test-containers: ## Build the image, run the compose services for real; needs ro
 test-site: setup-docs ## The docs' site in Chromium, wide and narrow: every page, the search, nothing asked of other machines
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/pytest -q tests/site $(ARGS)
 
-lint: setup ## ruff, mypy strict, imports, unused code, changelog fragments
-	$(RUN)ruff check .
-	$(RUN)ruff format --check .
-	$(RUN)mypy
-	$(RUN)lint-imports --no-logo
-	$(RUN)vulture
-	RUN=$(RUN) scripts/changelog check
+lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, changelog fragments; no TensorFlow
+	$(SHAPE_VENV)/bin/ruff check .
+	$(SHAPE_VENV)/bin/ruff format --check .
+	$(SHAPE_VENV)/bin/mypy
+	$(SHAPE_VENV)/bin/lint-imports --no-logo
+	$(SHAPE_VENV)/bin/vulture
+	RUN=$(SHAPE_VENV)/bin/ scripts/changelog check
 
-format: setup ## Rewrite the code in the agreed format
-	$(RUN)ruff check --fix .
-	$(RUN)ruff format .
+shape: lint ## What a minute can tell: lint, and whether public names, generated docs, links and declared dependencies are up to date
+	$(SHAPE_VENV)/bin/python scripts/public_names.py
+	$(SHAPE_VENV)/bin/pytest -q -n $(WORKERS) -m "not full" tests/test_docs.py tests/test_docs_commands.py tests/test_project.py tests/test_style.py
+
+format: $(SHAPE_VENV)/.ready ## Rewrite the code in the agreed format
+	$(SHAPE_VENV)/bin/ruff check --fix .
+	$(SHAPE_VENV)/bin/ruff format .
 
 hooks: setup ## Have git run the linters before each commit
 	$(RUN)pre-commit install
@@ -129,6 +137,7 @@ bench-scale: setup ## What docs/capacity.md has: costs of workers, growth of ser
 
 docs: setup ## Regenerate the generated parts of docs/, and what the notebook shows
 	$(QUIET) $(RUN)python scripts/generate_docs.py
+	$(RUN)python scripts/public_names.py --write
 	$(QUIET) $(RUN)python scripts/run_notebook.py examples/quickstart.ipynb
 
 pictures: setup ## Take the docs' pictures of pages and of top anew, of a staged scene in Chromium
@@ -142,6 +151,6 @@ lock: setup ## Pin everything anew
 	scripts/lock
 
 clean: ## Remove what the targets made
-	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) $(SHAPE_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean

@@ -51,7 +51,7 @@ NOT_IMPORTED = {
 }
 """Declared for a reason that stands in pyproject.toml, where it is no import of ours."""
 
-TOOLS = {"all", "dev", "test", "formats", "record"}
+TOOLS = {"all", "dev", "formats", "lint", "record", "test"}
 """Extras that are no part of the package's code: sums of others, and tools."""
 
 
