@@ -75,7 +75,11 @@ def _exports(module: str) -> list[str]:
     found = values.get("__all__")
     if isinstance(found, (ast.List, ast.Tuple)) and len(found.elts) == 1 and isinstance(found.elts[0], ast.Starred):
         found = values[ast.unparse(found.elts[0].value)]
-    keys = found.keys if isinstance(found, ast.Dict) else found.elts if isinstance(found, (ast.List, ast.Tuple)) else []
+    keys: list[ast.expr | None] = []
+    if isinstance(found, ast.Dict):
+        keys = found.keys
+    elif isinstance(found, (ast.List, ast.Tuple)):
+        keys = [*found.elts]
     return [str(key.value) for key in keys if isinstance(key, ast.Constant)]
 
 
@@ -110,9 +114,10 @@ def _definition(module: str, name: str) -> tuple[str, ast.stmt | None]:
                 if (alias.asname or alias.name) == name and _file(node.module).exists():
                     return _definition(node.module, alias.name)
     for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name:
-            if "overload" not in map(ast.unparse, node.decorator_list):
-                return module, node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        if node.name == name and "overload" not in map(ast.unparse, node.decorator_list):
+            return module, node
     return module, None
 
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 import rlds2reverb
-from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Lazily
+from rlds2reverb.extras import Lazily
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from tests.imports import Package, top
 from tests.project import ROOT, project, requirements_of
 from tests.unit.test_imports import OPTIONAL

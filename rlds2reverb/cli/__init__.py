@@ -42,7 +42,8 @@ from rlds2reverb.errors import (
     WireError,
     WorkersLost,
 )
-from rlds2reverb.formats.registry import SOURCES, Lazily
+from rlds2reverb.extras import Lazily
+from rlds2reverb.formats.registry import SOURCES
 
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",

@@ -30,13 +30,13 @@ from rlds2reverb.cli.options import (
     with_options,
 )
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.extras import needing
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.fleet.driver import Named
-from rlds2reverb.formats.registry import SOURCES, Lazily
+from rlds2reverb.formats.registry import SOURCES
+from rlds2reverb.formats.transform import AS_RECORDED
 from rlds2reverb.inspection.inspection import InspectedOutput, Inspection, Watcher, inspect_source
 from rlds2reverb.inspection.workers import Wanted, inspected
 from rlds2reverb.look.accounts import image_text, inspection_fields, problem_heads, range_text, transform_fields
-from rlds2reverb.prepare.conventions import AS_RECORDED
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Findings
 from rlds2reverb.specs import spec_texts

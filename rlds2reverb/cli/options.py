@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import Lazily
 from rlds2reverb.formats.source import Source
 from rlds2reverb.prepare.options import CHOICES, HELP
 from rlds2reverb.push.options import option_fields

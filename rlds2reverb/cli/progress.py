@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rlds2reverb.cli import output
-from rlds2reverb.formats.registry import Lazily
+from rlds2reverb.extras import Lazily
 from rlds2reverb.push.report import Progress
 from rlds2reverb.text import counted, rate, visible
 

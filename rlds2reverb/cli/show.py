@@ -19,7 +19,7 @@ from rlds2reverb.cli.options import (
     transform_option,
     without_collecting,
 )
-from rlds2reverb.formats.registry import Lazily
+from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.transform import transform_of
 from rlds2reverb.look.contents import Contents, contents_at
 from rlds2reverb.prepare.conventions import Conventions

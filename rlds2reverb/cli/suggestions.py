@@ -18,9 +18,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from rlds2reverb.cli.completion import patience
+from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.bundled import BUNDLED, bundled_path
 from rlds2reverb.formats.minari.dataset import datasets_root
-from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats, Lazily
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
 from rlds2reverb.formats.tfds.read import data_folders
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.views.registry import VIEWS

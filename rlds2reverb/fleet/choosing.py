@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.extras import needing
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.fleet.driver import Executor, Job
 from rlds2reverb.fleet.processes import Processes
-from rlds2reverb.formats.registry import Lazily
 
 _on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.fleet.ray:on_ray")
 

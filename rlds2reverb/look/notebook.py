@@ -16,7 +16,7 @@ import numpy as np
 
 from rlds2reverb.episode import IS_LAST, IS_TERMINAL, REWARD, Array
 from rlds2reverb.errors import DecodeError, Rlds2ReverbError
-from rlds2reverb.formats.registry import Lazily
+from rlds2reverb.extras import Lazily
 from rlds2reverb.images import image_size, kind_of
 from rlds2reverb.look import html
 from rlds2reverb.look.accounts import (

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import ConfigError, WriteError
-from rlds2reverb.extras import needing
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.files import can_be_replaced, unfinished_file, whole_or_none, writing
-from rlds2reverb.formats.registry import Lazily
 from rlds2reverb.look.contents import Contents
 from rlds2reverb.look.pictures import png_file
 from rlds2reverb.look.player import page

@@ -22,8 +22,9 @@ from rlds2reverb.episode import (
     columns_under,
     is_under,
 )
+from rlds2reverb.formats.transform import SHIFT
 from rlds2reverb.images import image_size
-from rlds2reverb.prepare.conventions import SHIFT, TRANSITION, Conventions, ends_terminal
+from rlds2reverb.prepare.conventions import TRANSITION, Conventions, ends_terminal
 from rlds2reverb.prepare.endings import leaps, numeric_observations
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits

@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.transform import Transform, TransformLike, transform_of
-from rlds2reverb.prepare.conventions import (
-    AS_RECORDED,
-    LAST_OBSERVATIONS,
-    LAST_REWARDS,
-    SHIFT,
-    TERMINAL_DISCOUNTS,
-    Conventions,
-)
+from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
+from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.prepare.policy import ACTIONS, QUARANTINE, RAISE, SKIP, STOPPING, Policy, check_choices, check_report
 
 HELP, CHOICES = "help", "choices"

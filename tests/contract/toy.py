@@ -12,8 +12,9 @@ import numpy as np
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.registry import Form, Format, Lazily
+from rlds2reverb.formats.registry import Form, Format
 from rlds2reverb.formats.source import Source
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import LedgerError
-from rlds2reverb.extras import how_to_install
-from rlds2reverb.formats.registry import Form, Format, Formats, Lazily
+from rlds2reverb.extras import Lazily, how_to_install
+from rlds2reverb.formats.registry import Form, Format, Formats
 from tests.raising import outcome_of
 
 

@@ -16,8 +16,9 @@ import pytest
 from rlds2reverb import formats
 from rlds2reverb.cli import cli
 from rlds2reverb.errors import SourceError
+from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import SOURCES, Format, Formats, Lazily
+from rlds2reverb.formats.registry import SOURCES, Format, Formats
 from tests.contract import toy
 from tests.project import project
 

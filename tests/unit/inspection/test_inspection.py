@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.transform import LAST_REWARDS
 from rlds2reverb.inspection.inspection import Inspection, inspect_source, validate_source
-from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, LAST_REWARDS, TERMINAL_DISCOUNTS
+from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS
 from rlds2reverb.prepare.cutting import outputs_of
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.views.registry import view_of

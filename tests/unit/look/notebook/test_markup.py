@@ -8,18 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.look.notebook import (
-    MOST_CARD,
-    MOST_CHARACTERS,
-    MOST_ROWS,
-    Html,
-    card,
-    fields,
-    guarded,
-    listed,
-    rows,
-    text,
-)
+from rlds2reverb.look.html import Html
+from rlds2reverb.look.notebook import MOST_CARD, MOST_CHARACTERS, MOST_ROWS, card, fields, guarded, listed, rows, text
 from tests.unit.look.notebook.pages import Page
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=400)  # surrogates, controls and all
