@@ -38,7 +38,7 @@ _WIDTH = 100
 def codes_table() -> str:
     """Every problem code: meaning, advice, repairable."""
     rows = ["| code | meaning | advice | `repair` mends it |", "| --- | --- | --- | --- |"]
-    advice = {(False, False): "", (True, False): "yes", (True, True): "remark"}
+    advice = {(False, False): "", (True, False): "yes", (True, True): "notice"}
     for name, code in CODES.items():
         rows.append(
             f"| `{name}` | {code.meaning} | {advice[code.is_advice, code.is_of_dataset]} | {'yes' if code.is_repairable else ''} |"

@@ -139,7 +139,7 @@ class Inspection:
             "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
             "ends": self.ends.as_dict(),
             "problems": self.findings.as_dict(),
-            "notices": [remark.as_dict() for remark in self.findings.notices],
+            "notices": [notice.as_dict() for notice in self.findings.notices],
         }
 
 

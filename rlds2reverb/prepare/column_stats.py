@@ -1,6 +1,6 @@
-"""What columns hold over many episodes, where their dtype is more than their values need. Looks at the first rows of each episode only.
+"""Finds columns whose dtype is larger than their values need, over many episodes, by the first rows of each.
 
-Two things are told. A float64 column of which every value is one of float32: TFDS 4.9.10 writes float64 through float32 where a feature's
+Two things are found. A float64 column of which every value is one of float32: TFDS 4.9.10 writes float64 through float32 where a feature's
 encoding is none, and 1e300 becomes infinite. And an image of floats that are whole numbers from 0 to 255. One other value is enough to
 end the suspicion, so that a column that is as it should be costs nothing more.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode, Notice
+from rlds2reverb.images import LAST, kind
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted
 
@@ -25,9 +26,6 @@ _ENOUGH_VALUES = 32
 
 _LOW_DIGITS = 0xFF
 """Of float32's 23: 255 of 256 measured values need them, and round numbers do not."""
-
-_SMALLEST_IMAGE = 8
-"""Pixels of a side."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,4 @@ def _is_float64(dtype: np.dtype[Any]) -> bool:
 
 
 def _is_image_of_floats(spec: ArraySpec) -> bool:
-    if spec.dtype.kind != "f" or len(spec.shape) != 3:
-        return False
-    height, width, channels = spec.shape
-    return channels in (1, 3, 4) and all(side is None or side >= _SMALLEST_IMAGE for side in (height, width))
+    return spec.dtype.kind == "f" and kind(spec) == LAST

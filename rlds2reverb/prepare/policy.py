@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError
 from rlds2reverb.files import append_whole, can_be_written
 from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions, fill_absent, filled_spec, with_zero_transition_discount
-from rlds2reverb.prepare.problems import CODES, Problem
+from rlds2reverb.prepare.problems import CODES, Named, Problem
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 
 
@@ -116,19 +116,6 @@ _REPAIR_ROUNDS = 3
 
 _INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "unreadable", "untransformed", "view_refused")
 """Codes of episodes that no view can cut."""
-
-
-class Named(Protocol):
-    """An episode, or what stands for one; the properties are those of `Episode`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def recorded_id(self) -> str | None: ...
-
-    @property
-    def title(self) -> str: ...
 
 
 class Examined(NamedTuple):

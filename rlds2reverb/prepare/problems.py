@@ -1,4 +1,4 @@
-"""What can be wrong with an episode: one code each, said once here; and problems of many episodes, counted."""
+"""What can be wrong with an episode, one code each; and the problems of many episodes, counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlds2reverb.display import as_html
 from rlds2reverb.episode import Notice, faults
 
 ENDS_ALIKE = "last_observation_shared"
-"""The only problem of an episode that others decide about."""
+"""The only problem that other episodes decide about."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Code:
       meaning: what is wrong, for people.
       is_advice: the data can be stored as it is, but a learner may misread it; only `strict` rejects it.
       is_repairable: there is one right answer, which on_invalid="repair" puts in.
-      is_of_dataset: a remark about the dataset as a whole, so it rejects no episode.
+      is_of_dataset: a notice about the dataset as a whole, so it rejects no episode.
     """
 
     meaning: str
@@ -178,19 +178,16 @@ EXAMPLES = 3
 
 
 class Named(Protocol):
-    """An episode, or what stands for one."""
+    """An episode, or what stands for one; the properties are those of `Episode`."""
 
     @property
-    def id(self) -> str:
-        """Names it."""
+    def id(self) -> str: ...
 
     @property
-    def recorded_id(self) -> str | None:
-        """What the dataset itself calls it, None where it does not."""
+    def recorded_id(self) -> str | None: ...
 
     @property
-    def title(self) -> str:
-        """Both, for people."""
+    def title(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -245,7 +242,7 @@ class Findings:
 
     def codes(self, strict: bool = False, allow: Sequence[str] = ()) -> list[str]:
         """Codes found that reject an episode or, strictly, the dataset; in the order of `CODES`."""
-        found = {*self.episodes, *(remark.code for remark in faults(self.notices))}
+        found = {*self.episodes, *(notice.code for notice in faults(self.notices))}
         return [code for code in CODES if code in found and code not in allow and (strict or not CODES[code].is_advice)]
 
     def more(self, code: str) -> int:

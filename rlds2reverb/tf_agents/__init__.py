@@ -14,6 +14,12 @@ Source: tf-agents 0.19.0, probed; see docs/tf_agents.md.
 from rlds2reverb.tf_agents.conversion import convert_rlds_to_trajectories
 from rlds2reverb.tf_agents.decoding import image_decoder
 from rlds2reverb.tf_agents.push import push_rlds_to_reverb
-from rlds2reverb.tf_agents.specs import create_trajectory_data_spec
+from rlds2reverb.tf_agents.specs import create_trajectory_data_spec, data_spec
 
-__all__ = ["convert_rlds_to_trajectories", "create_trajectory_data_spec", "image_decoder", "push_rlds_to_reverb"]
+__all__ = [
+    "convert_rlds_to_trajectories",
+    "create_trajectory_data_spec",
+    "data_spec",
+    "image_decoder",
+    "push_rlds_to_reverb",
+]
