@@ -49,7 +49,7 @@ from rlds2reverb.prepare.policy import QUARANTINE, append_report
 from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
 from rlds2reverb.push.keys import bits_of
 from rlds2reverb.push.ledger import MemoryLedger
-from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning, unheard
+from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning, ignored
 from rlds2reverb.push.plan import PushPlan, plan_push, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport, ReportSums
 from rlds2reverb.push.room import BudgetExceeded
@@ -631,7 +631,7 @@ class DistributedPush:
 
 def worker_options(options: PushOptions) -> PushOptions:
     """The options of workers: the same but for what is the business of the driver."""
-    return replace(options, ledger=None, workers=None, ray=None, on_progress=unheard)
+    return replace(options, ledger=None, workers=None, ray=None, on_progress=ignored)
 
 
 class _Tasks:
