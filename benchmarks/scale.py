@@ -18,7 +18,7 @@ from typing import NamedTuple
 from benchmarks import datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.sink import TABLE, Sink, SinkWay
-from rlds2reverb.fleet.driver import Executor, Job, Outcome, Task, Tell, Work
+from rlds2reverb.fleet.driver import Executor, Job, Outcome, SendProgress, Task, Work
 from rlds2reverb.fleet.processes import Processes
 from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.push.options import PushOptions
@@ -135,9 +135,9 @@ class _WatchedWork:
     work: Work
     folder: Path
 
-    def run(self, task: Task, tell: Tell) -> Outcome:
+    def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         began, processor = time.monotonic(), time.process_time()
-        outcome = self.work.run(task, tell)
+        outcome = self.work.run(task, on_progress)
         took = {"began": began, "ended": time.monotonic(), "processor_seconds": time.process_time() - processor}
         (self.folder / str(task.number)).write_text(json.dumps(took))
         return outcome

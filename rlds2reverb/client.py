@@ -18,7 +18,7 @@ from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool
 from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.prepare.cutting import Output, outputs_of
-from rlds2reverb.push.options import PushOptions, takes
+from rlds2reverb.push.options import PushOptions, with_options
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push, RunnablePush
@@ -235,7 +235,7 @@ class Client:
         paths = self._servers.each(lambda one: one.checkpoint(seconds))
         return {self.addresses[number]: path for number, path in paths.items()}
 
-    @takes(PushOptions)
+    @with_options(PushOptions)
     def plan(self, source: Any, options: PushOptions) -> PushPlan:
         """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
 
@@ -251,7 +251,7 @@ class Client:
         """
         return self.planned(source, options)
 
-    @takes(PushOptions)
+    @with_options(PushOptions)
     def push(self, source: Any, options: PushOptions) -> PushReport:
         """Stores a dataset's items in one or more tables, each item exactly once.
 

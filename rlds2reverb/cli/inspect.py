@@ -31,7 +31,7 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.fleet.driver import Named
+from rlds2reverb.fleet.driver import NamedSource
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.formats.transform import AS_RECORDED
 from rlds2reverb.inspection.inspection import InspectedOutput, Inspection, Watcher, inspect_source
@@ -156,14 +156,14 @@ def command(
     page = wanted_page(given.pop("html"), given.pop("against"), given.pop("seed"))
     watch = None if page is None else page.watch
     options = EpisodeOptions(encoded=encoded, transform=transform, **given)
-    asked = Wanted(Named(source), views, limit, options, watch)
+    asked = Wanted(NamedSource(source), views, limit, options, watch)
     execute = chosen_executor(workers, ray)
     inspection = _inspected(source, asked, execute, quiet)
     chosen = _repeated("--into", into) or ["--table", name, *_as_options(view, view_config)]
     chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
     chosen += _conventions_as_options(given)
     if page is not None:
-        others = [_inspected(one, replace(asked, source=Named(one)), execute, quiet) for one in page.others]
+        others = [_inspected(one, replace(asked, source=NamedSource(one)), execute, quiet) for one in page.others]
         page.write([(one, _config_or_nothing(chosen, one, limit)) for one in (inspection, *others)])
     if server_config:
         _tell_left_out(inspection)

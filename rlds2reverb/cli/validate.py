@@ -22,7 +22,7 @@ from rlds2reverb.cli.options import (
     source_argument,
     transform_option,
 )
-from rlds2reverb.fleet.driver import Named
+from rlds2reverb.fleet.driver import NamedSource
 from rlds2reverb.inspection.inspection import validate_source
 from rlds2reverb.inspection.workers import Wanted, validated
 from rlds2reverb.prepare.options import EpisodeOptions
@@ -64,7 +64,7 @@ def command(
         if execute is None:
             episodes, findings = validate_source(opened(source), limit, options, on_progress)
         else:
-            asked = Wanted(Named(source), {}, limit, options)
+            asked = Wanted(NamedSource(source), {}, limit, options)
             episodes, findings = validated(asked, execute, on_progress=on_progress)
     rejecting = findings.codes(strict, allow)
     if as_json:

@@ -36,7 +36,7 @@ from rlds2reverb.prepare.endings import Endings, endings_of, state_of
 from rlds2reverb.prepare.options import EpisodeOptions, split_options
 from rlds2reverb.prepare.policy import RAISE
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.push.options import check_workers, unheard
+from rlds2reverb.push.options import check_workers, ignored
 from rlds2reverb.push.report import Progress
 from rlds2reverb.text import counted
 
@@ -354,7 +354,7 @@ class ConvertOptions:
     allow_loss: Sequence[str] = ()
     workers: int | None = None
     ray: str | None = None
-    on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
+    on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
 
     def __post_init__(self) -> None:
         if self.limit is not None and (
@@ -453,7 +453,7 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     job = _job(source, destination, chosen, episodes)
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
-        opens = partial(_job, source, destination, replace(chosen, on_progress=unheard), episodes.silent())
+        opens = partial(_job, source, destination, replace(chosen, on_progress=ignored), episodes.silent())
         readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
     return Conversion(job, episodes, chosen, job.source.episode_count, readers)
 

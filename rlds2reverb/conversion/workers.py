@@ -19,7 +19,7 @@ from typing import Any
 from rlds2reverb.conversion.job import Job, Read
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError
-from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Outcome, Task, Tell
+from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Outcome, SendProgress, Task
 from rlds2reverb.fleet.driver import Job as WorkersJob
 from rlds2reverb.formats.source import Span, known_count, notices_of
 
@@ -89,7 +89,7 @@ class _Reading:
     def __init__(self, job: Job) -> None:
         self._job, self._preparer = job, job.ready.silent().preparer()
 
-    def run(self, task: Task, tell: Tell) -> Outcome:
+    def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         """Takes a part, or as much of it as is not too large."""
         reads: list[Read] = []
         size, stop, told_at, error = 0, task.stop, time.monotonic(), None
@@ -102,7 +102,7 @@ class _Reading:
                     break
                 if time.monotonic() - told_at > _TELL_SECONDS:
                     told_at = time.monotonic()
-                    tell(len(reads))
+                    on_progress(len(reads))
         except BaseException as failure:
             error = failure
         return Outcome(PartTaken(reads, stop, size, notices_of(self._job.source)), error)
@@ -140,15 +140,15 @@ class Parts:
         self._number += 1
         return Task(self._number, start, self._next)
 
-    def told(self, task: Task, what: object) -> None:
+    def on_progress(self, task: Task, what: object) -> None:
         """How far it is shows only once its turn comes."""
 
-    def again(self, task: Task, why: str) -> None:
+    def on_retry(self, task: Task, why: str) -> None:
         """A part was begun anew; nothing of it was taken in."""
         self.again_count += 1
         _log.warning("%s; another one has begun it anew", why)
 
-    def took(self, task: Task, outcome: Outcome) -> bool:
+    def on_done(self, task: Task, outcome: Outcome) -> bool:
         """A part was read. Its error has its turn, too: the driver is told only of one that kept the worker from beginning."""
         part: PartTaken | None = outcome.value
         if part is None:

@@ -1,4 +1,13 @@
-"""Tasks, what runs them, and the driver that has them run and takes in what came of them."""
+"""Tasks, the executors that run them, and the driver that hands them out and collects what came of them.
+
+An executor is either processes of this machine (`processes`) or a Ray cluster (`ray`); all else is the same for both. An error of one task
+does not end the driver at once where the order of the episodes says which error is the first: tasks with earlier episodes run to their end,
+and may have an error that comes before. So the error that is raised is the one that a single process would have met.
+
+Whatever error a library raises in a worker, the driver can read it. An error of this package or of Python is sent as it is. Of any other
+one, whose class may be known in the worker alone, and of one that cannot be made again here, the driver gets the name, the text and the
+traceback, as the nearest class of this package or of Python.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +31,10 @@ from rlds2reverb.formats.mix import MixedSource, MixOf
 from rlds2reverb.formats.source import Source, Tally, first_episodes
 
 MOST_EPISODES = 512
-"""Of a task. What a lost worker has done is done again, and a finished task is written down: both by the task."""
+"""Of a task. What a lost worker has done is done again, and what is finished goes into the ledger: both by the task."""
 
 _FEWEST_EPISODES = 16
-"""Of a task, where there are as many. Some problems only several episodes show (`validation.endings`)."""
+"""Of a task, where there are as many. Some problems only several episodes show (`prepare.endings`)."""
 
 _TASKS_EACH = 8
 """Tasks that a worker gets at least, where there are enough episodes, so that all workers end at about the same time."""
@@ -67,7 +76,7 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
 
 
-def divided(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[Task]:
+def split_tasks(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[Task]:
     """All episodes in tasks, in order.
 
     Args:
@@ -81,8 +90,8 @@ def divided(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[Task
 
 
 @dataclass(frozen=True)
-class Named:
-    """A source.
+class NamedSource:
+    """A source as workers get it: by its name, which each opens anew, or, where it has none, as an object that can be pickled.
 
     Attributes:
       source: its name, a mix by names, or an object that `open_source` takes.
@@ -110,12 +119,6 @@ class Named:
         """Takes in what the parts of a mix gave in another process."""
         if isinstance(self.source, (MixOf, MixedSource)):
             self.source.add(tallies)
-
-
-# Outcomes on their way from a worker: whatever error a library raises there, the driver can read what is sent of it.
-#
-# An error of this package or of Python is sent as it is. Of any other one, whose class may be known in the worker alone, and of one that
-# cannot be made again here, the driver gets the name, the text and the traceback, as the nearest class of this package or of Python.
 
 
 class WorkerError(Exception):
@@ -236,14 +239,14 @@ class InTurn(Generic[T]):
 TRIES = 3
 """How often a task is begun at most. A worker is lost when it is killed, runs out of memory, or its machine is gone."""
 
-Tell = Callable[[Any], None]
-"""A worker says how far it is. Raises KeyboardInterrupt when it is to stop: what it has done by then is its outcome."""
+SendProgress = Callable[[Any], None]
+"""Called by a worker with how far it is. Raises KeyboardInterrupt when the worker is to stop: what it has done by then is its outcome."""
 
 
 class Work(Protocol):
     """What a worker does; opened once, for many tasks."""
 
-    def run(self, task: Task, tell: Tell) -> Outcome:
+    def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         """Runs a task. What stops it is in the outcome."""
 
 
@@ -306,8 +309,8 @@ def unpickled(data: bytes) -> Job:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A worker said how far it is with a task."""
+class Progressed:
+    """How far a worker is with a task."""
 
     number: int
     what: Any
@@ -322,7 +325,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Again:
+class Retried:
     """A task's worker was lost, and another one has begun it anew."""
 
     number: int
@@ -337,7 +340,7 @@ class Lost:
     why: str
 
 
-Event = Told | Done | Again | Lost
+Event = Progressed | Done | Retried | Lost
 
 
 class Executor(Protocol):
@@ -361,11 +364,6 @@ class Executor(Protocol):
         """Tells the workers of these tasks to stop; `Done` comes of each, with what it has done."""
 
 
-# The driver: has tasks run by an executor, hears how far they are, and takes in what came of them.
-#
-# An error of one task does not end it at once where the order of the episodes says which error is the first: tasks with earlier episodes
-# run to their end, and may have an error that comes before. So the error that is raised is the one that a single process would have met.
-
 _EVENT_SECONDS = 0.25
 """How often the undertaking is asked for more while nothing happens."""
 
@@ -377,19 +375,19 @@ _OF_THE_DATA = (InvalidEpisode, SourceError, ViewError)
 
 
 class Undertaking(Protocol):
-    """What is driven."""
+    """The work that a driver distributes."""
 
     def next_task(self, running: Collection[Task]) -> Task | None:
         """The next task to begin; None while there is none, and nothing more is to come when none runs, either."""
 
-    def told(self, task: Task, what: Any) -> None:
-        """A worker said how far it is."""
+    def on_progress(self, task: Task, what: Any) -> None:
+        """Called with how far a worker is with a task."""
 
-    def took(self, task: Task, outcome: Outcome) -> bool:
-        """A task has ended; whether its error, if it has one, is dealt with."""
+    def on_done(self, task: Task, outcome: Outcome) -> bool:
+        """Called when a task has ended; returns whether its error, if it has one, is dealt with."""
 
-    def again(self, task: Task, why: str) -> None:
-        """A task was begun anew."""
+    def on_retry(self, task: Task, why: str) -> None:
+        """Called when a task was begun anew."""
 
 
 class Driver:
@@ -397,12 +395,14 @@ class Driver:
 
     Args:
       executor: runs the tasks.
-      undertaking: says which, and takes what comes of them.
-      look: called a few times per second.
+      undertaking: says which, and collects what comes of them.
+      on_idle: called a few times per second.
     """
 
-    def __init__(self, executor: Executor, undertaking: Undertaking, look: Callable[[], object] = lambda: None) -> None:
-        self._executor, self._undertaking, self._look = executor, undertaking, look
+    def __init__(
+        self, executor: Executor, undertaking: Undertaking, on_idle: Callable[[], object] = lambda: None
+    ) -> None:
+        self._executor, self._undertaking, self._on_idle = executor, undertaking, on_idle
         self._running: dict[int, Task] = {}
         self._failed: tuple[int, BaseException] | None = None  # the task with the error that comes first, and that
 
@@ -420,8 +420,8 @@ class Driver:
         """As `run`, a step at a time; whoever closes this before its end stops all workers."""
         try:
             while self._begin() or self._running:
-                self._hear(self._executor.event(_EVENT_SECONDS))
-                self._look()
+                self._handle(self._executor.event(_EVENT_SECONDS))
+                self._on_idle()
                 yield
         except BaseException:
             self._wind_up()
@@ -441,12 +441,12 @@ class Driver:
             began = True
         return began
 
-    def _hear(self, event: Event | None) -> None:
-        if isinstance(event, Told):
+    def _handle(self, event: Event | None) -> None:
+        if isinstance(event, Progressed):
             if (task := self._running.get(event.number)) is not None:
-                self._undertaking.told(task, event.what)
-        elif isinstance(event, Again):
-            self._undertaking.again(self._running[event.number], event.why)
+                self._undertaking.on_progress(task, event.what)
+        elif isinstance(event, Retried):
+            self._undertaking.on_retry(self._running[event.number], event.why)
         elif isinstance(event, Done):
             self._take(self._running.pop(event.number), event.outcome)
         elif isinstance(event, Lost):
@@ -454,7 +454,7 @@ class Driver:
             raise WorkersLost(f"{event.why}; what is done stays, and the same command goes on")
 
     def _take(self, task: Task, outcome: Outcome) -> None:
-        if self._undertaking.took(task, outcome) or outcome.error is None:
+        if self._undertaking.on_done(task, outcome) or outcome.error is None:
             return
         error = outcome.error
         if not isinstance(error, _OF_THE_DATA):
@@ -475,4 +475,4 @@ class Driver:
                 task = self._running.pop(event.number)
                 if isinstance(event, Done):
                     with suppress(Exception):
-                        self._undertaking.took(task, event.outcome)
+                        self._undertaking.on_done(task, event.outcome)

@@ -25,9 +25,21 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlds2reverb.errors import reason_of
-from rlds2reverb.fleet.driver import TRIES, Again, Done, Event, Job, Lost, Outcome, Task, Told, pickled, received
+from rlds2reverb.fleet.driver import (
+    TRIES,
+    Done,
+    Event,
+    Job,
+    Lost,
+    Outcome,
+    Progressed,
+    Retried,
+    Task,
+    pickled,
+    received,
+)
 from rlds2reverb.fleet.frames import Frames, hang_up, packed
-from rlds2reverb.fleet.worker import DONE, JOB, STOP, TASK, TOLD
+from rlds2reverb.fleet.worker import DONE, JOB, PROGRESS, STOP, TASK
 
 _END_SECONDS = 5.0
 """For a process that was killed to end. One that waits for a disk that is gone does not; nobody waits for it longer."""
@@ -237,8 +249,8 @@ class Processes:
             self._replace(worker)
             return
         kind, number, what = answer
-        if kind == TOLD:
-            self._events.append(Told(number, what))
+        if kind == PROGRESS:
+            self._events.append(Progressed(number, what))
         elif kind == DONE:
             worker.task = None
             self._events.append(Done(number, received(what)))
@@ -258,7 +270,7 @@ class Processes:
             return
         self._tries[task.number] += 1
         self._begin(task)
-        self._events.append(Again(task.number, why))
+        self._events.append(Retried(task.number, why))
 
 
 def _signal_name(number: int) -> str:

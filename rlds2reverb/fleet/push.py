@@ -1,4 +1,10 @@
-"""A task of a push, in a worker: the source is opened by its name, and its episodes are pushed as by any push (`push.run`)."""
+"""A push by several workers: one plan, one ledger, one report, whoever pushes which task.
+
+A worker opens the source by its name, and pushes the episodes of a task as any push does (`push.run`). The driver alone writes the ledger,
+when a task has ended: its worker hands back what was confirmed. So a worker that begins the task of a lost one anew, perhaps on another
+machine, never meets half of a ledger; and no file has to be reached from everywhere. What a lost worker had stored is sent again, which
+item keys make harmless.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +27,18 @@ from rlds2reverb.errors import SourceError, keep_report, reason_of, report_of
 from rlds2reverb.files import writing
 from rlds2reverb.fleet.budget import Refusal
 from rlds2reverb.fleet.choosing import executor_of
-from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Job, Named, Outcome, Task, Tell, divided
+from rlds2reverb.fleet.driver import (
+    MOST_EPISODES,
+    Driver,
+    Executor,
+    InTurn,
+    Job,
+    NamedSource,
+    Outcome,
+    SendProgress,
+    Task,
+    split_tasks,
+)
 from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
 from rlds2reverb.formats.source import Span, Tally, known_count, notices_of
 from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
@@ -31,7 +49,7 @@ from rlds2reverb.prepare.policy import QUARANTINE, append_report
 from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
 from rlds2reverb.push.keys import bits_of
 from rlds2reverb.push.ledger import MemoryLedger
-from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning, unheard
+from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning, ignored
 from rlds2reverb.push.plan import PushPlan, plan_push, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport, ReportSums
 from rlds2reverb.push.room import BudgetExceeded
@@ -57,7 +75,7 @@ class Ended(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a worker is told about a task.
+    """What a worker gets with a task.
 
     Attributes:
       budgets: see `push.shard.TaskContext`.
@@ -121,16 +139,16 @@ class PushJob:
 
     Attributes:
       source: opened by each.
-      options: of the push; the ledger, and whom to tell, are left out: that is the business of the one who drives.
+      options: of the push, without what is the business of the driver: the ledger, and progress.
       tuning: how it sends.
       servers: where it goes.
       again: the bits of new keys, for all workers; None for a push without `again`.
       ledgers: address -> per output, what the ledger has; () without a ledger. Of all servers, those missing too.
       wants_ends: whether it is wanted how episodes end.
-      episodes, columns: what the source is like for the one who drives.
+      episodes, columns: what the source is like for the driver.
     """
 
-    source: Named
+    source: NamedSource
     options: PushOptions
     tuning: Tuning
     servers: Endpoints
@@ -163,7 +181,7 @@ class PushJob:
             yield PushWork(self, connections, plan)
 
     def _own_options(self) -> PushOptions:
-        """The options with a quarantine file that any machine can write; each part has one of its own."""
+        """The options with a quarantine file that any machine can write; each task has one of its own."""
         if self.options.quarantine is None:
             return self.options
         return replace(self.options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
@@ -177,7 +195,7 @@ class PushJob:
 
 
 class PushWork:
-    """A worker's connections and source, for one part after the other.
+    """A worker's connections and source, for one task after the other.
 
     Args:
       job: what is pushed.
@@ -188,7 +206,7 @@ class PushWork:
     def __init__(self, job: PushJob, connections: Connections, plan: PushPlan) -> None:
         self._job, self._connections, self._plan = job, connections, plan
 
-    def run(self, task: Task, tell: Tell) -> Outcome:
+    def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         """Pushes a task; its terms are `Terms`.
 
         Raises:
@@ -200,14 +218,20 @@ class PushWork:
             folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
         with folder as name:
             bad = Path(name) / "quarantine"
-            return _TaskRun(self._job, self._connections, self._plan, task, tell, bad).outcome()
+            return _TaskRun(self._job, self._connections, self._plan, task, on_progress, bad).outcome()
 
 
 class _TaskRun:
     def __init__(
-        self, job: PushJob, connections: Connections, plan: PushPlan, task: Task, tell: Tell, quarantine: Path
+        self,
+        job: PushJob,
+        connections: Connections,
+        plan: PushPlan,
+        task: Task,
+        on_progress: SendProgress,
+        quarantine: Path,
     ) -> None:
-        self._job, self._connections, self._tell, self._quarantine = job, connections, tell, quarantine
+        self._job, self._connections, self._send_progress, self._quarantine = job, connections, on_progress, quarantine
         terms: Terms = task.terms
         self._source = Span(plan.source, task.start, task.stop)
         self._ledgers = {
@@ -249,7 +273,7 @@ class _TaskRun:
         )
 
     def _on_progress(self, progress: Progress) -> None:
-        self._tell(TaskProgress(progress, self._push.report()))
+        self._send_progress(TaskProgress(progress, self._push.report()))
 
     def _reading(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, list[Problem]]]:
         """Episodes of the task, with what those before them show, as far as it is known here."""
@@ -259,12 +283,12 @@ class _TaskRun:
             return
         endings = dict[str, "Ending | None"]()
 
-        def told(episode: Episode, conventions: Conventions) -> Ending | None:
+        def ending_of(episode: Episode, conventions: Conventions) -> Ending | None:
             ending = ending_that_counts(episode, conventions)
             endings[episode.id] = None if ending is None else ending.for_others(episode)
             return endings[episode.id]
 
-        for episode, found in with_problems_of_ends(episodes, conventions, self._endings, ending=told):
+        for episode, found in with_problems_of_ends(episodes, conventions, self._endings, ending=ending_of):
             self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(found)))
             yield episode, found
 
@@ -272,9 +296,6 @@ class _TaskRun:
 def columns_of(plan: PushPlan) -> tuple[tuple[str, str], ...]:
     """What the steps of a plan's source are like, to be compared."""
     return tuple((path, str(spec)) for path, spec in flatten(plan.step_spec).items())
-
-
-# One account of the parts of a push: what the workers report, put together as one push would report it.
 
 
 class Merged:
@@ -295,46 +316,46 @@ class Merged:
         self.sent: dict[str, dict[str, list[Array]]] = {}
         self._added = ReportSums()
         self._by_server = {address: ReportSums() for address in plan.names}
-        self._told: dict[int, TaskProgress] = {}
+        self._running: dict[int, TaskProgress] = {}
         self._shown: Progress | None = None
         self._parts_again = 0
         self._contents: dict[int, tuple[Task, Names]] = {}
         self._aside = Copies()
         self._copies = 0
         self._ends = InOrder[Ended]()
-        self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their part could not know
+        self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their task could not know
         self._in_turn = InTurn[TaskDone]()
         self._holdings = ColumnStats.of(flatten(plan.step_spec))
         self._remarks: dict[Notice, None] = dict.fromkeys(notices_of(plan.source))
 
     @property
     def endings(self) -> Endings:
-        """How the episodes ended of all parts from the first to one that has not ended."""
+        """How the episodes ended of all tasks from the first to one that has not ended."""
         return self._ends.endings
 
     def items_made(self, address: str) -> Mapping[str, int]:
-        """Table -> items of the parts that have ended, on one server."""
+        """Table -> items of the tasks that have ended, on one server."""
         return self._by_server[address].counts["items_made"]
 
-    def told(self, task: Task, what: TaskProgress) -> None:
-        """A worker said how far it is with a part."""
-        self._told[task.number] = what
+    def on_progress(self, task: Task, progress: TaskProgress) -> None:
+        """A worker says how far it is with a task."""
+        self._running[task.number] = progress
 
-    def again(self, task: Task) -> None:
-        """A part was begun anew because its worker was lost."""
+    def on_retry(self, task: Task) -> None:
+        """A task was begun anew because its worker was lost."""
         self._parts_again += 1
         self.forget(task)
 
     def forget(self, task: Task) -> None:
-        """A part will be begun anew: what was told of it counts no more."""
-        self._told.pop(task.number, None)
+        """A task will be begun anew: its progress counts no more."""
+        self._running.pop(task.number, None)
 
-    def took(self, task: Task, outcome: Outcome) -> None:
-        """A part has ended, whole or not. Of one whose worker was lost at the end, what was told last counts."""
-        told = self._told.pop(task.number, None)
+    def on_done(self, task: Task, outcome: Outcome) -> None:
+        """A task has ended, whole or not. Of one whose worker was lost at the end, the last progress counts."""
+        running = self._running.pop(task.number, None)
         done: TaskDone | None = outcome.value
-        if done is None and told is not None:
-            done = TaskDone(told.report)
+        if done is None and running is not None:
+            done = TaskDone(running.report)
         if done is None:
             return
         self._add(done.report, self._added, self._by_server)
@@ -347,12 +368,12 @@ class Merged:
         for one in self._in_turn.take(task, done):
             self._take_in_turn(one)
 
-    def took_copies(self, task: Task, outcome: Outcome) -> None:
-        """A part with copies that were set aside has ended; what has been said of their episodes by then holds."""
-        told = self._told.pop(task.number, None)
+    def on_copies_done(self, task: Task, outcome: Outcome) -> None:
+        """A task with copies that were set aside has ended; what has been said of their episodes by then holds."""
+        running = self._running.pop(task.number, None)
         done: TaskDone | None = outcome.value
-        if done is None and told is not None:
-            done = TaskDone(told.report)
+        if done is None and running is not None:
+            done = TaskDone(running.report)
         if done is not None:
             self._add(done.report, self._added, self._by_server)
             self._take_sent(done)
@@ -363,16 +384,16 @@ class Merged:
                 self.sent.setdefault(address, {}).setdefault(table, []).extend(keys)
 
     def finish(self) -> None:
-        """No part runs any more: what waited for parts that were never begun waits no longer."""
+        """No task runs any more: what waited for tasks that were never begun waits no longer."""
         for done in self._in_turn.rest():
             self._take_in_turn(done)
         self._compare_ends()
 
     def check_names(self) -> None:
-        """Takes stock of the copies, once all parts have ended.
+        """Counts the copies, once all tasks have ended.
 
         Raises:
-          SourceError: two episodes of different parts have one id that is no content's, so that their items have the same keys.
+          SourceError: two episodes of different tasks have one id that is no content's, so that their items have the same keys.
         """
         every = np.concatenate([NO_NAMES, *(contents for _, contents in self._contents.values())])
         repeated = repeated_ids(every)
@@ -384,12 +405,18 @@ class Merged:
             )
         self._copies = len(every) - len(np.unique(every))
 
-    def copies(self) -> list[tuple[Task, dict[int, int]]]:
-        """Parts with episodes that were set aside, by their places, and the numbers of the copies that they are."""
-        return [(self._contents[number][0], places) for number, places in self._aside.numbered().items()]
+    def copies(self, first_number: int) -> tuple[list[Task], dict[int, dict[int, int]]]:
+        """Tasks with the episodes that were set aside, numbered from here, and task -> place -> the number of the copy that it is stored as."""
+        tasks, copies = [], {}
+        for number, (pushed, places) in enumerate(sorted(self._aside.numbered().items()), first_number):
+            task, _ = self._contents[pushed]
+            first, last = min(places), max(places)
+            tasks.append(Task(number, task.start + first, task.start + last + 1))
+            copies[number] = {place - first: copy for place, copy in places.items()}
+        return tasks, copies
 
     def _set_copies_aside(self, task: Task, done: TaskDone) -> None:
-        """Takes out of the account what another part has as well: it was sent under the same names, and is stored once.
+        """Takes out of the account what another task has as well: it was sent under the same names, and is stored once.
 
         Later it comes as copies (`took_copies`), or counts as left out (`duplicates="once"`).
         """
@@ -408,7 +435,7 @@ class Merged:
     def report(
         self, seconds: float, new: Mapping[str, int | None], missing: Mapping[str, str] | None = None
     ) -> PushReport:
-        """The account, parts that still run included as far as they told.
+        """The account, including the progress of tasks that still run.
 
         Args:
           seconds: since the push began.
@@ -416,8 +443,8 @@ class Merged:
           missing: address -> why, of several servers.
         """
         added, servers = self._added.copy(), {address: one.copy() for address, one in self._by_server.items()}
-        for told in self._told.values():
-            self._add(told.report, added, servers)
+        for one in self._running.values():
+            self._add(one.report, added, servers)
         known = [count for count in new.values() if count is not None]
         return replace(
             report_of_nothing(self._plan),
@@ -445,8 +472,8 @@ class Merged:
         )
 
     def progress(self, seconds: float) -> Progress:
-        """How far all parts are together, never less than before; a wait is told when every one waits."""
-        running = [told.progress for told in self._told.values()]
+        """How far all tasks are together, never less than before; it waits when every one waits."""
+        running = [one.progress for one in self._running.values()]
         waits = [one for one in running if one.waiting]
         waiting = waits[0] if waits and len(waits) == len(running) else None
         done = self._added.sums
@@ -477,7 +504,7 @@ class Merged:
             append_report(Path(str(self._plan.options.quarantine)), done.quarantine, "the rejected episodes of a part")
 
     def _compare_ends(self) -> None:
-        """Looks whether what a part found is what one process would have found, which hears of every episode."""
+        """Compares what a task found with what one process would have found, which knows of every episode."""
         self._missed += (one.title for one, problems in self._ends.held() if problems and not one.was_found)
 
     def _missed_ends(self) -> tuple[Notice, ...]:
@@ -510,16 +537,10 @@ _MISSED = (
 )
 
 
-# A push by several workers: one plan, one ledger, one report, whoever pushes which part.
-#
-# The ledger is written here alone, when a part has ended: its worker hands back what was confirmed. So a worker that begins the part of a
-# lost one anew, perhaps on another machine, never meets half of a ledger; and no file has to be reached from everywhere. What a lost
-# worker had stored is sent again, which item keys make harmless.
-
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.25
-"""How often the tables are looked at, and progress is told."""
+"""How often the tables are looked at, and progress is reported."""
 
 
 class DistributedPush:
@@ -543,7 +564,7 @@ class DistributedPush:
     ) -> None:
         self._plan, self._servers = plan, PushServers(plan, transports)
         self._endpoints = Endpoints(plan.names, plan.allow_missing, endpoints, plan.infos)
-        self._source = plan.asked_for if isinstance(plan.asked_for, Named) else Named(plan.asked_for)
+        self._source = plan.asked_for if isinstance(plan.asked_for, NamedSource) else NamedSource(plan.asked_for)
         self._new_executor, self._most = executor, most
         self._began = time.monotonic()
         self._merged = Merged(plan)
@@ -555,13 +576,13 @@ class DistributedPush:
         return self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
 
     def run(self) -> PushReport:
-        """Has the source pushed, part by part, and waits until every item is confirmed.
+        """Has the source pushed, task by task, and waits until every item is confirmed.
 
         Whatever stops it, an interruption included, stops all workers, and has the account up to there as its attribute `report`.
 
         Raises:
           Rlds2ReverbError: as `push.run.Push.run`; of errors of the data, the one at the first episode.
-          WorkersLost: a part's worker was lost again and again.
+          WorkersLost: a task's worker was lost again and again.
         """
         try:
             with ExitStack() as stack:
@@ -579,30 +600,19 @@ class DistributedPush:
         with self._new_executor(self._job(count)) as executor:
             self._merged.workers = executor.workers
             servers.begin(executor.workers)
-            tasks = divided(count, executor.workers, self._most)
-            parts = _Parts(self._plan, tasks, self._merged, servers, self._source)
-            Driver(executor, parts, parts.look).run()
-            assert parts.is_all_begun  # else episodes would be missing, and nobody told
+            tasks = _Tasks(self._plan, self._merged, servers, self._source)
+            whole = split_tasks(count, executor.workers, self._most)
+            tasks.run(executor, whole)
             self._merged.finish()
             self._merged.check_names()
-            if self._plan.options.duplicates == KEEP:
-                self._push_copies(executor, parts, first_number=len(tasks))
+            if (
+                self._plan.options.duplicates == KEEP
+            ):  # each task has counted its copies for itself, and two have given the same names
+                tasks.run(executor, *self._merged.copies(first_number=len(whole)))
         servers.final_check()
         self._is_over = True
         self._merged.moved = servers.move(self._merged.sent)
-        parts.tell()
-
-    def _push_copies(self, executor: Executor, parts: _Parts, first_number: int) -> None:
-        """Has copies stored that were set aside: each part has counted for itself, and two have given the same names."""
-        tasks, copies = [], {}
-        for number, (task, places) in enumerate(self._merged.copies(), first_number):
-            first, last = min(places), max(places)
-            tasks.append(Task(number, task.start + first, task.start + last + 1))
-            copies[number] = {place - first: copy for place, copy in places.items()}
-        if tasks:
-            parts.begin_copies(tasks, copies)
-            Driver(executor, parts, parts.look).run()
-            assert parts.is_all_begun  # else copies would be missing
+        tasks.report_progress()
 
     def _job(self, count: int) -> PushJob:
         plan, options = self._plan, self._plan.options
@@ -620,41 +630,45 @@ class DistributedPush:
 
 
 def worker_options(options: PushOptions) -> PushOptions:
-    """What workers are told: the same but for what the driver sees to."""
-    return replace(options, ledger=None, workers=None, ray=None, on_progress=unheard)
+    """The options of workers: the same but for what is the business of the driver."""
+    return replace(options, ledger=None, workers=None, ray=None, on_progress=ignored)
 
 
-class _Parts:
-    """The parts of a push as an undertaking; see `driving.Undertaking`."""
+class _Tasks:
+    """The tasks of a push as an undertaking; see `driver.Undertaking`."""
 
     def __init__(
         self,
         plan: PushPlan,
-        tasks: Collection[Task],
         merged: Merged,
         servers: PushServers,
-        source: Named,
+        source: NamedSource,
     ) -> None:
         self._plan, self._merged, self._servers, self._source = plan, merged, servers, source
         self._began = time.monotonic()
-        self._left = deque(tasks)
+        self._left = deque[Task]()
         self._copies: Mapping[int, Mapping[int, int]] = {}
         self._looked_at = time.monotonic()
 
-    def begin_copies(self, tasks: Collection[Task], copies: Mapping[int, Mapping[int, int]]) -> None:
-        """Goes on to parts that were pushed, and of which these copies (task -> place -> number) are pushed once more.
+    def run(
+        self,
+        executor: Executor,
+        tasks: Collection[Task],
+        copies: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+    ) -> None:
+        """Has tasks run; raises as `Driver.run`.
 
-        They are in no account yet.
+        Args:
+          executor: runs them.
+          tasks: all of the push, in order.
+          copies: number of a task -> place -> number of a copy: of tasks that were pushed, and of which only these are pushed once more.
         """
         self._left, self._copies = deque(tasks), copies
-
-    @property
-    def is_all_begun(self) -> bool:
-        """Whether no part is left."""
-        return not self._left
+        Driver(executor, self, self.look).run()
+        assert not self._left  # else episodes would be missing from the account
 
     def next_task(self, running: Collection[Task]) -> Task | None:
-        """The next part that places can be found for."""
+        """The next task that a budget can be found for."""
         if not self._left:
             return None
         given = self._servers.give(self._left[0])
@@ -667,17 +681,17 @@ class _Parts:
         task = task if self._copies else self._with_rest(task)
         return replace(task, terms=self._terms(task, None))
 
-    def told(self, task: Task, what: TaskProgress) -> None:
-        """A worker said how far it is."""
-        self._merged.told(task, what)
+    def on_progress(self, task: Task, progress: TaskProgress) -> None:
+        """A worker says how far it is with a task."""
+        self._merged.on_progress(task, progress)
 
-    def again(self, task: Task, why: str) -> None:
-        """A part was begun anew."""
-        self._merged.again(task)
+    def on_retry(self, task: Task, why: str) -> None:
+        """A task was begun anew."""
+        self._merged.on_retry(task)
         _log.warning("%s; another one has begun it anew", why)
 
-    def took(self, task: Task, outcome: Outcome) -> bool:
-        """A part has ended."""
+    def on_done(self, task: Task, outcome: Outcome) -> bool:
+        """A task has ended."""
         is_exceeded = isinstance(outcome.error, BudgetExceeded)
         report = None if outcome.value is None else outcome.value.report
         if task.terms.budgets is None:
@@ -691,9 +705,9 @@ class _Parts:
             self._left.appendleft(replace(task, terms=None))
             return True
         if self._copies:
-            self._merged.took_copies(task, outcome)
+            self._merged.on_copies_done(task, outcome)
         else:
-            self._merged.took(task, outcome)
+            self._merged.on_done(task, outcome)
         if outcome.value is not None:
             if not self._copies:
                 self._source.add(outcome.value.tallies)
@@ -702,14 +716,14 @@ class _Parts:
         return False
 
     def look(self) -> None:
-        """Looks at the tables, and tells how far all is; a few times per second, however often it is called."""
+        """Looks at the tables, and reports progress; a few times per second, however often it is called."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self._looked_at = time.monotonic()
             self._servers.look()
-            self.tell()
+            self.report_progress()
 
-    def tell(self) -> None:
-        """Tells how far all is."""
+    def report_progress(self) -> None:
+        """Reports how far all tasks are."""
         self._plan.options.on_progress(self._merged.progress(time.monotonic() - self._began))
 
     def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> Terms:

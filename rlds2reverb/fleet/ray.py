@@ -25,14 +25,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rlds2reverb.errors import ConfigError, WorkersLost, reason_of
 from rlds2reverb.fleet.driver import (
     TRIES,
-    Again,
     Done,
     Event,
     Job,
     Lost,
     Outcome,
+    Progressed,
+    Retried,
     Task,
-    Told,
     Work,
     pickled,
     received,
@@ -231,9 +231,9 @@ class OnRay:
         for number, where in begun:
             self._begun[number] += 1
             if self._begun[number] > 1:
-                self._events.append(Again(number, f"{self._where[number]}: lost with its task"))
+                self._events.append(Retried(number, f"{self._where[number]}: lost with its task"))
             self._where[number] = where
-        self._events += (Told(number, what) for number, what in told.items())
+        self._events += (Progressed(number, what) for number, what in told.items())
 
     def _retry(self, task: Task, why: str) -> None:
         """Begins a task anew that was lost with the actor or with the cluster."""
@@ -242,7 +242,7 @@ class OnRay:
             return
         self._tries[task.number] += 1
         self._begin(task)
-        self._events.append(Again(task.number, why))
+        self._events.append(Retried(task.number, why))
 
     def _recover(self, error: RayError) -> None:
         """Goes on after the actor, or the cluster, was lost; without another one, all tasks are lost."""

@@ -23,7 +23,7 @@ from rlds2reverb.fleet.frames import Frames, packed
 JOB, TASK, STOP = "job", "task", "stop"
 """What it is told: the pickled job, first; a task; the number of a task to stop."""
 
-TOLD, DONE = "told", "done"
+PROGRESS, DONE = "progress", "done"
 """What it answers: a task's number, and how far it is or what came of it."""
 
 _LOOK_SECONDS = 1.0
@@ -62,7 +62,7 @@ class _Child:
     def _tell(self, number: int, what: Any) -> None:
         if number in self._stopped:
             raise KeyboardInterrupt
-        self._send(packed((TOLD, number, what)))
+        self._send(packed((PROGRESS, number, what)))
 
     def _send(self, data: bytes) -> None:
         if (

@@ -13,7 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Job, Named, Outcome, Task, Tell, divided
+from rlds2reverb.fleet.driver import (
+    MOST_EPISODES,
+    Driver,
+    Executor,
+    InTurn,
+    Job,
+    NamedSource,
+    Outcome,
+    SendProgress,
+    Task,
+    split_tasks,
+)
 from rlds2reverb.formats.source import Span, known_count
 from rlds2reverb.inspection.inspection import (
     EpisodeRecord,
@@ -49,7 +60,7 @@ class Wanted:
       watch: makes what looks at the episodes, too; None for nothing.
     """
 
-    source: Named
+    source: NamedSource
     views: Mapping[str, View] = field(default_factory=dict)
     limit: int | None = None
     options: EpisodeOptions = EpisodeOptions()
@@ -72,7 +83,7 @@ class _Reading:
         self._ready = wanted.prepared()
         self._whole = InspectionBuilder(self._ready, wanted.watch)
 
-    def run(self, task: Task, tell: Tell) -> Outcome:
+    def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         """Reads a part."""
         ready, preparer, told_at = self._ready, self._ready.preparer(), time.monotonic()
         part = self._whole.new_part()
@@ -86,7 +97,7 @@ class _Reading:
                 part.episodes.append(EpisodeRecord.of(prepared)._replace(ending=told))
                 if time.monotonic() - told_at > _TELL_SECONDS:
                     told_at = time.monotonic()
-                    tell((len(part.episodes), part.steps))
+                    on_progress((len(part.episodes), part.steps))
         except BaseException as error:
             return Outcome(part, error)
         part.complete(ready, preparer)
@@ -110,15 +121,15 @@ class _Together:
         """The next part."""
         return self._left.popleft() if self._left else None
 
-    def told(self, task: Task, what: tuple[int, int]) -> None:
+    def on_progress(self, task: Task, what: tuple[int, int]) -> None:
         """A worker said how many episodes and steps it has read."""
         self._told[task.number] = what
 
-    def again(self, task: Task, why: str) -> None:
+    def on_retry(self, task: Task, why: str) -> None:
         """A lost worker's part is read again, and nothing of it was taken in."""
         self._told.pop(task.number, None)
 
-    def took(self, task: Task, outcome: Outcome) -> bool:
+    def on_done(self, task: Task, outcome: Outcome) -> bool:
         """A part was read."""
         self._told.pop(task.number, None)
         if outcome.error is None:
@@ -200,7 +211,7 @@ def _read(wanted: Wanted, execute: Execute, most: int, on_progress: OnProgress) 
         count = min(count, wanted.limit)
     whole = InspectionBuilder(ready, wanted.watch)
     with execute(wanted) as executor:
-        together = _Together(whole, divided(count, executor.workers, most), on_progress)
+        together = _Together(whole, split_tasks(count, executor.workers, most), on_progress)
         Driver(executor, together, together.look).run()
     together.finish()
     return whole.completed([0 for _ in ready.outputs])

@@ -1,4 +1,4 @@
-"""What a push is told: each option once, with its name, its default and its help, for `Client.push` and the command line alike."""
+"""The options of a push: each once, with its name, its default and its help, for `Client.push` and the command line alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rlds2reverb.prepare.options import HELP, EpisodeOptions, option_help
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.push.report import Progress
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.views.registry import ViewLike
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.session import SessionWindow
@@ -27,8 +26,8 @@ _MOST_ROWS = (1 << 31) - 1
 KEEP, ONCE = DUPLICATES = ("keep", "once")
 
 
-def unheard(_: Progress) -> None:
-    """Takes progress, and tells nobody."""
+def ignored(_: Progress) -> None:
+    """The `on_progress` of a push that nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -90,20 +89,45 @@ class PushOptions(EpisodeOptions):
             'Address of a Ray cluster that does the work, or "auto" for the one that this machine is part of.'
         ),
     )
-    on_progress: Callable[[Progress], object] = field(default=unheard, compare=False)
+    on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
 
     def __post_init__(self) -> None:
-        streams = [output.view for output in self.outputs if isinstance(output.view, StreamView)]
-        _check_chunk_length(self.chunk_length)
-        _check_stall_seconds(self.stall_seconds)
-        if self.ledger is not None:
-            _check_goes_with_ledger(streams, self.again)
-        _check_move(self.move, self.again, self.ledger)
         super().__post_init__()
+        rows, seconds = self.chunk_length, self.stall_seconds
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
+        if rows is not None and rows > _MOST_ROWS:
+            raise ConfigError(
+                f"chunk_length (--chunk-length) {rows:,}: expected at most {_MOST_ROWS:,}, the rows that Reverb can count in an episode"
+            )
+        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
+            raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
         if self.duplicates not in DUPLICATES:
             raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
-        if self.is_distributed:
-            _check_can_be_divided(self, streams)
+        self._check_what_goes_together()
+
+    def _check_what_goes_together(self) -> None:
+        check_workers(self.workers, self.ray)
+        stream = next((output.view for output in self.outputs if output.is_of_stream), None)
+        if stream is not None and self.ledger is not None:
+            raise ConfigError(
+                f"{stream.label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
+                "leave it out and run the whole push again: what is there is not stored twice"
+            )
+        if stream is not None and self.is_distributed:
+            raise ConfigError(
+                f"{stream.label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
+            )
+        if self.again and self.ledger is not None:
+            raise ConfigError(
+                "again=True (--again) stores everything once more; it does not go with a ledger, which skips"
+            )
+        if self.move and self.again:
+            raise ConfigError(
+                "move=True (--move) is for items that are stored already; again=True (--again) makes new ones"
+            )
+        if self.move and self.ledger is not None:
+            raise ConfigError("move=True (--move) does not go with a ledger, by which episodes stay where they are")
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -137,22 +161,6 @@ def option_fields() -> tuple[Field[Any], ...]:
     return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
 
 
-def _check_chunk_length(rows: object) -> None:
-    if rows is None:
-        return
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
-    if rows > _MOST_ROWS:
-        raise ConfigError(
-            f"chunk_length (--chunk-length) {rows:,}: expected at most {_MOST_ROWS:,}, the rows that Reverb can count in an episode"
-        )
-
-
-def _check_stall_seconds(seconds: object) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
-        raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
-
-
 def check_workers(workers: object, ray: object) -> None:
     """Refuses what no workers are.
 
@@ -165,39 +173,14 @@ def check_workers(workers: object, ray: object) -> None:
         raise ConfigError(f'ray (--ray) {ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
 
 
-def _check_can_be_divided(options: PushOptions, streams: Sequence[View]) -> None:
-    check_workers(options.workers, options.ray)
-    if streams:
-        raise ConfigError(
-            f"{streams[0].label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
-        )
-
-
-def _check_move(move: bool, again: bool, ledger: object) -> None:
-    if move and again:
-        raise ConfigError(
-            "move=True (--move) is for items that are stored already; again=True (--again) makes new ones"
-        )
-    if move and ledger is not None:
-        raise ConfigError("move=True (--move) does not go with a ledger, by which episodes stay where they are")
-
-
-def _check_goes_with_ledger(streams: Sequence[View], again: bool) -> None:
-    if streams:
-        raise ConfigError(
-            f"{streams[0].label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
-            "leave it out and run the whole push again: what is there is not stored twice"
-        )
-    if again:
-        raise ConfigError("again=True (--again) stores everything once more; it does not go with a ledger, which skips")
-
-
 @dataclass(frozen=True)
 class Tuning:
-    """How a push sends; users tell of it only how long it may stall.
+    """How a push sends. Of it, users choose only how long a push may stall.
 
     Attributes:
-      limits, window, deadlines: see `wire.insert.requests`, `wire.insert.session`, `transport.waiting`.
+      limits: when a request is full.
+      window: what is in flight at most.
+      deadlines: how long each wait may last.
     """
 
     limits: RequestLimits = RequestLimits()
@@ -215,10 +198,10 @@ _Result = TypeVar("_Result")
 _Self = TypeVar("_Self")
 
 
-def takes(
+def with_options(
     options: Callable[_Given, PushOptions],
 ) -> Callable[[Callable[[_Self, Any, PushOptions], _Result]], Callable[Concatenate[_Self, Any, _Given], _Result]]:
-    """A method of (source, options) that is called with the options' fields as arguments; type checkers and `help` see them."""
+    """Makes of a method (source, options) one that takes the fields of the options as arguments; type checkers and `help` see them."""
 
     def decorate(
         method: Callable[[_Self, Any, PushOptions], _Result],
@@ -237,12 +220,8 @@ def takes(
         first = [one for name, one in own.parameters.items() if name != "options"]
         parameters = [*first, *taken.parameters.values()]
         vars(called)["__signature__"] = own.replace(parameters=parameters)
-        called.__doc__ = f"{inspect.getdoc(method)}\n\n{_options_in_words()}"
+        lines = (f"  {one.name}: {one.metadata[HELP]} Default {one.default!r}." for one in option_fields())
+        called.__doc__ = "\n".join((f"{inspect.getdoc(method)}\n", "Options:", *lines))
         return cast("Callable[Concatenate[_Self, Any, _Given], _Result]", called)
 
     return decorate
-
-
-def _options_in_words() -> str:
-    lines = (f"  {one.name}: {one.metadata[HELP]} Default {one.default!r}." for one in option_fields())
-    return "\n".join(("Options:", *lines))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb import Episode, PushPlan, PushReport
-from rlds2reverb.fleet.driver import Again, Done, Event, Executor, Job, Outcome, Task, Told
+from rlds2reverb.fleet.driver import Done, Event, Executor, Job, Outcome, Progressed, Retried, Task
 from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.testing import MemoryServer, MemoryTransport
@@ -57,7 +57,7 @@ class InThreads:
     def _run(self, task: Task) -> None:
         outcome = self._outcome(task)
         if task.number in self._lost:
-            self._events.put(Again(task.number, "lost"))
+            self._events.put(Retried(task.number, "lost"))
             outcome = self._outcome(task)
         self._events.put(Done(task.number, outcome))
 
@@ -65,7 +65,7 @@ class InThreads:
         def tell(what: Any) -> None:
             if task.number in self._stopped:
                 raise KeyboardInterrupt
-            self._events.put(Told(task.number, what))
+            self._events.put(Progressed(task.number, what))
 
         try:
             with self._job.opened() as work:

@@ -204,10 +204,10 @@ def test_parts_wait_for_their_turn_in_bounded_number() -> None:
     tasks: list[Task] = []
     while (task := parts.next_task(())) is not None:
         if tasks:  # the first one is slow
-            parts.took(task, Outcome(dividing.PartTaken([], task.stop, 0, ())))
+            parts.on_done(task, Outcome(dividing.PartTaken([], task.stop, 0, ())))
         tasks.append(task)
     assert len(tasks) == 3
-    parts.took(tasks[0], Outcome(dividing.PartTaken([], tasks[0].stop, 0, ())))
+    parts.on_done(tasks[0], Outcome(dividing.PartTaken([], tasks[0].stop, 0, ())))
     assert parts.next_task(()) is not None
 
 
@@ -215,7 +215,7 @@ def test_what_a_part_leaves_comes_next() -> None:
     parts = dividing.Parts(0, 100, 1)
     first = parts.next_task(())
     assert first is not None
-    parts.took(first, Outcome(dividing.PartTaken([], 1, 1 << 30, ())))
+    parts.on_done(first, Outcome(dividing.PartTaken([], 1, 1 << 30, ())))
     assert parts.next_task(()) == replace(first, start=1)
 
 

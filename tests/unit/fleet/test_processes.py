@@ -21,7 +21,7 @@ import pytest
 from rlds2reverb import Client, PushReport, connect
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, WorkersLost, report_of
 from rlds2reverb.fleet import frames, processes
-from rlds2reverb.fleet.driver import TRIES, Again, Done, Event, Lost, Outcome, Task, Tell, WorkerError
+from rlds2reverb.fleet.driver import TRIES, Done, Event, Lost, Outcome, Retried, SendProgress, Task, WorkerError
 from rlds2reverb.fleet.processes import Processes
 from tests.processes import PATIENCE_SECONDS, started, wait_until
 from tests.unit.fleet.gated import ROWS, Gated, is_running
@@ -303,8 +303,8 @@ class Acting:
     def opened(self) -> Iterator[Acting]:
         yield self
 
-    def run(self, task: Task, tell: Tell) -> Outcome:
-        tell("begun")
+    def run(self, task: Task, on_progress: SendProgress) -> Outcome:
+        on_progress("begun")
         return Outcome(self.act(self.folder, task.number))
 
 
@@ -315,7 +315,7 @@ def what_comes(workers: Processes) -> list[Event]:
         event = workers.event(PATIENCE_SECONDS)
         assert event is not None, "nothing is heard of the task any more"
         found.append(event)
-    return [event for event in found if isinstance(event, Done | Again | Lost)]
+    return [event for event in found if isinstance(event, Done | Retried | Lost)]
 
 
 def events(job: Acting) -> list[Event]:
@@ -368,7 +368,7 @@ def test_a_worker_whose_answers_are_garbage_is_replaced(
     tmp_path: Path, act: Callable[[Path, int], Any], why: str
 ) -> None:
     again, done = events(Acting(tmp_path, act))
-    assert isinstance(again, Again)
+    assert isinstance(again, Retried)
     assert f"at episodes 0 to 0, {why}" in again.why
     assert done == Done(7, Outcome(7))
 
@@ -383,7 +383,7 @@ def answer_what_only_the_worker_knows(folder: Path, _: int) -> Any:
 
 def test_an_answer_that_the_driver_cannot_make_is_told_after_some_tries(tmp_path: Path) -> None:
     *again, lost = events(Acting(tmp_path, answer_what_only_the_worker_knows))
-    assert [type(event) for event in again] == [Again] * (TRIES - 1)
+    assert [type(event) for event in again] == [Retried] * (TRIES - 1)
     assert isinstance(lost, Lost)
     assert "cannot be read here: ModuleNotFoundError: No module named 'only_there'" in lost.why
 
@@ -542,7 +542,7 @@ def test_a_worker_that_is_killed_before_it_was_told_all_is_lost_like_any(tmp_pat
         submitted_to_the_stopped(workers, stopped)
         os.kill(stopped[0], signal.SIGKILL)
         again, done = what_comes(workers)
-    assert isinstance(again, Again)
+    assert isinstance(again, Retried)
     assert again.why == f"process {stopped[0]}, at episodes 0 to 0, killed by SIGKILL"
     assert done == Done(7, Outcome(7))
 
@@ -567,6 +567,6 @@ def test_what_goes_wrong_when_a_worker_is_told_is_the_loss_of_it(
 
     monkeypatch.setattr(frames.Frames, "send", fail_once)
     again, done = events(Acting(tmp_path, number_of_task))
-    assert isinstance(again, Again)
+    assert isinstance(again, Retried)
     assert again.why.endswith("was ended, for it cannot be told what to do: MemoryError: no room")
     assert done == Done(7, Outcome(7))

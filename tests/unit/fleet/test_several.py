@@ -81,8 +81,8 @@ def run(
     """What was planned, by workers that are threads."""
     transports = {address: MemoryTransport(server, address) for address, server in group.items()}
     endpoints = {address: Memory(group[address], address) for address in plan.infos}
-    executor = lambda job: InThreads(job, workers, lost)
-    return DistributedPush(transports, replace(plan, allow_missing=allow), endpoints, executor, most).run()
+    plan = replace(plan, allow_missing=allow)
+    return DistributedPush(transports, plan, endpoints, lambda job: InThreads(job, workers, lost), most).run()
 
 
 def push(group: Servers, source: Sequence[Episode] | Eventful, away: Sequence[str] = (), **options: Any) -> PushReport:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.fleet.driver import Named
+from rlds2reverb.fleet.driver import NamedSource
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection import workers as divided
 from rlds2reverb.inspection.inspection import inspect_source, validate_source
@@ -53,7 +53,7 @@ def means(told: dict[str, Any]) -> list[float]:
 def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divided, "_TELL_SECONDS", -1.0)
     rng, told = np.random.default_rng(0), list[Progress]()
-    wanted = Wanted(Named(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test")))
+    wanted = Wanted(NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test")))
     validated(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
     episodes = [one.episodes for one in told]
     assert episodes == sorted(episodes)
@@ -65,7 +65,7 @@ def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest
 def test_an_inspection_is_that_of_one_pass(
     episodes: list[Episode], workers: int, most: int, lost: frozenset[int]
 ) -> None:
-    wanted = Wanted(Named(EpisodeList(episodes, "test")), views=VIEWS)
+    wanted = Wanted(NamedSource(EpisodeList(episodes, "test")), views=VIEWS)
     one = inspect_source(wanted.source.open(), VIEWS).as_dict()
     divided = inspected(wanted, lambda job: InThreads(job, workers, lost), most).as_dict()
     assert without_means(divided) == without_means(one)
@@ -75,14 +75,14 @@ def test_an_inspection_is_that_of_one_pass(
 @examples(20)
 @given(datasets(), st.integers(1, 3), st.integers(1, 6))
 def test_findings_are_those_of_one_pass(episodes: list[Episode], workers: int, most: int) -> None:
-    wanted = Wanted(Named(EpisodeList(episodes, "test")))
+    wanted = Wanted(NamedSource(EpisodeList(episodes, "test")))
     count, findings = validate_source(wanted.source.open())
     divided_count, divided = validated(wanted, lambda job: InThreads(job, workers), most)
     assert (divided_count, divided) == (count, findings)
 
 
 def test_views_of_streams_are_refused() -> None:
-    wanted = Wanted(Named(EpisodeList([])), views={"replay": view_of("across_episodes")})
+    wanted = Wanted(NamedSource(EpisodeList([])), views={"replay": view_of("across_episodes")})
     with pytest.raises(ConfigError, match="items depend on the episodes before"):
         inspected(wanted, lambda job: InThreads(job, 1))
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_is_told() -> None:
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
     with pytest.raises(SourceError, match=r"broken at [024]"):
-        validated(Wanted(Named(Broken(episodes))), lambda job: InThreads(job, 2), 2)
+        validated(Wanted(NamedSource(Broken(episodes))), lambda job: InThreads(job, 2), 2)
 
 
 @examples(10)
@@ -105,7 +105,7 @@ def test_progress_counts_episodes_and_steps_over_all_workers(
     rng = np.random.default_rng(count)
     episodes = [strategies.episode(rng, 2 + number % 3, episode_id=f"e{number}") for number in range(count)]
     told: list[Progress] = []
-    wanted = Wanted(Named(EpisodeList(episodes, "test")))
+    wanted = Wanted(NamedSource(EpisodeList(episodes, "test")))
     validated(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
     assert {one.episode_count for one in told} == {count}
     assert (told[-1].episodes, told[-1].steps) == (count, sum(map(len, episodes)))

@@ -12,7 +12,7 @@ import numpy as np
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.prepare.cutting import Output
-from rlds2reverb.push.options import PushOptions, Tuning, unheard
+from rlds2reverb.push.options import PushOptions, Tuning, ignored
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.run import Push
 from rlds2reverb.specs import ArraySpec
@@ -100,5 +100,5 @@ def push_to(server: Server, source: list[Episode], outputs: tuple[Output, ...], 
     return run(server, planned(server, source, views, None, **options))
 
 
-def push(server: Server, source: Any, on_progress: Callable[..., Any] = unheard, **options: Any) -> PushReport:
+def push(server: Server, source: Any, on_progress: Callable[..., Any] = ignored, **options: Any) -> PushReport:
     return run(server, planned(server, source, on_progress=on_progress, **options))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.fleet.driver import Named
+from rlds2reverb.fleet.driver import NamedSource
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.workers import Wanted, inspected
@@ -59,7 +59,7 @@ def dataset(episodes: Sequence[Episode], name: str = "robots", seed: int = 0, vi
 
 def by_workers(episodes: Sequence[Episode], workers: int, most: int, lost: frozenset[int] = frozenset()) -> Dataset:
     """Inspected in parts."""
-    wanted = Wanted(Named(EpisodeList(list(episodes), "robots")), views=VIEWS, watch=partial(Collector, 0))
+    wanted = Wanted(NamedSource(EpisodeList(list(episodes), "robots")), views=VIEWS, watch=partial(Collector, 0))
     return Dataset(inspected(wanted, lambda job: InThreads(job, workers, lost), most))
 
 
