@@ -74,7 +74,7 @@ def _pushed(child: Sequence[str], steps: int) -> tuple[Samples, Run]:
 def _watch(command: Sequence[str], steps: int) -> tuple[Samples, Run]:
     samples = []
     with timed() as watch, subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None and child.stdin is not None
+        assert child.stdout is not None and child.stdin is not None  # noqa: PT018 - we asked for pipes
         for line in child.stdout:
             samples.append((int(line), round(rss_bytes(child.pid) / 1e6, 1)))
             child.stdin.write("\n")

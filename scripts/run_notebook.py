@@ -75,9 +75,9 @@ def _outputs(code: str, names: dict[str, Any], count: int, cell: str) -> list[Ce
     last = tree.body.pop() if _is_shown(tree, code) else None
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
-        exec(compile(tree, file, "exec"), names)
+        exec(compile(tree, file, "exec"), names)  # noqa: S102 - it is a notebook of ours
         if isinstance(last, ast.Expr):
-            value = names["_"] = eval(compile(ast.Expression(last.value), file, "eval"), names)
+            value = names["_"] = eval(compile(ast.Expression(last.value), file, "eval"), names)  # noqa: S307
     outputs: list[Cell] = []
     if printed.getvalue():
         outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(printed.getvalue())})

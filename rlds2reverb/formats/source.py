@@ -447,7 +447,7 @@ def first_episodes(source: Source, count: int | None) -> Source:
 # Until every caller uses `Source.slice`.
 
 
-def Span(source: Source, start: int, stop: int, step: int = 1) -> Slice:
+def Span(source: Source, start: int, stop: int, step: int = 1) -> Slice:  # noqa: N802
     """See `Source.slice`."""
     return Slice(as_source(source), range(start, stop, step))
 

@@ -86,10 +86,10 @@ def _head(drawing: Drawing, width: int, height: int, style: str) -> list[str]:
 
 def _legend(items: Sequence[int]) -> list[str]:
     lines = [f'<text class="quiet" x="{_MARGIN}" y="44">items</text>']
-    for place, number in enumerate(items):
+    for place, item in enumerate(items):
         left = _LEFT + 84 * place
         lines.append(f'<rect class="i{place}" x="{left}" y="37" width="16" height="{_BAR}" rx="2"/>')
-        lines.append(f'<text class="quiet" x="{left + 22}" y="44">item {number}</text>')
+        lines.append(f'<text class="quiet" x="{left + 22}" y="44">item {item}</text>')
     return lines
 
 
@@ -111,9 +111,9 @@ def _lanes(drawing: Drawing, path: str, field: Field, top: int) -> list[str]:
     middle = top + _LANE * len(drawing.items) // 2 + 3
     lines = [f'<text class="quiet" x="{_MARGIN + 12}" y="{middle}">{escape(drawing.name(path))}</text>']
     anchors = drawing.cut.anchors if field.anchors is None else field.anchors
-    for place, number in enumerate(drawing.items):
+    for place, item in enumerate(drawing.items):
         for window in field.windows:
-            anchor = int(anchors[number]) - drawing.rows.start
+            anchor = int(anchors[item]) - drawing.rows.start
             start, stop = max(0, anchor + window.start), min(len(drawing.rows), anchor + window.stop)
             if stop > start:
                 left, width = _LEFT + drawing.box * start + 3, drawing.box * (stop - start) - 6

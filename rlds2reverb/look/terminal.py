@@ -1,7 +1,7 @@
 """An episode as lines of text for a terminal of any width: curves of braille dots, pictures of half blocks in colour.
 
-Where stdout is no terminal, lines are as long as they are, and plain; where it cannot take UTF-8, all is ASCII. A braille character has 2 × 4 dots, so
-`width` characters are 2 × `width` bins of steps; an ASCII character is one bin, and shows its third of a line's height by "_", "-" or a quotation mark,
+Where stdout is no terminal, lines are as long as they are, and plain; where it cannot take UTF-8, all is ASCII. A braille character has 2 x 4 dots, so
+`width` characters are 2 x `width` bins of steps; an ASCII character is one bin, and shows its third of a line's height by "_", "-" or a quotation mark,
 and more than one of them by "|".
 """
 
@@ -49,7 +49,7 @@ def _style(above: tuple[int, int, int], below: tuple[int, int, int]) -> Style:
 
 # Curves as lines of text: braille dots where the terminal has UTF-8, else ASCII.
 #
-# A braille character has 2 × 4 dots, so `width` characters are 2 × `width` bins of steps; an ASCII character is one bin, and shows
+# A braille character has 2 x 4 dots, so `width` characters are 2 x `width` bins of steps; an ASCII character is one bin, and shows
 # its third of a line's height by "_", "-" or a quotation mark, and more than one of them by "|".
 
 _BRAILLE = 0x2800

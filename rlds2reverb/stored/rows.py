@@ -116,7 +116,7 @@ class Spool:
 
     def __init__(self) -> None:
         with _told():
-            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")
+            self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")  # noqa: SIM115 - lives as long as this object
         weakref.finalize(self, self._file.close)
         self.size = 0
         self._waiting: list[bytes] = []

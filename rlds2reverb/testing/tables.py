@@ -54,7 +54,7 @@ class MemoryTable:
 
     def __init__(self, info: TableInfo) -> None:
         self._info = info
-        self._random = random.Random(0)
+        self._random = random.Random(0)  # noqa: S311 - the same draws in every run, no secrets
         self.items: dict[int, StoredItem] = {}
         self.inserts, self.samples = info.rate_limiter.inserts, info.rate_limiter.samples
         self.assigned = self.evicted = self.deleted = 0

@@ -476,9 +476,9 @@ def _spans(fields: Sequence[ItemField], anchors: Array) -> tuple[list[tuple[_Spa
     """The spans of every field; and for every distinct one the [n] rows that it is relative to."""
     numbered = [anchors]
     spans = []
-    for field in fields:
-        number = place_of(anchors if field.anchors is None else field.anchors, numbered)
-        spans.append(tuple(_Span(window.start, window.stop, number) for window in field.windows))
+    for one in fields:
+        number = place_of(anchors if one.anchors is None else one.anchors, numbered)
+        spans.append(tuple(_Span(window.start, window.stop, number) for window in one.windows))
     return spans, {span: numbered[span.anchors] for own in spans for span in own}
 
 

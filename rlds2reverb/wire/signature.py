@@ -57,7 +57,7 @@ def decode_signature(proto: Any, depth: int = 0) -> Nest:
     is_named = kind in ("dict_value", "named_tuple_value")
     children = []  # no comprehension, so that a deep signature takes one frame a level
     for entry in entries:
-        children.append(decode_signature(entry.value if is_named else entry, depth + 1))
+        children.append(decode_signature(entry.value if is_named else entry, depth + 1))  # noqa: PERF401
     if kind == "list_value":
         return children
     if kind == "tuple_value":

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rlds2reverb.errors import ConfigError
 
-TOKEN = r"[!-~]{1,4096}"
+TOKEN = r"[!-~]{1,4096}"  # noqa: S105 - a pattern
 """Visible characters of ASCII, which a header can carry as they are."""
 
 _FILE_BYTES = 8192

@@ -57,7 +57,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(dataset: Any) -> None:
         path.rename(aside := path.with_name("aside.moved"))
         os.mkfifo(path)
         read: list[Any] = []
-        error = error_of(Rlds2ReverbError, lambda: read.extend(open_source(name)))
+        error = error_of(Rlds2ReverbError, lambda: read.extend(open_source(name)))  # noqa: B023
         path.unlink()
         aside.rename(path)
         assert (error is not None and "\n" not in str(error)) or len(read) == whole, path

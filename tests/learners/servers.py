@@ -71,7 +71,7 @@ class Server:
     """
 
     def __init__(self, python: str, *tables: dict[str, Any]) -> None:
-        self._errors = tempfile.TemporaryFile()  # not a pipe: nobody reads it while the server runs
+        self._errors = tempfile.TemporaryFile()  # not a pipe: nobody reads it while the server runs  # noqa: SIM115
         path = os.pathsep.join([str(ROOT), str(ROOT / "server"), os.environ.get("PYTHONPATH", "")])
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": path}
         self._process = subprocess.Popen(

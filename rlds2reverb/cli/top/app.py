@@ -107,7 +107,7 @@ class TopApp(App[int]):
     #keys { text-style: reverse; }
     VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     """
-    BINDINGS = [
+    BINDINGS = [  # noqa: RUF012 - as textual has it
         Binding("q,Q", "end(0)"),
         Binding("ctrl+c", f"end({int(signal.SIGINT)})", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),

@@ -178,7 +178,7 @@ class _Fields:
 def _of_kind(kind: type[Value], expected: str) -> Callable[[Any], Value]:
     def parse(value: Any) -> Value:
         if not isinstance(value, kind):
-            raise ValueError(f"expected {expected}")
+            raise ValueError(f"expected {expected}")  # noqa: TRY004 - `checked` turns it into a SourceError
         return value
 
     return parse
@@ -198,7 +198,7 @@ def _whole_number(value: Any) -> int:
 
 def _counts(values: Any) -> tuple[int, ...]:
     if not isinstance(values, list):
-        raise ValueError("expected a list")
+        raise ValueError("expected a list")  # noqa: TRY004 - as above
     numbers = tuple(map(_whole_number, values))
     if any(number < 0 for number in numbers):
         raise ValueError("expected numbers of at least 0")

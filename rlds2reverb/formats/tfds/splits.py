@@ -158,7 +158,7 @@ class Request:
 
 def _named(text: str) -> DatasetName | str:
     """What is read: a name, or a directory. A folder that is there is one where its path is no name."""
-    is_directory = _DIRECTORY.match(text) or (not _NAME.fullmatch(text) and os.path.isdir(text))
+    is_directory = _DIRECTORY.match(text) or (not _NAME.fullmatch(text) and os.path.isdir(text))  # noqa: PTH112 - of no path too long, either
     return text if is_directory else DatasetName.parse(text)
 
 

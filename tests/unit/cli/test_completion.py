@@ -282,7 +282,7 @@ def test_a_tab_completes_on_a_terminal(shell: str, folder: Path) -> None:
         terminal.until(lambda seen: "done" in seen.replace(setup, "") and READY in seen.rpartition("done")[2])
         for typed, wanted in LINES:
             terminal.type(typed)
-            terminal.until(lambda seen: wanted in seen.replace("\r", "").replace("\a", ""))
+            terminal.until(lambda seen: wanted in seen.replace("\r", "").replace("\a", ""))  # noqa: B023
             terminal.type("\x15\n")  # takes the line back
             terminal.until(lambda seen: READY in seen)
     finally:

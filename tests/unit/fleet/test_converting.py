@@ -107,7 +107,7 @@ def test_files_report_quarantine_and_saved_progress_are_those_of_one_process(
             in_threads(patch, lost)
             patch.setattr(dividing, "PART_BYTES", part_bytes)
             place = f"tfds:{folder / name / 'own'}"
-            found.append(outcome_of(Rlds2ReverbError, lambda: convert(episodes, place, **options)))
+            found.append(outcome_of(Rlds2ReverbError, lambda: convert(episodes, place, **options)))  # noqa: B023
     alone, divided = found
     assert type(divided) is type(alone)
     if isinstance(alone, ConvertReport):
@@ -144,7 +144,7 @@ def test_what_encoders_make_survives_the_way_from_a_worker(
     reports = []
     for folder, workers in (("alone", None), ("divided", 2)):
         (tmp_path / folder).mkdir()
-        convert_it = lambda: convert(source, PLACES[scheme].format(tmp_path / folder), workers=workers)
+        convert_it = lambda: convert(source, PLACES[scheme].format(tmp_path / folder), workers=workers)  # noqa: B023, E731
         reports.append(outcome_of(ConfigError, convert_it))
     if isinstance(reports[0], ConvertReport):
         assert essence(reports[1]) == essence(reports[0])

@@ -53,7 +53,9 @@ def means(told: dict[str, Any]) -> list[float]:
 def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divided, "_TELL_SECONDS", -1.0)
     rng, told = np.random.default_rng(0), list[Progress]()
-    wanted = Wanted(NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test")))
+    wanted = Wanted(
+        NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test"))
+    )
     validated(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
     episodes = [one.episodes for one in told]
     assert episodes == sorted(episodes)

@@ -78,7 +78,7 @@ class Server:
 
     def until_ready(self) -> Server:
         """Waits for /readyz; itself."""
-        came = lambda: self.process.poll() is not None or self.get("/readyz")[0] == 200
+        came = lambda: self.process.poll() is not None or self.get("/readyz")[0] == 200  # noqa: E731
         wait_until(came, START_SECONDS, lambda: self.log)
         assert self.process.poll() is None, self.log
         return self

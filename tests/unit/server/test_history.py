@@ -182,7 +182,7 @@ def test_every_bit_counts() -> None:
     for place in range(len(data) * 8):
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
-        unnoticed += not isinstance(outcome_of(CheckpointError, lambda: decode(bytes(damaged))), CheckpointError)
+        unnoticed += not isinstance(outcome_of(CheckpointError, lambda: decode(bytes(damaged))), CheckpointError)  # noqa: B023
     assert unnoticed < 8  # white space at the end
 
 

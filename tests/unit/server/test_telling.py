@@ -119,12 +119,12 @@ def test_its_thread_ends_by_itself_and_when_it_is_told_to() -> None:
         teller: Any = PrefillTeller(monitor, [filling("a")])  # type: ignore[arg-type]
         teller._log = Log()
         teller.start()
-        wait_until(lambda: bool(teller._log.lines))
+        wait_until(lambda: bool(teller._log.lines))  # noqa: B023
         if stop:
             teller.stop()
         else:
             monitor.sizes["a"] = 100
-        wait_until(lambda: not teller._thread.is_alive())
+        wait_until(lambda: not teller._thread.is_alive())  # noqa: B023
     began: Any = PrefillTeller(monitor, [])  # type: ignore[arg-type]
     began.start()
     assert not began._thread.is_alive()

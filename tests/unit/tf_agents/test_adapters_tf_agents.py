@@ -220,7 +220,7 @@ class TestRefusals:
 
     def test_what_neither_does(self, twins: Twins) -> None:
         for buffer in (SampledReplayBuffer(twins.ours, "pairs1", 2), theirs(twins.theirs, "pairs1", 2)):
-            for call in (buffer.gather_all, buffer.get_next, lambda: buffer.add_batch(())):
+            for call in (buffer.gather_all, buffer.get_next, lambda: buffer.add_batch(())):  # noqa: B023
                 with pytest.raises(NotImplementedError):
                     call()
 
