@@ -22,7 +22,7 @@ RUN := $(VENV)/bin/
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems --ignore tests/packages --ignore tests/site
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems --ignore tests/packaging --ignore tests/site
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -90,7 +90,7 @@ test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, 
 	$(LEARNERS_VENV)/bin/pytest -q tests/systems $(ARGS)
 
 test-packages: setup ## Wheel and sdist: what is in them, and they in empty environments on every Python (PACKAGES=dist: those there)
-	$(QUIET) $(RUN)pytest -q tests/packages $(ARGS)
+	$(QUIET) $(RUN)pytest -q tests/packaging $(ARGS)
 
 test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (7 minutes)
 	scripts/containers

@@ -37,7 +37,7 @@ settings.register_profile("gate", settings.get_profile("any"), derandomize=True,
 settings.register_profile("deep", settings.get_profile("any"), max_examples=drawn(100, 300))
 settings.load_profile("deep" if DEEP else "gate")
 
-FULL = ("chaos", "conformance", "examples", "faults", "packages", "security", "unit/server", "unit/tf_agents")
+FULL = ("chaos", "conformance", "examples", "faults", "packaging", "security", "unit/server", "unit/tf_agents")
 """Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
 SYSTEMS = "systems"

@@ -9,7 +9,7 @@ from pathlib import Path
 import rlds2reverb
 from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
-from tests.packages.installing import ALL_PYTHONS, Environment
+from tests.packaging.installing import ALL_PYTHONS, Environment
 from tests.project import project, requirements_of
 from tests.test_project import CODE, DISTRIBUTIONS, SERVER, needed_by
 from tests.unit.server.forks import Embedded

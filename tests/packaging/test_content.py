@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import rlds2reverb
-from tests.packages.conftest import build
-from tests.packages.installing import made, run_uv
+from tests.packaging.conftest import build
+from tests.packaging.installing import made, run_uv
 from tests.project import ROOT, plain, project
 
 PACKAGES = {"rlds2reverb": ROOT / "rlds2reverb", "replay_server": ROOT / "server" / "replay_server"}

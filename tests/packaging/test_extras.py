@@ -10,8 +10,8 @@ import pytest
 
 import rlds2reverb
 from rlds2reverb.extras import ON_ANY_PYTHON
-from tests.packages.conftest import Install
-from tests.packages.installing import Environment
+from tests.packaging.conftest import Install
+from tests.packaging.installing import Environment
 from tests.project import project, requirements_of
 
 NEWEST, FULL = "3.13", "3.11"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages.installing import ALL_PYTHONS, UV, Environment, install, made
+from tests.packaging.installing import ALL_PYTHONS, UV, Environment, install, made
 from tests.project import ROOT
 
 Install = Callable[..., Environment]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages.conftest import Install
-from tests.packages.installing import Environment
+from tests.packaging.conftest import Install
+from tests.packaging.installing import Environment
 
 RIGHT = """
 from typing import assert_type
